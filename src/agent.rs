@@ -1,0 +1,1 @@
+//! Backends: what runs a coding agent and reads its output.

@@ -1,0 +1,1 @@
+//! Composition root: builds the adapters, starts and stops the loops in order.

@@ -1,0 +1,1 @@
+//! Operator file and repository file: the only reader of files and environment.

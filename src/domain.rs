@@ -1,0 +1,14 @@
+//! The functional core: what decides. No async, no I/O, no clock, no randomness; imports nothing of the other layers.
+
+pub mod command;
+pub mod effect;
+pub mod event;
+pub mod ids;
+pub mod lifecycle;
+pub mod permit;
+pub mod policy;
+pub mod prompt;
+pub mod sanitize;
+pub mod tamper;
+pub mod task;
+pub mod view;

@@ -1,0 +1,1 @@
+//! /ralph commands: extraction from Markdown, grammar, one table of usage and permission.

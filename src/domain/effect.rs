@@ -1,0 +1,1 @@
+//! What we may do, as data with a natural key.

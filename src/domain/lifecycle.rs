@@ -1,0 +1,1 @@
+//! step(loop, input, now, policy): the state machine of a loop.

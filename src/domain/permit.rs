@@ -1,0 +1,1 @@
+//! Who may make something happen.

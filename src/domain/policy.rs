@@ -1,0 +1,1 @@
+//! Settings that decisions depend on.

@@ -1,0 +1,1 @@
+//! Finds changes that weaken what measures them.

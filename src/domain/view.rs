@@ -1,0 +1,1 @@
+//! What people see, one struct a text.

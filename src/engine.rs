@@ -1,0 +1,1 @@
+//! Turns deliveries into steps, and effects into events.

@@ -1,0 +1,1 @@
+//! GitHub by octocrab: App or personal token.

@@ -1,0 +1,1 @@
+//! The one retry layer: pacing, ETags, rate limits, error kinds.

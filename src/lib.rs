@@ -1,0 +1,20 @@
+//! ralph-bot: a labelled issue becomes a supervised loop of coding-agent runs and a verified pull request.
+//!
+//! `domain` decides and touches nothing; the other modules touch the world and decide nothing. ARCHITECTURE.md has the map.
+
+pub mod agent;
+pub mod app;
+pub mod checks;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod domain;
+pub mod engine;
+pub mod fake;
+pub mod forge;
+pub mod http;
+pub mod process;
+pub mod render;
+pub mod store;
+pub mod telemetry;
+pub mod workspace;

@@ -1,0 +1,3 @@
+//! The binary: arguments to `cli`.
+
+fn main() {}

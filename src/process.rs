@@ -1,0 +1,1 @@
+//! The only spawner of processes: argument lists, limits, group kill, capped and masked output.

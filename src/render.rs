@@ -1,0 +1,1 @@
+//! Views to Markdown: escaping, size cap, marker, footer.

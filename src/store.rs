@@ -1,0 +1,1 @@
+//! SQLite: one writer thread, a pool of readers, a file a table family.
