@@ -1,9 +1,13 @@
 //! What a forge can do for us: one trait, two adapters, one retry layer, and errors by what the engine does about them.
 
+#[cfg(test)]
+pub(crate) mod contract;
 pub mod gitea;
 pub mod github;
 pub mod http;
 pub mod local;
+pub mod payload;
+pub mod signature;
 
 use async_trait::async_trait;
 use secrecy::SecretString;

@@ -1,0 +1,1 @@
+//! Checks of requests and answers against the forges' own descriptions (tests only).
