@@ -1,1 +1,422 @@
 //! Tests of the retry and pacing layer.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use ::http::{Method, Request, Response};
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::*;
+use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3 };
+
+type Outcome = Result<Response<Bytes>, TransportError>;
+
+/// Answers in order; what was sent is kept with the time of sending.
+struct Script {
+    answers: Mutex<VecDeque<Outcome>>,
+    sent: Mutex<Vec<(Request<Bytes>, tokio::time::Instant)>>,
+}
+
+#[async_trait]
+impl Transport for Script {
+    async fn send(&self, request: Request<Bytes>) -> Outcome {
+        self.sent.lock().unwrap().push((request, tokio::time::Instant::now()));
+        self.answers.lock().unwrap().pop_front().expect("more was sent than scripted")
+    }
+}
+
+fn script(answers: impl IntoIterator<Item = Outcome>) -> Arc<Script> {
+    Arc::new(Script { answers: Mutex::new(answers.into_iter().collect()), sent: Mutex::default() })
+}
+
+fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Outcome {
+    let mut response = Response::builder().status(status);
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    Ok(response.body(Bytes::copy_from_slice(body.as_bytes())).unwrap())
+}
+
+fn broken(ambiguous: bool) -> Outcome {
+    Err(TransportError { ambiguous, detail: "broken".into() })
+}
+
+fn request(method: Method, address: &str) -> Request<Bytes> {
+    let builder = Request::builder().method(method).uri(format!("https://forge.test{address}"));
+    builder.header("authorization", "token s3cret").body(Bytes::new()).unwrap()
+}
+
+fn get() -> Request<Bytes> {
+    request(Method::GET, "/a")
+}
+
+fn post() -> Request<Bytes> {
+    request(Method::POST, "/a")
+}
+
+fn caller(script: &Arc<Script>, clock: &Clock, pace: Pace) -> Caller {
+    Caller::new(Arc::clone(script) as Arc<dyn Transport>, clock.clone(), pace)
+}
+
+impl Script {
+    fn count(&self) -> usize {
+        self.sent.lock().unwrap().len()
+    }
+}
+
+/// What comes of one answer.
+async fn kind_of(request: Request<Bytes>, outcome: Outcome) -> ForgeErrorKind {
+    let script = script([outcome]);
+    let caller = caller(&script, &Clock::manual(NOW), Pace { attempts: 1, ..LIVELY });
+    caller.call("try it", request).await.expect_err("no success").kind
+}
+
+fn assert_about(kind: &ForgeErrorKind, expected_ms: i64, case: &str) {
+    let RateLimited { after_ms } = kind else { panic!("{case}: {kind:?}") };
+    let most = expected_ms + (expected_ms / 10).min(5_000);
+    assert!((expected_ms..=most).contains(after_ms), "{case}: {after_ms} is not {expected_ms}..={most}");
+}
+
+#[tokio::test]
+async fn statuses_are_told_apart() {
+    let sure = Transient { after_ms: None, ambiguous: false };
+    let unsure = Transient { after_ms: None, ambiguous: true };
+    let cases = [
+        (400, "", Bug, Bug),
+        (401, "", Unauthorized, Unauthorized),
+        (403, "Resource not accessible by integration", Denied, Denied),
+        (404, "", NotFound, NotFound),
+        (405, "", Bug, Bug),
+        (408, "", sure.clone(), unsure.clone()),
+        (409, "", Conflict, Conflict),
+        (410, "", NotFound, NotFound),
+        (412, "", Bug, Bug),
+        (422, r#"{"message":"Validation Failed"}"#, Bug, Bug),
+        (422, r#"{"message":"A pull request already exists for a:b."}"#, Conflict, Conflict),
+        (422, r#"{"errors":[{"code":"already_exists"}]}"#, Conflict, Conflict),
+        (423, "", Conflict, Conflict),
+        (451, "", Denied, Denied),
+        (500, "", sure.clone(), unsure.clone()),
+        (502, "<html>", sure.clone(), unsure.clone()),
+        (503, "", sure.clone(), unsure.clone()),
+        (504, "", sure, unsure),
+        (304, "", Bug, Bug),
+        (100, "", Bug, Bug),
+    ];
+    for (status, body, reading, writing) in cases {
+        assert_eq!(kind_of(get(), answer(status, &[], body)).await, reading, "GET {status}");
+        assert_eq!(kind_of(post(), answer(status, &[], body)).await, writing, "POST {status}");
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_ask_for_a_pause_is_obeyed() {
+    let in_90_s = (NOW.0 / 1_000 + 90).to_string();
+    let past = (NOW.0 / 1_000 - 90).to_string();
+    let far = (NOW.0 / 1_000 + 90_000).to_string();
+    let cases: Vec<(u16, Vec<(&str, &str)>, &str, i64)> = vec![
+        (429, vec![], "", 60_000),
+        (429, vec![("retry-after", "7")], "", 7_000),
+        (429, vec![("retry-after", "0")], "", 0),
+        (429, vec![("retry-after", "999999")], "", 3_600_000),
+        (429, vec![("retry-after", "99999999999999999999999")], "", 3_600_000),
+        (429, vec![("retry-after", "-5")], "", 60_000),
+        (429, vec![("retry-after", "soon")], "", 60_000),
+        (429, vec![("retry-after", "")], "", 60_000),
+        (429, vec![("retry-after", "Tue, 14 Nov 2023 22:14:20 GMT")], "", 60_000),
+        (429, vec![("retry-after", "Tue, 14 Nov 2023 22:15:20 GMT")], "", 120_000),
+        (429, vec![("retry-after", "Tue, 14 Nov 2023 22:00:00 GMT")], "", 60_000),
+        (429, vec![("retry-after", "Mon, 14 Nov 2033 22:00:00 GMT")], "", 3_600_000),
+        (403, vec![("retry-after", "7")], "", 7_000),
+        (403, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &in_90_s)], "", 90_000),
+        (403, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &past)], "", 60_000),
+        (403, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &far)], "", 3_600_000),
+        (403, vec![("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", "garbage")], "", 60_000),
+        (403, vec![("x-ratelimit-remaining", "0")], "", 60_000),
+        (429, vec![("retry-after", "7"), ("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", &in_90_s)], "", 7_000),
+        (403, vec![], r#"{"message":"You have exceeded a secondary rate limit"}"#, 60_000),
+        (403, vec![("x-ratelimit-remaining", "4000")], "You triggered an abuse detection mechanism", 60_000),
+    ];
+    for (status, headers, body, expected) in cases {
+        let case = format!("{status} {headers:?} {body:?}");
+        assert_about(&kind_of(get(), answer(status, &headers, body)).await, expected, &case);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_inside_a_pause_and_all_goes_on_after_it() {
+    let script = script([answer(429, &[("retry-after", "30")], ""), answer(200, &[], "{}"), answer(201, &[], "{}")]);
+    let clock = Clock::manual(NOW);
+    let caller = caller(&script, &clock, LIVELY);
+    caller.call("a", get()).await.unwrap_err();
+    clock.advance_ms(29_999);
+    for request in [get(), post(), request(Method::DELETE, "/b")] {
+        let error = caller.call("b", request).await.unwrap_err();
+        assert_about(&error.kind, 1, "inside");
+        assert!(error.to_string().contains("not sent"), "{error}");
+    }
+    assert_eq!(script.count(), 1);
+    clock.advance_ms(1);
+    caller.call("c", get()).await.unwrap();
+    caller.call("d", post()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_answer_that_used_up_the_budget_stops_the_next_call() {
+    let reset = (NOW.0 / 1_000 + 20).to_string();
+    let used_up = [("x-ratelimit-remaining", "0"), ("x-ratelimit-reset", reset.as_str())];
+    let search = [used_up[0], used_up[1], ("x-ratelimit-resource", "search")];
+    let script = script([answer(200, &search, "{}"), answer(200, &used_up, "{}")]);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    caller.call("a search, which has a budget of its own", get()).await.unwrap();
+    caller.call("the last one", get()).await.unwrap();
+    assert_about(&caller.call("one more", get()).await.unwrap_err().kind, 20_000, "one more");
+    assert_eq!(script.count(), 2);
+}
+
+#[tokio::test]
+async fn pauses_without_a_time_grow_until_a_success() {
+    let clock = Clock::manual(NOW);
+    let refusals = (0..8).map(|_| answer(429, &[], ""));
+    let script = script(refusals.chain([answer(200, &[], "{}"), answer(429, &[], "")]));
+    let caller = caller(&script, &clock, LIVELY);
+    for expected in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+        assert_about(&caller.call("a", get()).await.unwrap_err().kind, expected * 1_000, "growing");
+        clock.advance_ms(expected * 1_000);
+    }
+    caller.call("a", get()).await.unwrap();
+    assert_about(&caller.call("a", get()).await.unwrap_err().kind, 60_000, "after a success");
+}
+
+#[tokio::test]
+async fn the_reserve_is_kept_from_background_calls() {
+    let reset = (NOW.0 / 1_000 + 50).to_string();
+    let left = |n: &'static str| answer(200, &[("x-ratelimit-remaining", n), ("x-ratelimit-reset", &reset)], "{}");
+    let script = script([left("100"), left("99"), left("98"), left("5000"), left("50")]);
+    let clock = Clock::manual(NOW);
+    let caller = caller(&script, &clock, LIVELY);
+    let background = || {
+        let mut request = get();
+        request.extensions_mut().insert(Priority::Background);
+        request
+    };
+    caller.call("first", background()).await.unwrap();
+    caller.call("at the reserve", background()).await.unwrap();
+    assert_about(&caller.call("below", background()).await.unwrap_err().kind, 50_000, "below");
+    caller.call("a command", get()).await.unwrap();
+    clock.advance_ms(50_000);
+    caller.call("after the reset", background()).await.unwrap();
+    assert_eq!(script.count(), 4);
+}
+
+#[tokio::test]
+async fn reads_are_tried_again_with_growing_pauses() {
+    let script = script([broken(true), answer(502, &[], ""), answer(200, &[], "{}")]);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    caller.call("read", get()).await.unwrap();
+    let times: Vec<_> = script.sent.lock().unwrap().iter().map(|(_, at)| *at).collect();
+    let gaps: Vec<u128> = times.windows(2).map(|w| (w[1] - w[0]).as_millis()).collect();
+    assert!(gaps[0] >= 125 && gaps[1] >= 250, "{gaps:?}");
+}
+
+#[tokio::test]
+async fn what_is_tried_again_and_how_often() {
+    let sure = Transient { after_ms: None, ambiguous: false };
+    let unsure = Transient { after_ms: None, ambiguous: true };
+    let cases = [
+        ("reading, always failing", get(), vec![broken(true), broken(false), broken(true)], sure.clone()),
+        ("reading, 404", get(), vec![answer(404, &[], "")], NotFound),
+        ("writing, never reached the server", post(), vec![broken(false), broken(false), broken(false)], sure),
+        ("writing, reset after sending", post(), vec![broken(true)], unsure.clone()),
+        ("writing, 500", post(), vec![answer(500, &[], "")], unsure.clone()),
+        ("writing, refused then reset", post(), vec![broken(false), broken(true)], unsure),
+    ];
+    for (case, request, answers, expected) in cases {
+        let (count, script) = (answers.len(), script(answers));
+        let error = caller(&script, &Clock::manual(NOW), LIVELY).call(case, request).await.unwrap_err();
+        assert_eq!((error.kind, script.count()), (expected, count), "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_busy_server_that_names_a_time_is_not_tried_before_it() {
+    let script = script([answer(503, &[("retry-after", "10")], "")]);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let Transient { after_ms: Some(after), ambiguous: true } = caller.call("a", post()).await.unwrap_err().kind else {
+        panic!("not transient")
+    };
+    assert!((10_000..=11_000).contains(&after));
+    assert_about(&caller.call("b", get()).await.unwrap_err().kind, 10_000, "meanwhile");
+}
+
+#[tokio::test]
+async fn a_read_only_post_counts_as_reading() {
+    let mut query = post();
+    query.extensions_mut().insert(ReadOnly);
+    let expected = Transient { after_ms: None, ambiguous: false };
+    assert_eq!(kind_of(query, broken(true)).await, expected);
+}
+
+#[tokio::test]
+async fn writes_are_one_at_a_time_and_apart_while_reads_go_on() {
+    let script = script((0..8).map(|_| answer(200, &[], "{}")));
+    let caller = caller(&script, &Clock::manual(NOW), Pace { mutation_interval_ms: 40, ..LIVELY });
+    let start = tokio::time::Instant::now();
+    let writes = futures::future::join_all((0..5).map(|_| caller.call("write", post())));
+    let reads = futures::future::join_all((0..3).map(|_| caller.call("read", get())));
+    let (writes, reads) = futures::join!(writes, reads);
+    assert!(writes.iter().chain(&reads).all(Result::is_ok));
+    let at = |method: Method| {
+        let sent = script.sent.lock().unwrap();
+        sent.iter().filter(|(r, _)| *r.method() == method).map(|(_, t)| (*t - start).as_millis()).collect::<Vec<_>>()
+    };
+    let (reads, posts) = (at(Method::GET), at(Method::POST));
+    assert!(posts.windows(2).all(|w| w[1] - w[0] >= 39), "{posts:?}");
+    assert!(reads.iter().all(|read| *read < posts[4]), "reads {reads:?} waited for writes {posts:?}");
+}
+
+#[tokio::test]
+async fn a_dropped_write_does_not_block_the_next() {
+    struct Hangs(std::sync::atomic::AtomicBool);
+    #[async_trait]
+    impl Transport for Hangs {
+        async fn send(&self, _: Request<Bytes>) -> Outcome {
+            if !self.0.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                std::future::pending::<()>().await;
+            }
+            answer(200, &[], "{}")
+        }
+    }
+    let transport = Arc::new(Hangs(std::sync::atomic::AtomicBool::new(false)));
+    let caller = Caller::new(transport, Clock::manual(NOW), LIVELY);
+    let mut first = Box::pin(caller.call("first", post()));
+    assert!(futures::poll!(&mut first).is_pending());
+    drop(first);
+    caller.call("second", post()).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_unchanged_answer_comes_from_the_cache() {
+    let tagged = answer(200, &[("etag", "\"v1\""), ("link", "<x>; rel=\"next\"")], "[1]");
+    let newer = answer(200, &[("etag", "\"v2\"")], "[2]");
+    let script = script([tagged, answer(304, &[], ""), newer, answer(304, &[], ""), answer(200, &[], "other")]);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let mut bodies = vec![];
+    for _ in 0..4 {
+        let response = caller.call("read", get()).await.unwrap();
+        assert_eq!(response.status(), 200);
+        bodies.push(response.into_body());
+    }
+    assert_eq!(bodies, ["[1]", "[1]", "[2]", "[2]"]);
+    caller.call("another page", request(Method::GET, "/a?page=2")).await.unwrap();
+    let asked: Vec<_> =
+        script.sent.lock().unwrap().iter().map(|(r, _)| r.headers().get(IF_NONE_MATCH).cloned()).collect();
+    let tags: Vec<_> = asked.iter().map(|t| t.as_ref().map(|t| t.to_str().unwrap())).collect();
+    assert_eq!(tags, [None, Some("\"v1\""), Some("\"v1\""), Some("\"v2\""), None]);
+}
+
+#[tokio::test]
+async fn redirects_stay_on_the_server() {
+    let to = |status: u16, location: &str| answer(status, &[("location", location)], "");
+    for status in [301, 302, 307, 308] {
+        let script = script([to(status, "/b?x=1"), to(status, "https://FORGE.test:443/c"), answer(200, &[], "{}")]);
+        caller(&script, &Clock::manual(NOW), LIVELY).call("read", get()).await.unwrap();
+        let sent = script.sent.lock().unwrap();
+        assert_eq!(sent[1].0.uri(), "https://forge.test/b?x=1");
+        assert!(sent[2].0.headers().contains_key("authorization"));
+    }
+    for place in [
+        "https://evil.test/a",
+        "//evil.test/a",
+        "http://forge.test/a",
+        "https://forge.test:8443/a",
+        "https://forge.test@evil.test/",
+        "ftp://forge.test/a",
+        "file:///etc/passwd",
+        "https://",
+        "",
+    ] {
+        let script = script([to(302, place)]);
+        let error = caller(&script, &Clock::manual(NOW), LIVELY).call("read", get()).await.unwrap_err();
+        assert_eq!((error.kind, script.count()), (Bug, 1), "{place}");
+    }
+    let script = script((0..4).map(|_| to(302, "/a")));
+    let error = caller(&script, &Clock::manual(NOW), LIVELY).call("loop", get()).await.unwrap_err();
+    assert_eq!((error.kind, script.count()), (Bug, 4));
+    assert_eq!(kind_of(post(), to(307, "/b")).await, Conflict, "writes do not follow");
+}
+
+#[tokio::test]
+async fn a_download_abroad_gets_none_of_our_headers() {
+    let script = script([answer(302, &[("location", "https://store.test/log?sig=1")], ""), answer(200, &[], "log")]);
+    let mut download = get();
+    download.extensions_mut().insert(FollowAbroad);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    assert_eq!(caller.call("log", download).await.unwrap().into_body(), "log");
+    let sent = script.sent.lock().unwrap();
+    assert_eq!(sent[1].0.uri().host(), Some("store.test"));
+    assert!(sent[1].0.headers().is_empty());
+}
+
+#[test]
+fn answers_that_are_not_understood_say_why() {
+    #[derive(Debug, serde::Deserialize)]
+    struct Thing {
+        #[expect(dead_code, reason = "only its absence matters")]
+        id: i64,
+    }
+    let cases = [
+        (answer(200, &[], "<!DOCTYPE html><title>Sign in"), "a web page"),
+        (answer(200, &[("content-type", "text/html; charset=utf-8")], "Sign in"), "a web page"),
+        (answer(200, &[], r#"{"name":"x"}"#), "missing field `id`"),
+        (answer(200, &[], "null"), "invalid type: null"),
+        (answer(200, &[], ""), "EOF"),
+    ];
+    for (response, expected) in cases {
+        let error = json::<Thing>("read a thing", &response.unwrap()).unwrap_err();
+        assert_eq!(error.kind, Bug);
+        assert!(error.to_string().starts_with("read a thing: ") && error.detail.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn complaints_are_the_forges_words_in_bounds() {
+    let long = format!(r#"{{"message":"no\nway {}"}}"#, "x".repeat(2_000));
+    let script = script([
+        answer(422, &[], r#"{"message":"Validation Failed","errors":[{"field":"title"}]}"#),
+        answer(400, &[], &long),
+        answer(404, &[], "<html>nothing here</html>"),
+        answer(404, &[], ""),
+    ]);
+    let caller = caller(&script, &Clock::manual(NOW), LIVELY);
+    let mut said = vec![];
+    for _ in 0..4 {
+        said.push(caller.call("try", get()).await.unwrap_err().detail);
+    }
+    assert_eq!(said[0], r#"HTTP 422: Validation Failed [{"field":"title"}]"#);
+    assert!(said[1].starts_with("HTTP 400: no way xxx") && said[1].len() < 600, "{}", said[1]);
+    assert_eq!(said[2], "HTTP 404: a web page");
+    assert_eq!(said[3], "HTTP 404");
+}
+
+#[test]
+fn the_next_page_is_found() {
+    let cases = [
+        (r#"<https://f/a?page=2>; rel="next", <https://f/a?page=9>; rel="last""#, Some("https://f/a?page=2")),
+        (r#"<https://f/a?page=1>; rel="prev",<https://f/a?page=3>;rel="next""#, Some("https://f/a?page=3")),
+        (r#"<https://f/a?page=1>; rel="prev""#, None),
+        ("", None),
+        ("garbage; rel=\"next\"", None),
+        ("<unclosed; rel=\"next\"", None),
+    ];
+    for (value, expected) in cases {
+        let mut headers = HeaderMap::new();
+        headers.insert("link", value.parse().unwrap());
+        assert_eq!(next_page(&headers).as_deref(), expected, "{value}");
+    }
+    assert_eq!(next_page(&HeaderMap::new()), None);
+}
