@@ -1,0 +1,188 @@
+//! Tries to get out of the sandbox, for real, before anything is trusted to it.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::{Sandbox, ScratchHome, View, installed};
+use crate::process::{COOKIE_VARIABLE, Flow, Limits, Spec, survivors};
+
+/// Longest run of one attempt.
+const ATTEMPT: Duration = Duration::from_secs(20);
+/// How long processes may take to die with their sandbox.
+const DEATH: Duration = Duration::from_secs(2);
+
+/// How well agents and checks can be shut in on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Not at all.
+    C,
+    /// Files and network, without namespaces (Landlock). Not built yet: no machine is said to have it.
+    B,
+    /// bubblewrap, and every attempt to get out failed.
+    A,
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::A => "A",
+            Self::B => "B",
+            Self::C => "C",
+        })
+    }
+}
+
+/// One attempt to get out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EscapeTest {
+    /// What was tried.
+    pub name: &'static str,
+    /// Whether the sandbox held.
+    pub held: bool,
+    /// What was seen, where it did not.
+    pub detail: String,
+}
+
+/// What the probe found.
+#[derive(Debug, Clone)]
+pub struct SandboxProbe {
+    /// The tier reached.
+    pub tier: Tier,
+    /// Version of bubblewrap, or why it cannot be used and what to do.
+    pub bubblewrap: Result<String, String>,
+    /// What was tried; empty where bubblewrap does not run at all.
+    pub escapes: Vec<EscapeTest>,
+}
+
+/// Builds a sandbox like those of agents and tries to get out of it. Takes about a second.
+pub async fn probe() -> SandboxProbe {
+    let tried = match installed().await {
+        Ok(bubblewrap) => attempts().await.map(|escapes| (bubblewrap.version.clone(), escapes)),
+        Err(reason) => Err(reason),
+    };
+    match tried {
+        Ok((version, escapes)) => {
+            let tier = if escapes.iter().all(|e| e.held) { Tier::A } else { Tier::C };
+            SandboxProbe { tier, bubblewrap: Ok(version), escapes }
+        }
+        Err(reason) => SandboxProbe { tier: Tier::C, bubblewrap: Err(reason), escapes: Vec::new() },
+    }
+}
+
+async fn attempts() -> Result<Vec<EscapeTest>, String> {
+    let folder = tempfile::tempdir().map_err(|e| format!("no temporary folder for the test: {e}"))?;
+    let place = Place::new(&folder.path().canonicalize().map_err(|e| e.to_string())?)
+        .await
+        .map_err(|e| format!("the test of the sandbox could not be prepared: {e}"))?;
+    let mut escapes = place.inside().await?;
+    escapes.push(place.survival().await?);
+    Ok(escapes)
+}
+
+/// A view, and beside it what must not be reached from it.
+struct Place {
+    view: View,
+    tree: std::path::PathBuf,
+    outside: std::path::PathBuf,
+    listener: TcpListener,
+    canary: String,
+}
+
+impl Place {
+    async fn new(folder: &Path) -> std::io::Result<Self> {
+        let (tree, outside) = (folder.join("tree"), folder.join("outside"));
+        fs::create_dir(&tree)?;
+        fs::create_dir(&outside)?;
+        let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
+        fs::write(outside.join("secret"), &canary)?;
+        let view = View {
+            writable: vec![tree.clone()],
+            read_only: Vec::new(),
+            home: ScratchHome::Memory,
+            network: false,
+        };
+        Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
+    }
+
+    fn spec(&self, script: &str, sandbox: Sandbox) -> Spec {
+        let mut spec = Spec::new("/bin/sh", &self.tree).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec.sandbox = sandbox;
+        spec.limits = Limits { wall: ATTEMPT, keep_bytes: 64 * 1024, ..Limits::default() };
+        spec
+    }
+
+    /// One script inside tries the paths out; a process outside holds the canary in its environment meanwhile.
+    async fn inside(&self) -> Result<Vec<EscapeTest>, String> {
+        let port = self.listener.local_addr().map_err(|e| e.to_string())?.port();
+        let outside = self.outside.display();
+        let script = format!(
+            "echo ran >ran || echo no-tree\n\
+             cat '{outside}/secret' 2>/dev/null\n\
+             (echo x >'{outside}/written') 2>/dev/null\n\
+             (echo x >/usr/ralph-escape-test) 2>/dev/null && echo wrote-system && rm -f /usr/ralph-escape-test\n\
+             for f in /proc/[0-9]*/environ; do tr '\\0' '\\n' <$f; done 2>/dev/null\n\
+             [ -e /etc/shadow ] && echo sees-shadow\n\
+             grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'\n\
+             bash -c ': >/dev/tcp/127.0.0.1/{port}' 2>/dev/null && echo connected\n\
+             echo end"
+        );
+        let in_environment = format!("environment-{}", self.canary);
+        let holder = self.spec("echo up; exec sleep 60", Sandbox::None).env("PROBE_CANARY", &in_environment);
+        let (stop, cancel) = (CancellationToken::new(), CancellationToken::new());
+        let mut ready = Some(CancellationToken::new());
+        let up = ready.clone().unwrap_or_default();
+        let mut lines = |_, _: &str| {
+            ready.take().inspect(CancellationToken::cancel);
+            Flow::Continue
+        };
+        let mut holder = Box::pin(crate::process::run(holder, &stop, Some(&mut lines)));
+        tokio::select! {
+            ended = &mut holder => return Err(format!("the test of the sandbox ended early: {ended:?}")),
+            () = up.cancelled() => {}
+        }
+        let spec = self.spec(&script, Sandbox::Bubblewrap(self.view.clone()));
+        let tried = crate::process::run(spec, &cancel, None).await.map_err(|e| e.to_string())?;
+        drop(holder);
+        let seen = tried.stdout.text();
+        let ran = self.tree.join("ran").is_file() && seen.trim_end().ends_with("end");
+        if !ran {
+            return Err(format!("a script in the sandbox did not run: {:?}, {}", tried.ended, tried.stderr.text()));
+        }
+        let sees_environment = seen.contains(&in_environment);
+        let sees_files = seen.replace(&in_environment, "").contains(&self.canary) || seen.contains("sees-shadow");
+        let test = |name, broken: bool| EscapeTest {
+            name,
+            held: !broken,
+            detail: if broken { seen.replace(&self.canary, "(canary)") } else { String::new() },
+        };
+        let reached = tokio::time::timeout(Duration::from_millis(50), self.listener.accept()).await.is_ok();
+        let written = self.outside.join("written").exists() || seen.contains("wrote-system");
+        Ok(vec![
+            test("read files outside the view", sees_files),
+            test("write outside the tree", written),
+            test("see processes outside and their environment", sees_environment),
+            test("reach the network", reached || seen.contains("connected") || seen.contains("interface ")),
+        ])
+    }
+
+    /// A daemon inside, then SIGKILL to bubblewrap and nothing else: nobody may be left.
+    async fn survival(&self) -> Result<EscapeTest, String> {
+        let script = "setsid sh -c 'sleep 300 & sleep 300' & echo up; sleep 300";
+        let mut spec = self.spec(script, Sandbox::Bubblewrap(self.view.clone())).env(COOKIE_VARIABLE, &self.canary);
+        spec.limits.grace = Duration::ZERO;
+        let mut lines = |_, _: &str| Flow::Stop("it is up".to_owned());
+        crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.map_err(|e| e.to_string())?;
+        let gone = tokio::time::timeout(DEATH, async {
+            while !survivors(&self.canary).is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let held = gone.await.is_ok();
+        let detail = if held { String::new() } else { "processes lived on after their sandbox was killed".to_owned() };
+        Ok(EscapeTest { name: "outlive the sandbox", held, detail })
+    }
+}

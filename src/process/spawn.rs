@@ -1,0 +1,224 @@
+//! Starts a child: finds its program, prepares its descriptors, keeps everything else from it.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::fs::{Access, MemfdFlags, Mode, OFlags};
+use rustix::io::{Errno, FdFlags};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use tokio::process::{Child, Command};
+
+use super::sandbox;
+use super::survivors::COOKIE_VARIABLE;
+use super::{ProcessError, Sandbox, Spec, Stdin};
+
+/// Numbers that further descriptors may have in the child.
+const GIVEN: std::ops::RangeInclusive<i32> = 3..=63;
+/// Most that goes into a pipe that nobody reads yet (its capacity is 64 KiB).
+const MAX_GIVEN_BYTES: usize = 60 * 1024;
+/// A program that was just written may be held open for writing by a child of another thread, for a moment.
+const BUSY_TRIES: u32 = 10;
+
+/// Keeps this process's own memory and environment from its children: no core dumps, not readable in `/proc` by
+/// others of the same user. To be called once, first thing in `main`.
+///
+/// # Errors
+/// The system's, where it refuses; the program can go on without.
+pub fn harden() -> io::Result<()> {
+    rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    Ok(())
+}
+
+/// The absolute path of a program: `program` itself where it is a path (from `base`, where it is relative), else the
+/// first executable of that name in `path` (as in `PATH`; relative entries are skipped).
+///
+/// # Errors
+/// `NotFound`, `NotExecutable`.
+pub fn executable(program: &Path, base: &Path, path: &OsStr) -> Result<PathBuf, ProcessError> {
+    let not_found = || ProcessError::NotFound { program: program.to_owned() };
+    if program.as_os_str().as_bytes().contains(&b'/') {
+        let file = base.join(program);
+        let metadata = std::fs::metadata(&file).map_err(|_| not_found())?;
+        return if metadata.is_file() && may_execute(&file) {
+            Ok(file)
+        } else {
+            Err(ProcessError::NotExecutable { program: file })
+        };
+    }
+    if program.as_os_str().is_empty() {
+        return Err(not_found());
+    }
+    let mut refused = None;
+    for folder in std::env::split_paths(path).filter(|folder| folder.is_absolute()) {
+        let file = folder.join(program);
+        if file.is_file() {
+            if may_execute(&file) {
+                return Ok(file);
+            }
+            refused.get_or_insert(file);
+        }
+    }
+    Err(refused.map_or_else(not_found, |program| ProcessError::NotExecutable { program }))
+}
+
+fn may_execute(file: &Path) -> bool {
+    rustix::fs::access(file, Access::EXEC_OK).is_ok()
+}
+
+/// Starts the program of `spec`, in its sandbox.
+pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
+    let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
+    let folder = std::fs::metadata(&spec.cwd)
+        .and_then(|m| if m.is_dir() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::NotADirectory)) });
+    folder.map_err(|source| ProcessError::NoFolder { program: program.clone(), folder: spec.cwd.clone(), source })?;
+
+    let input = |what| {
+        let program = program.clone();
+        move |source| ProcessError::Input { program, what, source }
+    };
+    let given = descriptors(&spec.fds).map_err(input("further descriptors"))?;
+    let mut command = command(spec, &program).await?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    prepare_child(&mut command, given);
+    for attempt in 1.. {
+        command.stdin(match &spec.stdin {
+            Stdin::Null => Stdio::null(),
+            Stdin::Bytes(bytes) => readable(bytes).map_err(input("standard input"))?.into(),
+        });
+        match command.spawn() {
+            Ok(child) => return Ok(child),
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < BUSY_TRIES => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(source) => {
+                let advice = advice(&source);
+                return Err(ProcessError::Spawn { program, advice, source });
+            }
+        }
+    }
+    unreachable!("the loop returns at its last try")
+}
+
+/// The command with arguments and environment: the program's, or bubblewrap's around it.
+async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
+    #[expect(clippy::disallowed_methods, reason = "the one place that spawns")]
+    let mut command = match &spec.sandbox {
+        Sandbox::None => {
+            let mut command = Command::new(program);
+            command.args(&spec.args).current_dir(&spec.cwd);
+            command
+        }
+        Sandbox::Bubblewrap(view) => {
+            let failed = |reason| ProcessError::Sandbox { program: program.to_owned(), reason };
+            let bubblewrap = sandbox::installed().await.map_err(failed)?;
+            let mut command = Command::new(&bubblewrap.program);
+            command.args(view.arguments(bubblewrap, program, &spec.cwd).map_err(failed)?);
+            command.arg("--").arg(program).args(&spec.args).current_dir("/");
+            command
+        }
+    };
+    command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    if let Sandbox::Bubblewrap(view) = &spec.sandbox {
+        // In the environment, not by --setenv: arguments can be read by everybody on the machine.
+        command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
+    }
+    if let Some(cookie) = &spec.cookie {
+        command.env(COOKIE_VARIABLE, cookie.as_str());
+    }
+    Ok(command)
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => "the interpreter in its first line (#!) or its loader is missing",
+        Some(Errno::NOEXEC) => "it is neither a program for this machine nor a script with a first line like #!/bin/sh",
+        Some(Errno::TOOBIG) => "its arguments are too long; hand them over by file or standard input",
+        Some(Errno::AGAIN | Errno::NOMEM) => "the machine is out of processes or memory; lower the number of loops",
+        Some(Errno::MFILE | Errno::NFILE) => "too many files are open; raise the limit (ulimit -n)",
+        Some(Errno::TXTBSY) => "something still writes to it; try again when that has ended",
+        _ => "check that it can be run by hand as the user of this service",
+    }
+}
+
+/// A file without a name that has these bytes: unlike a pipe it never blocks and needs nobody to write.
+fn readable(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(rustix::fs::memfd_create("input", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+/// One pipe for each further descriptor, filled and closed at its other end; sorted by number in the child.
+fn descriptors(given: &[(i32, Vec<u8>)]) -> io::Result<Vec<(RawFd, OwnedFd)>> {
+    let mut sorted: Vec<&(i32, Vec<u8>)> = given.iter().collect();
+    sorted.sort_by_key(|(number, _)| *number);
+    if sorted.windows(2).any(|pair| pair[0].0 == pair[1].0)
+        || sorted.iter().any(|(number, bytes)| !GIVEN.contains(number) || bytes.len() > MAX_GIVEN_BYTES)
+    {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "numbers are 3 to 63, each once, with at most 60 KiB each",
+        ));
+    }
+    sorted
+        .into_iter()
+        .map(|(number, bytes)| {
+            let (reader, mut writer) = io::pipe()?;
+            writer.write_all(bytes)?;
+            // At its number or above: so going up, none is overwritten before it was put in its place.
+            Ok((*number, rustix::io::fcntl_dupfd_cloexec(&reader, *number)?))
+        })
+        .collect()
+}
+
+/// What the child does between fork and exec: leaves our session, dumps no core, closes what is not for it.
+#[expect(unsafe_code, reason = "the only way to act in the child before it becomes the program")]
+fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
+    let act = move || -> io::Result<()> {
+        rustix::process::setsid()?;
+        rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+        for (number, source) in &given {
+            if source.as_raw_fd() != *number {
+                // SAFETY: the number is ours to overwrite in the child; it is released again without closing.
+                let mut target = unsafe { OwnedFd::from_raw_fd(*number) };
+                let done = rustix::io::dup2(source, &mut target);
+                let _ = target.into_raw_fd();
+                done?;
+            }
+        }
+        close_on_exec(&given)
+    };
+    // SAFETY: only system calls on values that exist already; nothing allocates, locks or panics.
+    unsafe { command.pre_exec(act) };
+}
+
+/// Marks every descriptor above 2 for closing, save the given ones. Allocates nothing.
+#[expect(unsafe_code, reason = "descriptors are named by number here")]
+fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
+    let folder = rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+    let mut entries = rustix::fs::RawDir::new(folder.as_fd(), &mut buffer);
+    while let Some(entry) = entries.next() {
+        let Some(number) = number(entry?.file_name().to_bytes()) else { continue };
+        if number > 2 {
+            let keep = given.iter().any(|(given, _)| *given == number);
+            let flags = if keep { FdFlags::empty() } else { FdFlags::CLOEXEC };
+            // SAFETY: the number was just listed as open, and the child has one thread.
+            rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, flags)?;
+        }
+    }
+    Ok(())
+}
+
+fn number(name: &[u8]) -> Option<RawFd> {
+    std::str::from_utf8(name).ok()?.parse().ok()
+}
