@@ -1,0 +1,1 @@
+//! Tables of what is a command and what is none.
