@@ -136,12 +136,7 @@ pub struct Limits {
 impl Default for Limits {
     /// Ten minutes, no idle limit, 5 s of grace, 256 KiB a stream.
     fn default() -> Self {
-        Self {
-            wall: Duration::from_secs(600),
-            idle: None,
-            grace: Duration::from_secs(5),
-            keep_bytes: 256 * 1024,
-        }
+        Self { wall: Duration::from_secs(600), idle: None, grace: Duration::from_secs(5), keep_bytes: 256 * 1024 }
     }
 }
 
@@ -238,11 +233,7 @@ pub enum ProcessError {
 ///
 /// # Errors
 /// Only where nothing ran; how a program ended is in [`Finished::ended`].
-pub async fn run(
-    spec: Spec,
-    cancel: &CancellationToken,
-    lines: Option<Lines<'_>>,
-) -> Result<Finished, ProcessError> {
+pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
     let program = spec.program.clone();
     let mut child = spawn::start(&spec).await?;
@@ -421,12 +412,7 @@ impl KillGuard {
     }
 
     /// SIGTERM, `grace`, SIGKILL. Output is read meanwhile, so that a process can finish what it is printing.
-    async fn end(
-        &self,
-        child: &mut Child,
-        output: &mut Output<'_>,
-        grace: Duration,
-    ) -> std::io::Result<ExitStatus> {
+    async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
         if !grace.is_zero() {
             self.ask();
             if let Some(status) = exit_within(child, output, grace).await {

@@ -29,8 +29,8 @@ static PATTERNS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         r"npm_[A-Za-z0-9]{36}",
         // Signed tokens, authorization headers, passwords in addresses.
         r"eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}",
-        r"(?i:bearer|basic|token)[ \t]+[A-Za-z0-9._~+/-]{20,}=*",
-        r"(?i:bearer)[ \t]+[A-Za-z0-9._~+/-]{8,}=*",
+        r#"(?i:authorization["'\\]*\s*[:=]\s*["'\\]*(?:bearer|basic|token))\s+[A-Za-z0-9._~+/-]{6,}=*"#,
+        r"(?i:bearer)[ \t]+[A-Za-z0-9._~+/-]{16,}=*",
         r"://[^\s/:@]{0,100}:[^\s/:@]{3,600}@",
         // Private keys, whole or from their beginning on; also inside JSON strings.
         r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,.-]|\\[nrt])*?-----END [A-Z0-9 ]*PRIVATE KEY-----",
@@ -151,8 +151,8 @@ fn forms_of(value: &str) -> Vec<String> {
             other => format!("%{other:02X}"),
         })
         .collect();
-    forms.push(percent.replace("%20", "+"));
     forms.push(percent);
+    forms.push(url::form_urlencoded::byte_serialize(bytes).collect());
     if let Ok(json) = serde_json::to_string(value) {
         forms.push(json[1..json.len() - 1].to_owned());
     }
@@ -198,13 +198,17 @@ mod tests {
             format!("sk-ant-api03-{body}"),
             "AKIAIOSFODNN7EXAMPLE".to_owned(),
             format!("eyJ{body}.eyJ{body}.{body}"),
-            format!("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{body}\n{body}==\n-----END RSA PRIVATE KEY-----"),
+            format!(
+                "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\n{body}\n{body}==\n-----END RSA PRIVATE KEY-----"
+            ),
             format!("-----BEGIN PRIVATE KEY-----\\n{body}\\n-----END PRIVATE KEY-----"),
             format!("-----BEGIN OPENSSH PRIVATE KEY-----\n{body}\n{body}"),
         ] {
             assert_eq!(masker.mask(&format!("a \"{token}\" b")), "a \"***\" b", "{token}");
         }
-        assert_eq!(masker.mask("Authorization: Bearer abcdef0123456789=="), "Authorization: ***");
+        assert_eq!(masker.mask("-H 'Authorization: Basic eDp5eg==' x"), "-H '***' x");
+        assert_eq!(masker.mask(r#"{"authorization":"token abc123"}"#), r#"{"***"}"#);
+        assert_eq!(masker.mask("sent Bearer abcdef0123456789=="), "sent ***");
         assert_eq!(masker.mask("clone https://me:hunter22@host/x"), "clone https***host/x");
     }
 
@@ -213,7 +217,7 @@ mod tests {
         let masker = Masker::new(["", "abc", "  \n"]);
         for text in [
             "the bearer of this letter",
-            "basic operation of a token stream",
+            "basic operation of a token stream, Bearer authentication",
             "see https://example.org:8080/a@b and ghp_short, sk-learn, AKIA",
             "-----BEGIN PUBLIC KEY-----",
             "abc 12:30@noon",
@@ -225,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_value_that_reaches_out_of_a_pattern_is_masked_whole() {
-        let masker = Masker::new(["abcdefghij!klmnop"]);
-        assert_eq!(masker.mask("Bearer abcdefghij!klmnop."), "***.");
+        let masker = Masker::new(["abcdefghijklmnopq!rst"]);
+        assert_eq!(masker.mask("Bearer abcdefghijklmnopq!rst."), "***.");
         assert_eq!(format!("{masker:?}"), "Masker");
     }
 

@@ -204,7 +204,8 @@ fn prepare_child(command: &mut Command, given: Vec<(RawFd, OwnedFd)>) {
 /// Marks every descriptor above 2 for closing, save the given ones. Allocates nothing.
 #[expect(unsafe_code, reason = "descriptors are named by number here")]
 fn close_on_exec(given: &[(RawFd, OwnedFd)]) -> io::Result<()> {
-    let folder = rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let folder =
+        rustix::fs::open("/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
     let mut entries = rustix::fs::RawDir::new(folder.as_fd(), &mut buffer);
     while let Some(entry) = entries.next() {

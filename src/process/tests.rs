@@ -1,22 +1,35 @@
 //! Real processes, well-behaved and not.
 
+use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use super::*;
 
 fn shell(script: &str) -> Spec {
     let mut spec = Spec::new("/bin/sh", "/").args(["-c", script]).env("PATH", "/usr/bin:/bin");
-    spec.limits = Limits {
-        wall: Duration::from_secs(20),
-        idle: None,
-        grace: Duration::from_millis(200),
-        keep_bytes: 64 * 1024,
-    };
+    spec.limits =
+        Limits { wall: Duration::from_secs(30), idle: None, grace: Duration::from_millis(200), keep_bytes: 64 * 1024 };
     spec
+}
+
+/// With a cookie that no other test has.
+fn marked(mut spec: Spec) -> (Spec, Cookie) {
+    let cookie = Cookie::new("test", &uuid::Uuid::now_v7().simple().to_string(), 1);
+    spec.cookie = Some(cookie.clone());
+    (spec, cookie)
 }
 
 async fn finished(spec: Spec) -> Finished {
     run(spec, &CancellationToken::new(), None).await.expect("it runs")
+}
+
+fn script(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
+    let file = folder.join(name);
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+    file
 }
 
 #[tokio::test]
@@ -32,4 +45,312 @@ async fn exit_codes_and_signals_are_told_apart() {
         assert_eq!(finished.ended, Ended::Signalled(number), "{name}");
         assert_eq!(finished.exit_code, None);
     }
+}
+
+#[tokio::test]
+async fn what_cannot_be_run_says_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = script(folder.path(), "plain", "#!/bin/sh\n", 0o644);
+    let orphan = script(folder.path(), "orphan", "#!/no/such/interpreter\n", 0o755);
+    let here = folder.path().to_str().unwrap().to_owned();
+    for (program, expected, words) in [
+        (PathBuf::from("/no/such/program"), "NotFound", "install it"),
+        (PathBuf::from("no-such-program-anywhere"), "NotFound", "full path"),
+        (PathBuf::new(), "NotFound", "install it"),
+        (plain.clone(), "NotExecutable", "chmod +x"),
+        (folder.path().to_owned(), "NotExecutable", "regular file"),
+        (PathBuf::from("orphan/"), "NotFound", "install it"),
+        (orphan, "Spawn", "interpreter"),
+    ] {
+        let spec = Spec::new(&program, &here).env("PATH", "/usr/bin:/bin");
+        let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
+        assert!(format!("{error:?}").starts_with(expected), "{program:?}: {error:?}");
+        assert!(error.to_string().contains(words), "{program:?}: {error}");
+    }
+    let mut spec = shell("true");
+    spec.cwd = folder.path().join("missing");
+    let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
+    assert!(matches!(error, ProcessError::NoFolder { .. }), "{error:?}");
+
+    let long = Spec::new("/bin/true", "/").args(["x".repeat(3 << 20)]);
+    let error = run(long, &CancellationToken::new(), None).await.unwrap_err();
+    assert!(error.to_string().contains("too long"), "{error}");
+}
+
+#[test]
+fn names_are_looked_up_in_absolute_entries_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = script(folder.path(), "tool", "", 0o644);
+    fs::create_dir(folder.path().join("bin")).unwrap();
+    let live = script(&folder.path().join("bin"), "tool", "", 0o755);
+    let here = folder.path();
+    let path = |entries: &[&Path]| std::env::join_paths(entries).unwrap();
+
+    let found = executable(Path::new("tool"), here, &path(&[here, &here.join("bin")])).unwrap();
+    assert_eq!(found, live);
+    let refused = executable(Path::new("tool"), here, &path(&[here])).unwrap_err();
+    assert!(matches!(refused, ProcessError::NotExecutable { program } if program == dead));
+    let relative = executable(Path::new("tool"), here, OsStr::new("bin:.:"));
+    assert!(matches!(relative, Err(ProcessError::NotFound { .. })), "{relative:?}");
+    assert_eq!(executable(Path::new("bin/tool"), here, OsStr::new("")).unwrap(), live);
+}
+
+#[tokio::test]
+async fn the_child_has_the_given_environment_and_descriptors_only() {
+    let spec = Spec::new("/usr/bin/env", "/").env("ONLY", "this");
+    assert_eq!(finished(spec).await.stdout.text(), "ONLY=this\n");
+
+    // One that a careless parent left open for its children.
+    let leaked = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 20).unwrap();
+    rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
+    let listed = finished(shell("exec ls /proc/self/fd")).await.stdout.text();
+    assert_eq!(listed.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the folder that ls reads");
+}
+
+#[tokio::test]
+async fn secrets_are_handed_over_by_descriptor() {
+    let mut spec = shell("cat <&3; printf ' '; cat <&5; printf ' '; cat; ls /proc/$$/fd | tr '\\n' ,");
+    spec.stdin = Stdin::Bytes(b"typed".to_vec());
+    spec.fds = vec![(5, b"five".to_vec()), (3, b"three".to_vec())];
+    let text = finished(spec).await.stdout.text();
+    assert!(text.starts_with("three five typed0,1,2,3,5,"), "{text}");
+
+    for fds in [vec![(2, vec![])], vec![(64, vec![])], vec![(3, vec![]), (3, vec![])], vec![(3, vec![0; 70_000])]] {
+        let mut spec = shell("true");
+        spec.fds = fds;
+        let error = run(spec, &CancellationToken::new(), None).await.unwrap_err();
+        assert!(matches!(error, ProcessError::Input { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn large_input_blocks_nobody() {
+    let mut spec = shell("wc -c");
+    spec.stdin = Stdin::Bytes(vec![b'x'; 5_000_000]);
+    assert_eq!(finished(spec).await.stdout.text().trim(), "5000000");
+    let mut ignored = shell("exit 3");
+    ignored.stdin = Stdin::Bytes(vec![b'x'; 5_000_000]);
+    assert_eq!(finished(ignored).await.ended, Ended::Exited(3));
+    assert_eq!(finished(shell("cat")).await.ended, Ended::Exited(0));
+}
+
+#[tokio::test]
+async fn it_has_a_session_of_its_own_and_dumps_no_core() {
+    let text = finished(shell("ps -o pid=,sid=,tty= -p $$; ulimit -c; ulimit -Hc")).await.stdout.text();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    assert_eq!(words[0], words[1], "{text}");
+    assert_eq!(&words[2..], ["?", "0", "0"], "{text}");
+}
+
+#[tokio::test]
+async fn a_process_that_ignores_the_request_is_killed_with_its_children() {
+    let (mut spec, cookie) = marked(shell("trap '' TERM; sleep 300 & echo up; while :; do sleep 300; done"));
+    spec.limits.wall = Duration::from_millis(300);
+    let finished = finished(spec).await;
+    assert_eq!(finished.ended, Ended::WallLimit);
+    assert_eq!(finished.exit_code, None);
+    assert!(finished.duration < Duration::from_secs(3), "{:?}", finished.duration);
+    assert_eq!(survivors(cookie.as_str()), vec![]);
+}
+
+#[tokio::test]
+async fn a_process_that_obeys_is_let_finish() {
+    let mut spec = shell("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.02; done");
+    spec.limits.grace = Duration::from_secs(10);
+    let mut lines = |_, _: &str| Flow::Stop("enough".to_owned());
+    let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.ended, Ended::Stopped("enough".to_owned()));
+    assert_eq!(finished.exit_code, Some(7));
+    assert_eq!(finished.stdout.text(), "up\nbye\n");
+    assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
+}
+
+#[tokio::test]
+async fn a_stopped_process_is_ended_too() {
+    let mut spec = shell("kill -STOP $$; echo never");
+    spec.limits.idle = Some(Duration::from_millis(200));
+    spec.limits.grace = Duration::from_secs(10);
+    let finished = finished(spec).await;
+    assert_eq!(finished.ended, Ended::IdleLimit);
+    assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
+}
+
+#[tokio::test]
+async fn cancelling_ends_it_within_the_grace() {
+    let cancel = CancellationToken::new();
+    let mut lines = |_, _: &str| {
+        cancel.cancel();
+        Flow::Continue
+    };
+    let spec = shell("trap '' TERM; echo up; while :; do sleep 300; done");
+    let finished = run(spec, &cancel, Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.ended, Ended::Cancelled);
+    assert!(finished.duration < Duration::from_secs(3), "{:?}", finished.duration);
+}
+
+#[tokio::test]
+async fn silence_has_a_limit_and_output_renews_it() {
+    let mut spec = shell("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.1; done; sleep 300");
+    spec.limits.idle = Some(Duration::from_millis(400));
+    let finished = finished(spec).await;
+    assert_eq!(finished.ended, Ended::IdleLimit);
+    assert_eq!(finished.stderr.text(), "1\n2\n3\n4\n5\n6\n");
+}
+
+#[tokio::test]
+async fn a_daemon_that_holds_the_output_is_ended_soon_after() {
+    let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
+    let finished = finished(spec).await;
+    assert_eq!(finished.ended, Ended::Exited(0));
+    assert_eq!(finished.stdout.text(), "done\n");
+    assert!(finished.duration < Duration::from_secs(4), "{:?}", finished.duration);
+    assert_eq!(survivors(cookie.as_str()), vec![]);
+}
+
+#[tokio::test]
+async fn dropping_the_run_kills_it() {
+    let (spec, cookie) = marked(shell("setsid sleep 300 & echo up; sleep 300"));
+    let up = CancellationToken::new();
+    let mut lines = |_, _: &str| {
+        up.cancel();
+        Flow::Continue
+    };
+    let never = CancellationToken::new();
+    let mut running = Box::pin(run(spec, &never, Some(&mut lines)));
+    tokio::select! {
+        _ = &mut running => panic!("it ended by itself"),
+        () = up.cancelled() => {}
+    }
+    drop(running);
+    assert_eq!(end_survivors(cookie.as_str(), Duration::from_secs(5)).await, 0);
+}
+
+#[tokio::test]
+async fn survivors_are_asked_and_then_killed() {
+    let (spec, cookie) = marked(shell("trap '' TERM; echo up; while :; do sleep 300; done"));
+    let never = CancellationToken::new();
+    let found = survivors(cookie.as_str());
+    assert_eq!(found, vec![]);
+    let up = CancellationToken::new();
+    let mut lines = |_, _: &str| {
+        up.cancel();
+        Flow::Continue
+    };
+    let end = async {
+        up.cancelled().await;
+        assert!(!survivors(cookie.as_str()).is_empty());
+        end_survivors(cookie.as_str(), Duration::from_millis(100)).await
+    };
+    let (finished, left) = tokio::join!(run(spec, &never, Some(&mut lines)), end);
+    assert_eq!(left, 0);
+    assert_eq!(finished.unwrap().ended, Ended::Signalled(9));
+}
+
+#[tokio::test]
+async fn a_flood_is_read_to_its_end_in_bounded_memory() {
+    let before = peak_memory_kib();
+    let spec = shell("printf START; head -c 200000000 /dev/zero; printf END; head -c 3000000 /dev/zero >&2");
+    let finished = finished(spec).await;
+    assert_eq!(finished.ended, Ended::Exited(0));
+    assert_eq!(finished.stdout.total_bytes, 200_000_008);
+    assert_eq!(finished.stderr.total_bytes, 3_000_000);
+    assert!(finished.stdout.head.starts_with("START") && finished.stdout.tail.ends_with("END"));
+    assert_eq!(finished.stdout.head.len() + finished.stdout.tail.len(), 64 * 1024);
+    assert!(finished.stdout.text().contains("… 199934472 bytes left out …"));
+    let grown = peak_memory_kib() - before;
+    assert!(grown < 64 * 1024, "{grown} KiB");
+}
+
+fn peak_memory_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn one_endless_line_is_cut() {
+    let mut seen: Vec<usize> = Vec::new();
+    let mut lines = |_, line: &str| {
+        seen.push(line.len());
+        Flow::Continue
+    };
+    let spec = shell("head -c 20000000 /dev/zero | tr '\\0' x; echo; printf 'short\\r\\nlast'");
+    let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.stdout.total_bytes, 20_000_012);
+    assert_eq!(seen.len(), 3);
+    assert!(seen[0] > 1_000_000 && seen[0] <= capture::MAX_LINE, "{seen:?}");
+    assert_eq!(&seen[1..], [5, 4]);
+}
+
+#[tokio::test]
+async fn any_bytes_become_text() {
+    let mut seen: Vec<(Stream, String)> = Vec::new();
+    let mut lines = |stream, line: &str| {
+        seen.push((stream, line.to_owned()));
+        Flow::Continue
+    };
+    let spec = shell(r"printf '\357\273\277a\377\000b\033[31mred\r\n\360\237\n'; printf 'err' >&2");
+    let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.stdout.text(), "\u{feff}a\u{fffd}\0b\u{1b}[31mred\r\n\u{fffd}\n");
+    seen.sort_by_key(|(stream, _)| *stream == Stream::Stderr);
+    assert_eq!(
+        seen,
+        [
+            (Stream::Stdout, "\u{feff}a\u{fffd}\0b\u{1b}[31mred".to_owned()),
+            (Stream::Stdout, "\u{fffd}".to_owned()),
+            (Stream::Stderr, "err".to_owned()),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn secrets_are_masked_in_lines_and_in_what_is_kept() {
+    let mut seen = String::new();
+    let mut lines = |_, line: &str| {
+        seen.push_str(line);
+        Flow::Continue
+    };
+    // In two writes, so that it is in two chunks.
+    let mut spec = shell("printf 'key=swordf'; sleep 0.05; printf 'ish-9\\n'; echo token ghp_$(printf %036d 7) >&2");
+    spec.secrets = Masker::new(["swordfish-9"]);
+    let finished = run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.stdout.text(), "key=***\n");
+    assert_eq!(finished.stderr.text(), "token ***\n");
+    assert!(seen.contains("key=***") && seen.contains("token ***") && !seen.contains("sword"), "{seen}");
+}
+
+#[test]
+fn a_secret_at_a_cut_is_masked_on_both_sides() {
+    let secret = "swordfish-in-the-sea";
+    let masker = Masker::new([secret]);
+    for before in 80..101 {
+        for total in [300, 100_000] {
+            let mut keeper = Keeper::new(200);
+            let mut text = format!("{}{secret}", "a".repeat(before));
+            text.push_str(&"b".repeat(total));
+            text.push_str(&format!("{secret}{}", "c".repeat(before)));
+            text.as_bytes().chunks(7).for_each(|chunk| keeper.push(chunk));
+            let kept = keeper.finish(&masker);
+            assert_eq!(kept.total_bytes, text.len() as u64);
+            assert!(kept.left_out > 0);
+            let shown = kept.text();
+            for part in secret.as_bytes().windows(4) {
+                assert!(!shown.contains(std::str::from_utf8(part).unwrap()), "{before} {total}: {shown}");
+            }
+            let expected = if before == 100 { "" } else { "***" };
+            assert_eq!(kept.head, format!("{}{expected}", "a".repeat(before.min(100))));
+            assert_eq!(kept.tail, format!("{expected}{}", "c".repeat(before.min(100))));
+            assert!(kept.last(10).ends_with("cccccccccc"));
+        }
+    }
+}
+
+#[test]
+fn what_fits_is_kept_whole() {
+    let mut keeper = Keeper::new(200);
+    keeper.push("ä".repeat(100).as_bytes());
+    let kept = keeper.finish(&Masker::default());
+    assert_eq!((kept.text(), kept.left_out, kept.total_bytes), ("ä".repeat(100), 0, 200));
+    assert_eq!(kept.last(3), "ä");
+    assert_eq!(Captured::default().last(10), "");
 }

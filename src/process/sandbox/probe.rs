@@ -99,12 +99,8 @@ impl Place {
         fs::create_dir(&outside)?;
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
         fs::write(outside.join("secret"), &canary)?;
-        let view = View {
-            writable: vec![tree.clone()],
-            read_only: Vec::new(),
-            home: ScratchHome::Memory,
-            network: false,
-        };
+        let view =
+            View { writable: vec![tree.clone()], read_only: Vec::new(), home: ScratchHome::Memory, network: false };
         Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
     }
 

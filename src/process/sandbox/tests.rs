@@ -7,7 +7,8 @@ pub(crate) async fn usable() -> bool {
     match installed().await {
         Ok(_) => true,
         Err(reason) => {
-            let in_ci = std::fs::read("/proc/self/environ").is_ok_and(|e| e.split(|b| *b == 0).any(|v| v.starts_with(b"CI=")));
+            let in_ci =
+                std::fs::read("/proc/self/environ").is_ok_and(|e| e.split(|b| *b == 0).any(|v| v.starts_with(b"CI=")));
             assert!(!in_ci, "bubblewrap is needed here: {reason}");
             println!("skipped: {reason}");
             false
