@@ -1,19 +1,62 @@
 //! The sandbox with real bubblewrap, and its argument list without.
 
-use super::*;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-/// Whether sandbox tests can run; prints why not, and fails in CI, where they must.
-pub(crate) async fn usable() -> bool {
-    match installed().await {
-        Ok(_) => true,
-        Err(reason) => {
-            let in_ci =
-                std::fs::read("/proc/self/environ").is_ok_and(|e| e.split(|b| *b == 0).any(|v| v.starts_with(b"CI=")));
-            assert!(!in_ci, "bubblewrap is needed here: {reason}");
-            println!("skipped: {reason}");
-            false
+use super::*;
+use crate::process::{Cookie, Ended, Finished, Flow, ProcessError, survivors};
+
+/// Whether sandbox tests can run; says why not, and fails in CI, where they must.
+async fn usable() -> bool {
+    let Err(reason) = installed().await else { return true };
+    let environment = fs::read("/proc/self/environ").unwrap_or_default();
+    assert!(!environment.split(|b| *b == 0).any(|pair| pair.starts_with(b"CI=")), "skipped: bubblewrap: {reason}");
+    println!("skipped: bubblewrap: {reason}");
+    false
+}
+
+/// A machine's worth of folders: a tree, a tool folder with a login in it, a home, and something private.
+struct Folders {
+    root: tempfile::TempDir,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for folder in ["tree/src", "tree/fixed", "tools/bin", "home", "private"] {
+            fs::create_dir_all(root.path().join(folder)).unwrap();
+        }
+        fs::write(root.path().join("tools/credentials.toml"), "token").unwrap();
+        fs::write(root.path().join("tools/bin/tool"), "#!/bin/sh\necho tool ran\n").unwrap();
+        fs::set_permissions(root.path().join("tools/bin/tool"), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(root.path().join("private/key"), "private key").unwrap();
+        Self { root }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join(name)
+    }
+
+    fn view(&self) -> View {
+        View {
+            writable: vec![self.at("tree")],
+            read_only: vec![self.at("tools"), self.at("tree/fixed")],
+            home: ScratchHome::Folder(self.at("home")),
+            network: false,
         }
     }
+
+    fn shell(&self, script: &str) -> Spec {
+        let mut spec = Spec::new("/bin/sh", self.at("tree")).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+        spec.sandbox = Sandbox::Bubblewrap(self.view());
+        spec.limits = Limits { wall: Duration::from_secs(30), ..Limits::default() };
+        spec
+    }
+}
+
+async fn finished(spec: Spec) -> Finished {
+    crate::process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
 #[tokio::test]
@@ -25,4 +68,138 @@ async fn the_probe_finds_no_way_out() {
     assert_eq!(found.escapes.len(), 5, "{found:?}");
     assert_eq!(found.tier, Tier::A, "{found:?}");
     assert!(found.bubblewrap.is_ok());
+}
+
+#[tokio::test]
+async fn the_view_shows_what_it_names_and_nothing_else() {
+    if !usable().await {
+        return;
+    }
+    let folders = Folders::new();
+    let script = format!(
+        "pwd; echo $HOME $TMPDIR $SET; echo a >made && echo wrote tree\n\
+         echo a >$HOME/made && echo wrote home\n\
+         (echo a >fixed/made) 2>/dev/null || echo fixed is read-only\n\
+         {tools}/bin/tool; cat {tools}/credentials.toml\n\
+         (echo a >{tools}/made) 2>/dev/null || echo tools are read-only\n\
+         ls {root} | tr '\\n' ' '; ls -A /tmp | wc -l; ls -A /root /home 2>/dev/null | grep -v : \n\
+         ls /proc | grep -c '^[0-9]'; cat {root}/private/key 2>&1 | grep -c 'No such'; hostname",
+        tools = folders.at("tools").display(),
+        root = folders.root.path().display(),
+    );
+    let mut spec = folders.shell(&script).env("SET", "by us").env("HOME", "/root");
+    spec.stdin = crate::process::Stdin::Bytes(b"x".to_vec());
+    let finished = finished(spec).await;
+    let text = finished.stdout.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let (tree, home) = (folders.at("tree"), folders.at("home"));
+    assert_eq!(lines[0], tree.to_str().unwrap());
+    assert_eq!(lines[1], format!("{} /tmp by us", home.display()));
+    assert_eq!(lines[2..7], ["wrote tree", "wrote home", "fixed is read-only", "tool ran", "tools are read-only"]);
+    assert!(lines[7].starts_with("home tools tree "), "{text}\n{}", finished.stderr.text());
+    assert!(lines.contains(&"sandbox") && !text.contains("token"), "{text}");
+    assert!(tree.join("made").is_file() && home.join("made").is_file());
+}
+
+#[tokio::test]
+async fn exit_codes_input_and_descriptors_pass_through() {
+    if !usable().await {
+        return;
+    }
+    let folders = Folders::new();
+    let mut spec = folders.shell("cat; cat <&3; ls /proc/self/fd | tr '\\n' ,; exit 9");
+    spec.stdin = crate::process::Stdin::Bytes(b"in,".to_vec());
+    spec.fds = vec![(3, b"three,".to_vec())];
+    let done = finished(spec).await;
+    assert_eq!(done.ended, Ended::Exited(9));
+    assert_eq!(done.stdout.text(), "in,three,0,1,2,3,4,");
+    assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, Ended::Exited(139));
+}
+
+#[tokio::test]
+async fn ending_asks_those_inside_and_leaves_nobody() {
+    if !usable().await {
+        return;
+    }
+    let folders = Folders::new();
+    let cookie = Cookie::new("sandbox-test", &uuid::Uuid::now_v7().simple().to_string(), 1);
+    let mut spec = folders.shell(
+        "env -i setsid sleep 300 & setsid sleep 300 & trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.02; done",
+    );
+    spec.cookie = Some(cookie.clone());
+    let mut lines = |_, _: &str| Flow::Stop("seen".to_owned());
+    let finished = crate::process::run(spec, &CancellationToken::new(), Some(&mut lines)).await.unwrap();
+    assert_eq!(finished.ended, Ended::Stopped("seen".to_owned()));
+    assert_eq!(finished.stdout.text(), "up\nbye\n");
+    assert_eq!(finished.exit_code, Some(4));
+    assert_eq!(survivors(cookie.as_str()), vec![]);
+}
+
+#[tokio::test]
+async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
+    if !usable().await {
+        return;
+    }
+    let folders = Folders::new();
+    fs::write(folders.at("tools/bin/odd"), format!("#!{}\n", folders.at("private/key").display())).unwrap();
+    fs::set_permissions(folders.at("tools/bin/odd"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut hidden = folders.shell("");
+    hidden.program = folders.at("tools/bin/odd");
+    let mut missing = folders.shell("true");
+    missing.sandbox = Sandbox::Bubblewrap(View { writable: vec![folders.at("nowhere")], ..folders.view() });
+    let mut relative = folders.shell("true");
+    relative.sandbox = Sandbox::Bubblewrap(View { read_only: vec!["../x".into()], ..folders.view() });
+    let mut all = folders.shell("true");
+    all.sandbox = Sandbox::Bubblewrap(View { writable: vec!["/".into()], ..folders.view() });
+    for (spec, words) in [
+        (hidden, "add its folder to the tools"),
+        (missing, "does not exist"),
+        (relative, "absolute path"),
+        (all, "absolute path below /"),
+    ] {
+        let error = crate::process::run(spec, &CancellationToken::new(), None).await.unwrap_err();
+        assert!(matches!(error, ProcessError::Sandbox { .. }), "{error:?}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    // A program that only talks like bubblewrap is not taken for it, unless it fails like it too.
+    let talk = finished(folders.shell("echo 'bwrap: x' >&2; echo out; exit 1")).await;
+    assert_eq!(talk.ended, Ended::Exited(1));
+}
+
+#[test]
+fn the_argument_list_follows_the_view() {
+    let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };
+    let folders = Folders::new();
+    let list = |view: &View, version: &str| -> Vec<String> {
+        let list = view.arguments(&bubblewrap(version), &folders.at("tools/bin/tool"), &folders.at("tree")).unwrap();
+        list.into_iter().map(|a| a.into_string().unwrap()).collect()
+    };
+    let closed = list(&folders.view(), "0.8.0");
+    let has = |list: &[String], flag: &str| list.iter().any(|a| a == flag);
+    for flag in ["--unshare-user", "--unshare-pid", "--unshare-net", "--die-with-parent", "--new-session"] {
+        assert!(has(&closed, flag), "{flag}");
+    }
+    assert!(has(&closed, "--disable-userns") && has(&list(&folders.view(), "0.11.0"), "--disable-userns"));
+    assert!(!has(&list(&folders.view(), "0.6.3"), "--disable-userns"));
+    let open = list(&View { network: true, ..folders.view() }, "0.8.0");
+    assert!(!has(&open, "--unshare-net"));
+    assert!(!has(&closed, "--setenv") && !has(&closed, "/etc") && !has(&closed, "/etc/shadow"));
+    let place = |path: PathBuf| closed.iter().position(|a| *a == path.to_str().unwrap()).unwrap();
+    assert!(place(folders.at("tree")) < place(folders.at("tree/fixed")), "the deeper one comes on top");
+}
+
+#[test]
+fn tool_folders_are_found_from_the_search_path() {
+    let folders = Folders::new();
+    let home = folders.at("home");
+    for folder in [".cargo/bin", ".rustup", ".local/bin", "bin", "node/v22/bin", "shims"] {
+        fs::create_dir_all(home.join(folder)).unwrap();
+    }
+    let entries = [".cargo/bin", ".local/bin", "bin", "node/v22/bin", "shims", "gone/bin", ""];
+    let mut path: Vec<PathBuf> = entries.iter().map(|e| home.join(e)).collect();
+    path.extend(["/usr/bin".into(), "relative/bin".into()]);
+    let found = View::tools(&std::env::join_paths(path).unwrap(), &home);
+    let expected = [".cargo", ".local/bin", ".rustup", "bin", "node/v22", "shims"].map(|e| home.join(e));
+    assert_eq!(found, expected);
+    assert!(View::tools(OsStr::new(""), &home).is_empty());
 }
