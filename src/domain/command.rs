@@ -239,7 +239,7 @@ fn nothing_more(rest: &str, name: &str) -> Result<(), words::Problem> {
 
 /// The rest of the command's line and what follows it, trimmed and cut to `TEXT_BYTES`.
 fn text_of(rest: &str, after: &str) -> String {
-    let mut text = format!("{rest}\n{after}").replace("\r\n", "\n");
+    let mut text = format!("{rest}{after}").replace("\r\n", "\n");
     text.truncate(text.floor_char_boundary(TEXT_BYTES));
     text.trim().to_owned()
 }
@@ -253,14 +253,17 @@ fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() && *c != '`').take(120).collect()
 }
 
-/// The candidate that `word` most likely meant, if any is near.
+/// The candidate that `word` most likely meant, if any is near: a slip or two first, then a likeness.
 fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
-    const NEAR: f64 = 0.7;
+    const SLIPS: usize = 2;
+    const ALIKE: f64 = 0.75;
     let word = word.to_ascii_lowercase();
-    candidates
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, candidate), *candidate))
-        .filter(|(score, _)| *score >= NEAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate)
+    let slips = candidates.iter().map(|candidate| (strsim::damerau_levenshtein(&word, candidate), *candidate));
+    if let Some((count, candidate)) = slips.min_by_key(|(count, _)| *count)
+        && count <= SLIPS.min(word.len() / 2)
+    {
+        return Some(candidate);
+    }
+    let alike = candidates.iter().map(|candidate| (strsim::jaro_winkler(&word, candidate), *candidate));
+    alike.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
