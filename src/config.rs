@@ -1,1 +1,258 @@
-//! Operator file and repository file: the only reader of files and environment.
+//! Operator file and repository file: the only reader of files and environment. Every error is found in one go, with its
+//! place and the nearest valid key.
+
+mod env;
+mod locate;
+pub mod operator;
+mod problem;
+pub mod quantity;
+pub mod repository;
+pub mod schema;
+mod secret;
+mod shape;
+mod tree;
+mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+use serde_json::{Map, Value};
+use url::Url;
+
+pub use env::Env;
+pub use locate::{DEFAULT_FILE, FILE_VARIABLE, operator_file};
+pub use operator::{
+    BackendKind, Checks, Intelligence, Models, OutputFormat, Price, Retention, Role, Sandbox, SandboxRequired,
+    StdinUse, Workspace,
+};
+pub use problem::{Place, Problem, Problems};
+pub use repository::parse_repository;
+pub use secret::WEBHOOK_SECRET_MIN;
+
+use crate::domain::ids::{ForgeName, RepoRef, UserId};
+use crate::domain::policy::Policy;
+use operator::OperatorFile;
+use problem::Reporter;
+use shape::Shape;
+use tree::Node;
+
+/// Names of the backends that need nothing but `enabled: true`.
+pub const PRESETS: &[&str] = &["claude", "codex", "gemini", "opencode", "kimi", "aider"];
+
+/// Largest configuration file that is read, in bytes.
+const FILE_MAX: u64 = 1 << 20;
+
+/// The operator's settings, checked; secrets are read already and paths are resolved.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where the service listens and how people reach it.
+    pub server: ServerConfig,
+    /// Folder for the database, mirrors, work trees and logs.
+    pub data_dir: PathBuf,
+    /// Servers that are watched; at least one, names distinct.
+    pub forges: Vec<ForgeConfig>,
+    /// Repositories that are watched; empty for all that the credential sees.
+    pub repositories: Vec<RepoPattern>,
+    /// How checks are found and run.
+    pub checks: Checks,
+    /// What agents and checks can reach; `read_only` is absolute or relative to the working directory.
+    pub sandbox: Sandbox,
+    /// How work trees are kept.
+    pub workspace: Workspace,
+    /// How long things are kept.
+    pub retention: Retention,
+    /// Backends that are switched on, by name; at least one has the role of agent.
+    pub backends: BTreeMap<String, BackendConfig>,
+    /// Whether models help with planning and reflection.
+    pub intelligence: Intelligence,
+    /// Sections that later versions read, as they were written.
+    pub later: Later,
+    policy: Policy,
+    allow: Vec<(ForgeName, UserId)>,
+    allow_bots: Vec<(ForgeName, UserId)>,
+}
+
+/// Where the service listens and how people reach it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// Address for webhooks and links, `http` or `https`.
+    pub public_url: Option<Url>,
+}
+
+/// A server that is watched.
+#[derive(Debug, Clone)]
+pub struct ForgeConfig {
+    /// Its short name.
+    pub name: ForgeName,
+    /// Which software it runs.
+    pub kind: ForgeKind,
+    /// Its address for people (`https://github.com`), `http` or `https`.
+    pub url: Url,
+    /// How the service signs in.
+    pub auth: ForgeAuth,
+    /// Secrets that a webhook may be signed with; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
+    pub webhook_secrets: Vec<SecretString>,
+    /// Numeric id of the bot's own account, where configured.
+    pub own_id: Option<UserId>,
+}
+
+/// Which software a forge runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForgeKind {
+    /// github.com or GitHub Enterprise Server.
+    GitHub,
+    /// Gitea or Forgejo.
+    Gitea,
+}
+
+/// How the service signs in to a forge.
+#[derive(Debug, Clone)]
+pub enum ForgeAuth {
+    /// With an access token.
+    Token(SecretString),
+    /// As a GitHub App.
+    App { id: u64, private_key: SecretString },
+}
+
+/// A backend that is switched on.
+#[derive(Debug, Clone)]
+pub struct BackendConfig {
+    /// What it is; `None` for the preset of its name.
+    pub kind: Option<BackendKind>,
+    /// Program and first arguments; empty for presets and HTTP backends. A program with a slash is resolved.
+    pub command: Vec<String>,
+    /// Further arguments, with placeholders.
+    pub args: Vec<String>,
+    /// How the prompt is given, where configured.
+    pub stdin: Option<StdinUse>,
+    /// Variables to pass on that are set, with their values.
+    pub env: Vec<(String, SecretString)>,
+    /// How its output is read, where configured.
+    pub output: Option<OutputFormat>,
+    /// What it is used for.
+    pub roles: Vec<Role>,
+    /// Which models it is asked for.
+    pub models: Models,
+    /// Address of its HTTP interface.
+    pub url: Option<Url>,
+    /// Key of its HTTP interface.
+    pub api_key: Option<SecretString>,
+    /// Tokens that fit into its context.
+    pub context_window: Option<u64>,
+    /// Prices by model.
+    pub prices: BTreeMap<String, Price>,
+}
+
+/// Sections that later versions read.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Later {
+    pub control: Map<String, Value>,
+    pub oversight: Map<String, Value>,
+    pub memory: Map<String, Value>,
+    pub rotation: Map<String, Value>,
+    pub schedule: Vec<Map<String, Value>>,
+    pub escalation: Map<String, Value>,
+}
+
+/// Repositories of one forge, by owner and name; case does not matter.
+#[derive(Debug, Clone)]
+pub struct RepoPattern {
+    /// Which forge.
+    pub forge: ForgeName,
+    /// `owner/name` with globs; `*` stays within one part.
+    pub glob: globset::GlobMatcher,
+}
+
+impl RepoPattern {
+    /// Whether `repo` is one of them.
+    pub fn matches(&self, repo: &RepoRef) -> bool {
+        self.forge == repo.forge && self.glob.is_match(repo.full_name())
+    }
+}
+
+impl Config {
+    /// Reads the operator's file at `path`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of the file.
+    pub fn load(path: &Path, env: &Env) -> Result<Self, Problems> {
+        let text = read_limited(path).map_err(|message| {
+            let file = path.display().to_string();
+            Problems(vec![Problem { file, place: Place::File, key: String::new(), message }])
+        })?;
+        Self::parse(path, &text, env)
+    }
+
+    /// Reads `text` as the operator's file; `path` is for messages and for resolving relative paths.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, in the order of the file.
+    pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
+        let mut report = Reporter::new(path.display().to_string());
+        let Some(mut root) = Node::parse(text, &mut report) else { return Err(report.into_problems()) };
+        let schema = schema::operator();
+        let shape = Shape::new(&schema);
+        env::apply(env, &mut root, shape, &mut report);
+        let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };
+        let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
+        validate::operator(file, &root, &base, env, report)
+    }
+
+    /// What decisions about repositories of `forge` depend on, before the repository's file is merged in.
+    pub fn policy(&self, forge: &ForgeName) -> Policy {
+        let of_forge = |list: &[(ForgeName, UserId)]| {
+            list.iter().filter(|(name, _)| name == forge).map(|(_, id)| *id).collect::<Vec<_>>()
+        };
+        Policy { allow: of_forge(&self.allow), allow_bots: of_forge(&self.allow_bots), ..self.policy.clone() }
+    }
+
+    /// Whether `repo` is watched.
+    pub fn watches(&self, repo: &RepoRef) -> bool {
+        self.repositories.is_empty() || self.repositories.iter().any(|pattern| pattern.matches(repo))
+    }
+
+    /// The forge of that name.
+    pub fn forge(&self, name: &ForgeName) -> Option<&ForgeConfig> {
+        self.forges.iter().find(|forge| forge.name == *name)
+    }
+}
+
+/// Reads a file of sensible size; the error is a sentence.
+fn read_limited(path: &Path) -> Result<String, String> {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "there is no such file; `ralph-bot init` writes one, and `--config` or RALPH_CONFIG names another"
+                .to_owned()
+        }
+        _ => format!("not readable: {error}"),
+    })?;
+    if metadata.len() > FILE_MAX {
+        return Err(format!("{} bytes are too many for a configuration", metadata.len()));
+    }
+    std::fs::read_to_string(path).map_err(|error| format!("not readable: {error}"))
+}
+
+/// The tree as a typed value, without what is not of its shape. `None` when nothing more can be said about it.
+fn typed<T: serde::de::DeserializeOwned + Default>(root: &Node, shape: Shape<'_>, report: &mut Reporter) -> Option<T> {
+    shape.check(root, "", report);
+    let sound = root.without(report.settle());
+    if sound.value == tree::Value::Null {
+        return Some(T::default());
+    }
+    match serde_json::from_value(sound.to_json()) {
+        Ok(value) => Some(value),
+        Err(error) => {
+            if report.is_empty() {
+                report.add(Place::File, "", error.to_string());
+            }
+            None
+        }
+    }
+}

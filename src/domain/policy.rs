@@ -446,7 +446,9 @@ mod tests {
             assert!(valid_check_name(good), "{good}");
         }
         let long = "x".repeat(CHECK_NAME_MAX + 1);
-        for bad in ["", " a", "a ", "a;b", "a\nb", "$(id)", "`id`", "a|b", "a&b", "a>b", "a'b", "a\"b", "\u{1b}[1m", &long] {
+        for bad in
+            ["", " a", "a ", "a;b", "a\nb", "$(id)", "`id`", "a|b", "a&b", "a>b", "a'b", "a\"b", "\u{1b}[1m", &long]
+        {
             assert!(!valid_check_name(bad), "{bad:?}");
         }
     }

@@ -1,0 +1,477 @@
+//! The operator's file as it is written: its keys, their defaults, and what they are for. `docs/configuration.md` and
+//! the JSON Schema are made from these types.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::quantity::{Duration, Usd};
+use crate::domain::ids::Money;
+use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
+
+/// The operator's file, `ralph-control.yaml`. Relative paths are relative to the folder it is in.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OperatorFile {
+    /// Where the service listens and how people reach it.
+    pub server: Server,
+    /// Folder for the database, mirrors, work trees and logs.
+    pub data_dir: PathBuf,
+    /// Servers that are watched; at least one.
+    pub forges: Vec<Forge>,
+    /// Repositories that are watched, `forge:owner/name` with globs. Empty: all that the token or the App sees.
+    pub repositories: Vec<String>,
+    /// Who may give commands and set the label.
+    pub permissions: Permissions,
+    /// Where the bot stops by itself.
+    pub limits: LimitsSection,
+    /// What the bot's labels begin with; `ralph:` makes `ralph:run`, `ralph:running`, ….
+    pub label_prefix: String,
+    /// What the bot's branches begin with.
+    pub branch_prefix: String,
+    /// Whether the branch of a loop that ended is deleted.
+    pub delete_branch: bool,
+    /// How a loop reports on its issue.
+    pub progress: ProgressStyle,
+    /// Paths that an agent may not change.
+    pub protected: ProtectedSection,
+    /// How checks are found and run.
+    pub checks: Checks,
+    /// What agents and checks can reach.
+    pub sandbox: Sandbox,
+    /// How work trees are kept.
+    pub workspace: Workspace,
+    /// How long things are kept.
+    pub retention: Retention,
+    /// What runs agents and answers prompts, by name. The names claude, codex, gemini, opencode, kimi and aider are
+    /// presets that need nothing but `enabled: true`.
+    pub backends: BTreeMap<String, Backend>,
+    /// Whether models help with planning and reflection.
+    pub intelligence: Intelligence,
+    /// Control settings. Accepted as they are; not read by this version.
+    pub control: Map<String, Value>,
+    /// Oversight settings. Accepted as they are; not read by this version.
+    pub oversight: Map<String, Value>,
+    /// Memory settings. Accepted as they are; not read by this version.
+    pub memory: Map<String, Value>,
+    /// How backends take turns. Accepted as it is; not read by this version.
+    pub rotation: Map<String, Value>,
+    /// Rules that act at given moments. Accepted as they are; not read by this version.
+    pub schedule: Vec<Map<String, Value>>,
+    /// Channels that tell people. Accepted as they are; not read by this version.
+    pub escalation: Map<String, Value>,
+}
+
+impl Default for OperatorFile {
+    fn default() -> Self {
+        Self {
+            server: Server::default(),
+            data_dir: PathBuf::from("data"),
+            forges: Vec::new(),
+            repositories: Vec::new(),
+            permissions: Permissions::default(),
+            limits: LimitsSection::default(),
+            label_prefix: "ralph:".to_owned(),
+            branch_prefix: "ralph/".to_owned(),
+            delete_branch: false,
+            progress: ProgressStyle::default(),
+            protected: ProtectedSection::default(),
+            checks: Checks::default(),
+            sandbox: Sandbox::default(),
+            workspace: Workspace::default(),
+            retention: Retention::default(),
+            backends: BTreeMap::new(),
+            intelligence: Intelligence::default(),
+            control: Map::new(),
+            oversight: Map::new(),
+            memory: Map::new(),
+            rotation: Map::new(),
+            schedule: Vec::new(),
+            escalation: Map::new(),
+        }
+    }
+}
+
+/// Where the service listens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Address and port.
+    pub listen: String,
+    /// Address under which forges and people reach the service; for webhooks and links.
+    pub public_url: Option<String>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self { listen: "127.0.0.1:8080".to_owned(), public_url: None }
+    }
+}
+
+/// A server that is watched.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Forge {
+    /// Short name: lower-case letters, digits and hyphens. Webhooks go to `/webhooks/NAME`.
+    pub name: String,
+    /// Which software it runs; Forgejo is of kind gitea. Required.
+    pub kind: Option<ForgeKindName>,
+    /// Address of the server. Required for gitea; for github only with Enterprise Server.
+    pub url: Option<String>,
+    /// Number of the GitHub App.
+    pub app_id: Option<u64>,
+    /// File with the private key of the GitHub App.
+    pub private_key_file: Option<PathBuf>,
+    /// Environment variable with the private key of the GitHub App.
+    pub private_key_env: Option<String>,
+    /// Environment variable with an access token.
+    pub token_env: Option<String>,
+    /// File with an access token.
+    pub token_file: Option<PathBuf>,
+    /// Environment variable with the webhook secret, at least 32 bytes; several while a secret is being replaced.
+    pub webhook_secret_env: Option<OneOrMany<String>>,
+    /// File with the webhook secret, at least 32 bytes; several while a secret is being replaced.
+    pub webhook_secret_file: Option<OneOrMany<PathBuf>>,
+    /// Numeric id of the bot's own account, where its token may not ask for it.
+    pub own_id: Option<i64>,
+}
+
+/// Kinds of forge, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ForgeKindName {
+    Github,
+    Gitea,
+    Forgejo,
+}
+
+/// One value, or a list of them.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum OneOrMany<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T> OneOrMany<T> {
+    /// All of them.
+    pub fn as_slice(&self) -> &[T] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+}
+
+/// Who may give commands and set the label.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Permissions {
+    /// The least right for every command and for the label, asked of the forge at that moment.
+    pub command: FloorName,
+    /// Accounts that may whatever their right: numeric ids, as `forge:id` where there are several forges.
+    pub allow: Vec<AccountEntry>,
+    /// Bot accounts that are listened to: numeric ids, as `forge:id` where there are several forges.
+    pub allow_bots: Vec<AccountEntry>,
+}
+
+/// An account: its numeric id, or `forge:id`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum AccountEntry {
+    Id(i64),
+    Text(String),
+}
+
+/// Rights, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FloorName {
+    #[default]
+    Write,
+    Maintain,
+    Admin,
+}
+
+/// Where the bot stops by itself. Nothing may be 0.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct LimitsSection {
+    /// Loops that run at the same time.
+    pub loops: u32,
+    /// The same in one repository.
+    pub loops_per_repository: u32,
+    /// Iterations of one loop.
+    pub iterations: u32,
+    /// Running time of one loop.
+    pub timeout: Duration,
+    /// Running time of one agent run.
+    pub agent_timeout: Duration,
+    /// Longest silence of an agent before it is stopped.
+    pub agent_idle: Duration,
+    /// Money of one loop.
+    pub cost_usd: Usd,
+    /// Money of the whole service, a day.
+    pub cost_usd_per_day: Usd,
+    /// Comments on one issue, a day.
+    pub comments_per_day: u32,
+    /// Comments on one issue, an hour.
+    pub comments_per_hour: u32,
+}
+
+impl Default for LimitsSection {
+    fn default() -> Self {
+        let (limits, agent) = (Limits::default(), AgentLimits::default());
+        Self {
+            loops: limits.loops,
+            loops_per_repository: limits.loops_per_repository,
+            iterations: limits.iterations,
+            timeout: Duration::seconds(limits.timeout_s),
+            agent_timeout: Duration::seconds(agent.wall_s),
+            agent_idle: Duration::seconds(agent.idle_s),
+            cost_usd: Usd(limits.cost),
+            cost_usd_per_day: Usd(limits.cost_per_day),
+            comments_per_day: limits.comments_per_day,
+            comments_per_hour: limits.comments_per_hour,
+        }
+    }
+}
+
+/// How a loop reports, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProgressStyle {
+    #[default]
+    Comments,
+    StatusOnly,
+}
+
+/// Paths that an agent may not change.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ProtectedSection {
+    /// What happens to a change: put back before the commit, the loop stops, or kept and shown.
+    pub policy: ProtectedName,
+    /// Globs from the top of the tree.
+    pub paths: Vec<String>,
+}
+
+impl Default for ProtectedSection {
+    fn default() -> Self {
+        let paths = PROTECTED_PATHS.iter().map(|path| (*path).to_owned()).collect();
+        Self { policy: ProtectedName::default(), paths }
+    }
+}
+
+/// What happens to a change of a protected path, as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProtectedName {
+    #[default]
+    Restore,
+    Block,
+    Allow,
+}
+
+/// How checks are found and run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Checks {
+    /// Whether checks may be found from the tree where neither the issue nor the repository's file names any.
+    pub detect: bool,
+    /// Time of one check that names none.
+    pub timeout: Duration,
+    /// Whether checks may use the network.
+    pub network: bool,
+}
+
+impl Default for Checks {
+    fn default() -> Self {
+        Self { detect: true, timeout: Duration::minutes(10), network: false }
+    }
+}
+
+/// What agents and checks can reach.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sandbox {
+    /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
+    pub required: SandboxRequired,
+    /// Hosts that agents may reach beside the model's.
+    pub network: Vec<String>,
+    /// Folders that agents and checks may read beside the system's tool chains.
+    pub read_only: Vec<PathBuf>,
+}
+
+/// What is required before a loop runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxRequired {
+    #[default]
+    Auto,
+    Bubblewrap,
+    None,
+}
+
+/// How work trees are kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Workspace {
+    /// Trees of ended loops kept for reuse, a repository; 0 removes them at once.
+    pub pool: u32,
+}
+
+impl Default for Workspace {
+    fn default() -> Self {
+        Self { pool: 2 }
+    }
+}
+
+/// How long things are kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Retention {
+    /// Days that agents' output and handled deliveries are kept.
+    pub days: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { days: 30 }
+    }
+}
+
+/// Whether models help with planning and reflection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Intelligence {
+    Off,
+    #[default]
+    Fallback,
+    Full,
+}
+
+/// Something that can run an agent or answer a prompt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Backend {
+    /// What it is; left out for the presets.
+    #[serde(rename = "type")]
+    pub kind: Option<BackendKind>,
+    /// Whether it is used.
+    pub enabled: bool,
+    /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
+    pub command: Vec<String>,
+    /// Further arguments, with the placeholders {model}, {prompt}, {prompt_file}, {session}, {report}, {mcp_config}.
+    pub args: Vec<String>,
+    /// How the prompt is given.
+    pub stdin: Option<StdinUse>,
+    /// Environment variables that are passed on, by name.
+    pub env: Vec<String>,
+    /// How its output is read; the preset's, or text.
+    pub output: Option<OutputFormat>,
+    /// What it is used for.
+    pub roles: Vec<Role>,
+    /// Which models it is asked for.
+    pub models: Models,
+    /// Address of the HTTP interface, for `api` and `internal`.
+    pub url: Option<String>,
+    /// Environment variable with the key of the HTTP interface.
+    pub api_key_env: Option<String>,
+    /// File with the key of the HTTP interface.
+    pub api_key_file: Option<PathBuf>,
+    /// Tokens that fit into its context.
+    pub context_window: Option<u64>,
+    /// Prices by model, for backends that do not say what a call cost.
+    pub prices: BTreeMap<String, Price>,
+}
+
+impl Default for Backend {
+    fn default() -> Self {
+        Self {
+            kind: None,
+            enabled: true,
+            command: Vec::new(),
+            args: Vec::new(),
+            stdin: None,
+            env: Vec::new(),
+            output: None,
+            roles: vec![Role::Agent],
+            models: Models::default(),
+            url: None,
+            api_key_env: None,
+            api_key_file: None,
+            context_window: None,
+            prices: BTreeMap::new(),
+        }
+    }
+}
+
+/// What a backend is: a CLI, an HTTP model interface, the built-in agent on one, or any command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendKind {
+    External,
+    Api,
+    Internal,
+    Script,
+}
+
+/// How the prompt is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StdinUse {
+    Prompt,
+    None,
+}
+
+/// How a backend's output is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFormat {
+    Claude,
+    Codex,
+    Gemini,
+    Opencode,
+    Jsonl,
+    Text,
+}
+
+/// What a backend is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    Agent,
+    Assistant,
+}
+
+/// Which models a backend is asked for.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Models {
+    /// The usual one; the backend's own default where left out.
+    pub default: Option<String>,
+    /// A cheaper one.
+    pub cheap: Option<String>,
+    /// A stronger one.
+    pub strong: Option<String>,
+}
+
+/// Price of a model in US dollars a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// Tokens read.
+    pub input: Usd,
+    /// Tokens written.
+    pub output: Usd,
+}
+
+impl Default for Price {
+    fn default() -> Self {
+        Self { input: Usd(Money(0)), output: Usd(Money(0)) }
+    }
+}

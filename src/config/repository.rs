@@ -1,0 +1,406 @@
+//! The repository's file, `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`: written by maintainers, read from the
+//! default branch only. Reading it is pure.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::operator::{ProgressStyle, ProtectedName};
+use super::problem::{Problem, Reporter};
+use super::quantity::{Duration, Usd};
+use super::shape::Shape;
+use super::tree::Node;
+use super::{schema, typed, validate};
+use crate::domain::ids::Percent;
+use crate::domain::policy::{
+    CHECK_NAME_MAX, LimitOverrides, RepositorySettings, TaskType, check_name_for, valid_check_name,
+};
+use crate::domain::task::{Check, CheckRule, CheckSource};
+
+/// Where the file may be, in the order in which it is looked for.
+pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];
+
+/// Time of a check that names none, in seconds.
+pub const CHECK_TIMEOUT_DEFAULT_S: u64 = 600;
+
+/// Largest repository file, in bytes.
+const FILE_MAX: usize = 256 * 1024;
+
+/// Most checks and most setup commands.
+const COMMANDS_MAX: usize = 50;
+
+/// Longest command, in bytes.
+const COMMAND_MAX: usize = 4096;
+
+/// The repository's file. Limits can be lower than the operator's, never higher; protection can be stricter, never laxer.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RepositoryFile {
+    /// Commands that must hold for a loop to be complete, in order.
+    pub checks: Vec<CheckEntry>,
+    /// Commands that are run in a fresh work tree before the first check.
+    pub setup: Vec<String>,
+    /// The sort of work that issues here ask for; estimated where left out.
+    pub task_type: Option<TaskTypeName>,
+    /// How a loop reports on its issue.
+    pub progress: Option<ProgressStyle>,
+    /// Paths that an agent may not change.
+    pub protected: RepositoryProtected,
+    /// Accounts that are asked for review, by login.
+    pub reviewers: Option<Vec<String>>,
+    /// Branch to work from; the default branch where left out.
+    pub base: Option<String>,
+    /// Where the bot stops by itself.
+    pub limits: RepositoryLimits,
+    /// Whether checks may be found from the tree where none are named.
+    pub detect: Option<bool>,
+    /// Thresholds of control and oversight, by name. Accepted as they are; not read by this version.
+    pub thresholds: Map<String, Value>,
+}
+
+/// A check: a command that must exit 0, or a command with a rule.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum CheckEntry {
+    Command(String),
+    Full(CheckSection),
+}
+
+/// A command with a rule for its outcome.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CheckSection {
+    /// Short name for people; made from the command where left out.
+    pub name: Option<String>,
+    /// Command, run by `sh -c` at the top of the tree. Required.
+    pub run: String,
+    /// When it holds: it exits 0; it also prints nothing; a percentage is high enough; a number is within bounds.
+    pub kind: CheckKind,
+    /// Regular expression whose first group is the number, for coverage and count.
+    pub pattern: Option<String>,
+    /// Lowest percentage, for coverage.
+    pub min: Option<f64>,
+    /// Lowest number, for count.
+    pub at_least: Option<f64>,
+    /// Highest number, for count.
+    pub at_most: Option<f64>,
+    /// Time of one run; 10m where left out.
+    pub timeout: Option<Duration>,
+    /// Regular expression with groups named passed, failed or skipped, to read test counts by.
+    pub counts: Option<String>,
+}
+
+/// Rules for the outcome of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckKind {
+    #[default]
+    ExitCode,
+    EmptyOutput,
+    Coverage,
+    Count,
+}
+
+/// Sorts of work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskTypeName {
+    TestFix,
+    TypeErrors,
+    Lint,
+    Migration,
+    Refactor,
+    Coverage,
+    Feature,
+    Docs,
+    Dependency,
+    Other,
+}
+
+/// Paths that an agent may not change.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RepositoryProtected {
+    /// What happens to a change; the operator's where left out or laxer.
+    pub policy: Option<ProtectedName>,
+    /// Globs from the top of the tree, beside the operator's.
+    pub paths: Vec<String>,
+}
+
+/// Limits; the operator's where left out or higher.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RepositoryLimits {
+    /// Iterations of one loop.
+    pub iterations: Option<u32>,
+    /// Running time of one loop.
+    pub timeout: Option<Duration>,
+    /// Money of one loop.
+    pub cost_usd: Option<Usd>,
+    /// Money of this repository, a day.
+    pub cost_usd_per_day: Option<Usd>,
+    /// Loops of this repository at the same time.
+    pub loops: Option<u32>,
+    /// Comments on one issue, a day.
+    pub comments_per_day: Option<u32>,
+    /// Comments on one issue, an hour.
+    pub comments_per_hour: Option<u32>,
+}
+
+/// Reads `text`, which was found at `path`.
+///
+/// # Errors
+/// Everything that is wrong with it, in the order of the file; never empty.
+pub fn parse_repository(path: &str, text: &str) -> Result<RepositorySettings, Vec<Problem>> {
+    let mut report = Reporter::new(path);
+    if text.len() > FILE_MAX {
+        report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are read", text.len()));
+        return Err(report.into_problems().0);
+    }
+    let Some(root) = Node::parse(text, &mut report) else { return Err(report.into_problems().0) };
+    let schema = schema::repository();
+    let Some(file) = typed::<RepositoryFile>(&root, Shape::new(&schema), &mut report) else {
+        return Err(report.into_problems().0);
+    };
+    let mut check = Reading { root: &root, report };
+    let settings = check.settings(file);
+    check.report.into_result(settings).map_err(|problems| problems.0)
+}
+
+struct Reading<'a> {
+    root: &'a Node,
+    report: Reporter,
+}
+
+impl Reading<'_> {
+    fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
+        let place = self.root.place_at(key);
+        self.report.add(place, key, format!("`{key}`: {message}"));
+    }
+
+    fn settings(&mut self, file: RepositoryFile) -> RepositorySettings {
+        let checks = self.checks(&file.checks);
+        self.setup(&file.setup);
+        for (index, glob) in file.protected.paths.iter().enumerate() {
+            if let Err(error) = globset::Glob::new(glob) {
+                self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
+            }
+        }
+        for (index, login) in file.reviewers.iter().flatten().enumerate() {
+            let harmless = login.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+            if login.is_empty() || login.len() > 64 || !harmless {
+                self.wrong(&format!("reviewers[{index}]"), "expected a login, without `@`");
+            }
+        }
+        if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
+            self.wrong("base", "expected the name of a branch");
+        }
+        RepositorySettings {
+            checks,
+            setup: file.setup,
+            task_type: file.task_type.map(task_type),
+            progress: file.progress.map(validate::progress),
+            protected: file.protected.policy.map(validate::protected),
+            protected_paths: file.protected.paths,
+            reviewers: file.reviewers,
+            base: file.base,
+            limits: self.limits(&file.limits),
+            detect_checks: file.detect,
+            thresholds: file.thresholds,
+        }
+    }
+
+    fn limits(&mut self, limits: &RepositoryLimits) -> LimitOverrides {
+        let zero = [
+            ("iterations", limits.iterations == Some(0)),
+            ("timeout", limits.timeout.is_some_and(|t| t.as_seconds() == 0)),
+            ("cost_usd", limits.cost_usd.is_some_and(|c| c.0.0 == 0)),
+            ("cost_usd_per_day", limits.cost_usd_per_day.is_some_and(|c| c.0.0 == 0)),
+            ("loops", limits.loops == Some(0)),
+            ("comments_per_day", limits.comments_per_day == Some(0)),
+            ("comments_per_hour", limits.comments_per_hour == Some(0)),
+        ];
+        for (key, is_zero) in zero {
+            if is_zero {
+                self.wrong(&format!("limits.{key}"), "0 would stop every loop at once");
+            }
+        }
+        LimitOverrides {
+            iterations: limits.iterations,
+            timeout_s: limits.timeout.map(Duration::as_seconds),
+            cost: limits.cost_usd.map(|usd| usd.0),
+            cost_per_day: limits.cost_usd_per_day.map(|usd| usd.0),
+            loops: limits.loops,
+            comments_per_day: limits.comments_per_day,
+            comments_per_hour: limits.comments_per_hour,
+        }
+    }
+
+    fn setup(&mut self, commands: &[String]) {
+        if commands.len() > COMMANDS_MAX {
+            self.wrong("setup", format!("{} commands; at most {COMMANDS_MAX} are run", commands.len()));
+        }
+        for (index, command) in commands.iter().enumerate() {
+            self.command(&format!("setup[{index}]"), command);
+        }
+    }
+
+    fn command(&mut self, key: &str, command: &str) {
+        if command.trim().is_empty() {
+            self.wrong(key, "the command is empty");
+        } else if command.len() > COMMAND_MAX || command.contains('\0') {
+            self.wrong(key, format!("a command has at most {COMMAND_MAX} bytes and no zero byte"));
+        }
+    }
+
+    fn checks(&mut self, entries: &[CheckEntry]) -> Vec<Check> {
+        if entries.len() > COMMANDS_MAX {
+            self.wrong("checks", format!("{} checks; at most {COMMANDS_MAX} are run", entries.len()));
+        }
+        let mut names = BTreeSet::new();
+        let mut checks = Vec::new();
+        for (index, entry) in entries.iter().enumerate().take(COMMANDS_MAX) {
+            let key = format!("checks[{index}]");
+            let section = match entry {
+                CheckEntry::Command(run) => {
+                    self.command(&key, run);
+                    CheckSection { run: run.clone(), ..CheckSection::default() }
+                }
+                CheckEntry::Full(section) => {
+                    let run = if section.run.is_empty() { key.clone() } else { format!("{key}.run") };
+                    self.command(&run, &section.run);
+                    section.clone()
+                }
+            };
+            let name = self.check_name(&key, &section, &names);
+            names.insert(name.clone());
+            checks.push(Check {
+                name,
+                rule: self.rule(&key, &section),
+                timeout_s: self.check_timeout(&key, section.timeout),
+                counts: section.counts.as_deref().and_then(|pattern| self.counts(&key, pattern)),
+                command: section.run,
+                source: CheckSource::RepositoryFile,
+            });
+        }
+        checks
+    }
+
+    fn check_name(&mut self, key: &str, section: &CheckSection, taken: &BTreeSet<String>) -> String {
+        let Some(name) = &section.name else {
+            let stem = check_name_for(&section.run);
+            let numbered = (2..).map(|n| {
+                let tail = format!(" {n}");
+                let head: String = stem.chars().take(CHECK_NAME_MAX - tail.len()).collect();
+                format!("{}{tail}", head.trim_end())
+            });
+            return std::iter::once(stem.clone()).chain(numbered).find(|n| !taken.contains(n)).unwrap_or(stem);
+        };
+        let key = format!("{key}.name");
+        if !valid_check_name(name) {
+            let rule = format!("a name has 1 to {CHECK_NAME_MAX} letters, digits, blanks and `-_./:+,=@%`");
+            self.wrong(&key, rule);
+        } else if taken.contains(name) {
+            self.wrong(&key, format!("two checks are named `{name}`"));
+        }
+        name.clone()
+    }
+
+    fn check_timeout(&mut self, key: &str, timeout: Option<Duration>) -> u64 {
+        let seconds = timeout.map_or(CHECK_TIMEOUT_DEFAULT_S, Duration::as_seconds);
+        if seconds == 0 {
+            self.wrong(&format!("{key}.timeout"), "0 would stop the check at once");
+        }
+        seconds
+    }
+
+    /// The rule of a check. What the kind needs must be there, and what it does not read must not.
+    fn rule(&mut self, key: &str, section: &CheckSection) -> CheckRule {
+        let (needs_pattern, reads): (bool, &[&str]) = match section.kind {
+            CheckKind::ExitCode | CheckKind::EmptyOutput => (false, &[]),
+            CheckKind::Coverage => (true, &["pattern", "min"]),
+            CheckKind::Count => (true, &["pattern", "at_least", "at_most"]),
+        };
+        let given = [
+            ("pattern", section.pattern.is_some()),
+            ("min", section.min.is_some()),
+            ("at_least", section.at_least.is_some()),
+            ("at_most", section.at_most.is_some()),
+        ];
+        for (field, is_given) in given {
+            if is_given && !reads.contains(&field) {
+                let meant = if field == "min" { "coverage" } else { "count" };
+                self.wrong(&format!("{key}.{field}"), format!("only read with `kind: {meant}`"));
+            }
+        }
+        if needs_pattern {
+            self.number_pattern(key, section.pattern.as_deref());
+        }
+        let pattern = section.pattern.clone().unwrap_or_default();
+        match section.kind {
+            CheckKind::ExitCode => CheckRule::ExitCode,
+            CheckKind::EmptyOutput => CheckRule::EmptyOutput,
+            CheckKind::Coverage => {
+                match section.min {
+                    None => self.wrong(key, "`min` is missing; the lowest percentage"),
+                    Some(min) if !(0.0..=100.0).contains(&min) => {
+                        self.wrong(&format!("{key}.min"), "expected a percentage from 0 to 100");
+                    }
+                    Some(_) => {}
+                }
+                CheckRule::Coverage { pattern, min: Percent(section.min.unwrap_or_default()) }
+            }
+            CheckKind::Count => {
+                match (section.at_least, section.at_most) {
+                    (None, None) => self.wrong(key, "`at_least` or `at_most` is missing"),
+                    (Some(low), Some(high)) if low > high => {
+                        self.wrong(&format!("{key}.at_least"), format!("more than `at_most`, which is {high}"));
+                    }
+                    _ => {}
+                }
+                CheckRule::Count { pattern, at_least: section.at_least, at_most: section.at_most }
+            }
+        }
+    }
+
+    fn number_pattern(&mut self, key: &str, pattern: Option<&str>) {
+        let Some(pattern) = pattern else {
+            return self.wrong(key, "`pattern` is missing; its first group is the number");
+        };
+        let key = format!("{key}.pattern");
+        match regex::Regex::new(pattern) {
+            Ok(regex) if regex.captures_len() < 2 => self.wrong(&key, "the pattern has no group `(…)` for the number"),
+            Ok(_) => {}
+            Err(_) => self.wrong(&key, "not a regular expression"),
+        }
+    }
+
+    fn counts(&mut self, key: &str, pattern: &str) -> Option<String> {
+        let key = format!("{key}.counts");
+        match regex::Regex::new(pattern) {
+            Ok(regex) if regex.capture_names().flatten().any(|n| matches!(n, "passed" | "failed" | "skipped")) => {
+                return Some(pattern.to_owned());
+            }
+            Ok(_) => self.wrong(&key, "the pattern has no group named `passed`, `failed` or `skipped`"),
+            Err(_) => self.wrong(&key, "not a regular expression"),
+        }
+        None
+    }
+}
+
+fn task_type(name: TaskTypeName) -> TaskType {
+    match name {
+        TaskTypeName::TestFix => TaskType::TestFix,
+        TaskTypeName::TypeErrors => TaskType::TypeErrors,
+        TaskTypeName::Lint => TaskType::Lint,
+        TaskTypeName::Migration => TaskType::Migration,
+        TaskTypeName::Refactor => TaskType::Refactor,
+        TaskTypeName::Coverage => TaskType::Coverage,
+        TaskTypeName::Feature => TaskType::Feature,
+        TaskTypeName::Docs => TaskType::Docs,
+        TaskTypeName::Dependency => TaskType::Dependency,
+        TaskTypeName::Other => TaskType::Other,
+    }
+}

@@ -1,0 +1,277 @@
+//! Checks a tree against a JSON Schema and reports every difference with its place. Covers what schemars writes for our
+//! own types; a keyword that is not covered here is left to deserialisation.
+
+use serde_json::Value as Json;
+
+use super::problem::{Reporter, did_you_mean};
+use super::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
+use super::tree::{Node, Value};
+
+/// Keys that would hold a secret, and the keys that name where it is.
+const SECRET_KEYS: &[(&str, &str)] = &[
+    ("token", "token"),
+    ("access_token", "token"),
+    ("password", "token"),
+    ("webhook_secret", "webhook_secret"),
+    ("secret", "webhook_secret"),
+    ("private_key", "private_key"),
+    ("api_key", "api_key"),
+    ("key", "api_key"),
+];
+
+/// Looks up the schema of parts within one root schema.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'s> {
+    root: &'s Json,
+    here: &'s Json,
+}
+
+impl<'s> Shape<'s> {
+    /// The whole of `schema`.
+    pub(super) fn new(schema: &'s Json) -> Self {
+        Self { root: schema, here: schema }.resolved()
+    }
+
+    /// Takes everything.
+    pub(super) const ANY: Shape<'static> = Shape { root: &Json::Null, here: &Json::Null };
+
+    fn at(self, here: &'s Json) -> Self {
+        Self { root: self.root, here }.resolved()
+    }
+
+    fn resolved(self) -> Self {
+        let target = self.here.get("$ref").and_then(Json::as_str).and_then(|reference| {
+            let pointer = reference.strip_prefix('#')?;
+            self.root.pointer(pointer)
+        });
+        match target {
+            Some(here) => Self { root: self.root, here }.resolved(),
+            None => self,
+        }
+    }
+
+    /// Names of the keys it may have, in the order of the type.
+    pub(super) fn keys(self) -> impl Iterator<Item = &'s str> {
+        self.here.get("properties").and_then(Json::as_object).into_iter().flat_map(|p| p.keys().map(String::as_str))
+    }
+
+    /// Shape of the value of `key`.
+    pub(super) fn child(self, key: &str) -> Option<Self> {
+        let known = self.here.get("properties").and_then(|p| p.get(key));
+        let other = self.here.get("additionalProperties").filter(|other| other.is_object());
+        known.or(other).map(|schema| self.at(schema))
+    }
+
+    /// Shape of the items of a list.
+    pub(super) fn item(self) -> Option<Self> {
+        self.here.get("items").map(|schema| self.at(schema))
+    }
+
+    /// Whether text is what it wants and nothing that only looks like a number would do.
+    pub(super) fn takes_only_text(self) -> bool {
+        let types = self.types();
+        types.contains(&"string") && types.iter().all(|t| matches!(*t, "string" | "null"))
+    }
+
+    /// Whether keys beside the named ones are allowed.
+    pub(super) fn is_open(self) -> bool {
+        self.here.get("additionalProperties").is_none_or(|other| other != &Json::Bool(false))
+    }
+
+    fn types(self) -> Vec<&'s str> {
+        match self.here.get("type") {
+            Some(Json::String(one)) => vec![one.as_str()],
+            Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).collect(),
+            _ => self.choices().into_iter().flat_map(Self::types).collect(),
+        }
+    }
+
+    fn choices(self) -> Vec<Self> {
+        let list = self.here.get("anyOf").or_else(|| self.here.get("oneOf")).and_then(Json::as_array);
+        list.into_iter().flatten().map(|schema| self.at(schema)).collect()
+    }
+
+    /// The words that are allowed, where it is one of a few.
+    fn words(self) -> Vec<&'s str> {
+        if let Some(Json::Array(words)) = self.here.get("enum") {
+            return words.iter().filter_map(Json::as_str).collect();
+        }
+        if let Some(Json::String(word)) = self.here.get("const") {
+            return vec![word];
+        }
+        self.choices().into_iter().flat_map(Self::words).collect()
+    }
+
+    /// What it wants, for people ("a whole number").
+    fn expected(self) -> String {
+        match self.format() {
+            Some("duration-text") => return DURATION_EXPECTED.to_owned(),
+            Some("us-dollars") => return MONEY_EXPECTED.to_owned(),
+            _ => {}
+        }
+        let mut kinds: Vec<&str> = self
+            .types()
+            .into_iter()
+            .filter_map(|name| match name {
+                "string" => Some("text"),
+                "integer" => Some("a whole number"),
+                "number" => Some("a number"),
+                "boolean" => Some("true or false"),
+                "array" => Some("a list"),
+                "object" => Some("a map"),
+                _ => None,
+            })
+            .collect();
+        kinds.dedup();
+        kinds.join(" or ")
+    }
+
+    fn format(self) -> Option<&'s str> {
+        self.here.get("format").and_then(Json::as_str)
+    }
+
+    fn takes(self, value: &Value) -> bool {
+        let types = self.types();
+        let any = |names: &[&str]| types.is_empty() || names.iter().any(|name| types.contains(name));
+        match value {
+            // A key without a value means its default.
+            Value::Null => true,
+            Value::Bool(_) => any(&["boolean"]),
+            Value::Number(n) if n.is_f64() => any(&["number"]),
+            Value::Number(_) => any(&["integer", "number"]),
+            Value::Text(_) => any(&["string"]),
+            Value::List(_) => any(&["array"]),
+            Value::Map(_) => any(&["object"]),
+        }
+    }
+
+    /// Reports everything in `node` that is not of this shape. `path` is the node's path, empty at the top.
+    pub(super) fn check(self, node: &Node, path: &str, report: &mut Reporter) {
+        if !self.takes(&node.value) {
+            let found = node.value.kind();
+            let message = format!("`{}`: expected {}, found {found}", shown(path), self.expected());
+            return report.add(node.place.clone(), path, message);
+        }
+        let words = self.words();
+        if let (Value::Text(word), false) = (&node.value, words.is_empty()) {
+            if !words.contains(&word.as_str()) {
+                let list = words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ");
+                let near = did_you_mean(word, words.iter().copied());
+                let message = format!("`{path}`: unknown value `{}`; it is one of {list}{near}", printable(word));
+                report.add(node.place.clone(), path, message);
+            }
+            return;
+        }
+        match &node.value {
+            Value::Map(_) => self.check_map(node, path, report),
+            Value::List(items) => {
+                let shape = self.choices().into_iter().find_map(Self::item).or_else(|| self.item());
+                if let Some(shape) = shape {
+                    for (index, item) in items.iter().enumerate() {
+                        shape.check_present(item, &format!("{path}[{index}]"), report);
+                    }
+                }
+            }
+            Value::Number(_) | Value::Text(_) => self.check_scalar(node, path, report),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    /// As [`Self::check`], for places where a value cannot be left out.
+    fn check_present(self, node: &Node, path: &str, report: &mut Reporter) {
+        if node.value == Value::Null {
+            let message = format!("`{path}`: expected {}, found nothing", self.expected());
+            return report.add(node.place.clone(), path, message);
+        }
+        self.check(node, path, report);
+    }
+
+    fn check_map(self, node: &Node, path: &str, report: &mut Reporter) {
+        let shape = if self.here.get("properties").is_none() {
+            self.choices().into_iter().find(|choice| choice.here.get("properties").is_some()).unwrap_or(self)
+        } else {
+            self
+        };
+        let Value::Map(entries) = &node.value else { return };
+        for entry in entries {
+            let key_path = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
+            match shape.child(&entry.key) {
+                Some(child) => child.check(&entry.node, &key_path, report),
+                None if shape.is_open() => {}
+                None => {
+                    let message = shape.unknown_key(&entry.key, path);
+                    report.add(entry.key_place.clone(), key_path, message);
+                }
+            }
+        }
+        for required in shape.here.get("required").and_then(Json::as_array).into_iter().flatten() {
+            if let Some(key) = required.as_str().filter(|key| node.get(key).is_none()) {
+                report.add(node.place.clone(), path, format!("`{}`: `{key}` is missing", shown(path)));
+            }
+        }
+    }
+
+    fn unknown_key(self, key: &str, path: &str) -> String {
+        let secret = SECRET_KEYS.iter().find(|(name, _)| *name == key);
+        if let Some((_, base)) = secret
+            && self.keys().any(|known| known == format!("{base}_env"))
+        {
+            return format!(
+                "`{key}` in `{}`: secrets are never written into this file; put it into an environment variable and \
+                 name that with `{base}_env`, or into a file and name that with `{base}_file`",
+                shown(path)
+            );
+        }
+        let key = printable(key);
+        let near = did_you_mean(&key, self.keys());
+        if path.is_empty() {
+            format!("unknown key `{key}`{near}")
+        } else {
+            format!("unknown key `{key}` in `{path}`{near}")
+        }
+    }
+
+    fn check_scalar(self, node: &Node, path: &str, report: &mut Reporter) {
+        let json = node.to_json();
+        let good = match self.format() {
+            Some("duration-text") => duration_of(&json).is_some(),
+            Some("us-dollars") => money_of(&json).is_some(),
+            _ => {
+                let (low, high) = self.bounds();
+                let number = json.as_f64();
+                if number.is_some_and(|n| n < low || n > high) {
+                    let message = format!("`{path}`: the number must be between {low} and {high}");
+                    report.add(node.place.clone(), path, message);
+                }
+                true
+            }
+        };
+        if !good {
+            report.add(node.place.clone(), path, format!("`{path}`: expected {}", self.expected()));
+        }
+    }
+
+    /// Lowest and highest number, from the schema or from the width of the integer.
+    fn bounds(self) -> (f64, f64) {
+        let chosen = self.choices().into_iter().find(|c| c.types().iter().any(|t| matches!(*t, "integer" | "number")));
+        let here = chosen.unwrap_or(self).here;
+        let (low, high) = match here.get("format").and_then(Json::as_str) {
+            Some("uint32") => (0.0, f64::from(u32::MAX)),
+            Some("uint64") => (0.0, u64::MAX as f64),
+            Some("int64") => (i64::MIN as f64, i64::MAX as f64),
+            _ => (f64::MIN, f64::MAX),
+        };
+        let given = |key: &str| here.get(key).and_then(Json::as_f64);
+        (given("minimum").unwrap_or(low), given("maximum").unwrap_or(high))
+    }
+}
+
+/// A path for people; the top of the file has none.
+fn shown(path: &str) -> &str {
+    if path.is_empty() { "the file" } else { path }
+}
+
+/// At most 40 characters, none of which moves a terminal's cursor.
+fn printable(word: &str) -> String {
+    word.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}

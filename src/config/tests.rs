@@ -1,0 +1,665 @@
+//! Both files: every sort of error with its exact words, overrides, secrets, and text that nobody meant to be read.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use secrecy::ExposeSecret;
+
+use super::*;
+use crate::domain::ids::{Money, RepoId};
+use crate::domain::policy::{Floor, Progress, ProtectedPolicy};
+use crate::domain::task::{CheckRule, CheckSource};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+/// The sample of the documentation.
+const SAMPLE: &str = r#"
+server: { listen: "127.0.0.1:8080", public_url: "https://ralph.example.org" }
+data_dir: ./data
+forges:
+  - { name: work, kind: gitea, url: "https://git.example.org", token_env: RALPH_GITEA_TOKEN, webhook_secret_env: RALPH_GITEA_SECRET }
+  - { name: gh, kind: github, app_id: 12345, private_key_env: KEY, webhook_secret_env: [RALPH_GITHUB_SECRET, RALPH_GITHUB_OLD] }
+repositories: ["work:team/*", "gh:acme/app"]
+permissions: { command: maintain, allow: ["work:7", "gh:7"], allow_bots: ["gh:9"] }
+limits: { loops: 4, loops_per_repository: 1, iterations: 10, timeout: 2h, cost_usd: 10, cost_usd_per_day: 50, comments_per_day: 30 }
+sandbox: { required: auto, network: [] }
+backends:
+  claude: { enabled: true, models: { default: sonnet } }
+  mine: { type: script, command: ["./agent.sh"], roles: [agent] }
+  off: { enabled: false }
+control: { stuck_iterations: 4 }
+oversight: {}
+memory: {}
+intelligence: fallback
+rotation: { mode: none }
+schedule: []
+escalation: { channels: [] }
+"#;
+
+/// What every other file is made from: one forge and one backend.
+const SMALL: &str = "\
+forges:
+  - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }
+backends: { claude: {} }
+";
+
+fn env() -> Env {
+    Env::of([
+        ("RALPH_GITEA_TOKEN", "t"),
+        ("RALPH_GITEA_SECRET", SECRET),
+        ("RALPH_GITHUB_SECRET", SECRET),
+        ("RALPH_GITHUB_OLD", SECRET),
+        ("KEY", "-----BEGIN-----\nx\n-----END-----\n"),
+        ("T", "token"),
+        ("S", SECRET),
+        ("SHORT", "0123456789abcdef"),
+        ("EMPTY", " \n"),
+    ])
+}
+
+fn parse(text: &str) -> Result<Config, Problems> {
+    Config::parse(Path::new("conf/ralph-control.yaml"), text, &env())
+}
+
+fn problems(text: &str) -> String {
+    parse(text).expect_err("a file with mistakes").to_string()
+}
+
+/// The problems of one forge, of which `text` is the inside of its braces.
+fn forge_problems(text: &str) -> String {
+    problems(&format!("forges: [{{ {text} }}]\nbackends: {{ claude: {{}} }}\n"))
+}
+
+fn with_env(text: &str, variables: &[(&str, &str)]) -> Result<Config, Problems> {
+    let all: Vec<_> = [("T", "token"), ("S", SECRET)].iter().chain(variables).copied().collect();
+    Config::parse(Path::new("ralph-control.yaml"), text, &Env::of(all))
+}
+
+fn repo(forge: &str, owner: &str, name: &str) -> RepoRef {
+    RepoRef { forge: ForgeName::new(forge), id: RepoId(1), owner: owner.to_owned(), name: name.to_owned() }
+}
+
+#[test]
+fn the_sample_is_read_as_it_is_meant() {
+    let config = parse(SAMPLE).expect("the sample is valid");
+    assert_eq!(config.data_dir, Path::new("conf/./data"));
+    assert_eq!(config.server.listen.port(), 8080);
+    assert_eq!(config.forges.len(), 2);
+    assert_eq!(config.forges[1].kind, ForgeKind::GitHub);
+    assert_eq!(config.forges[1].url.as_str(), "https://github.com/");
+    assert_eq!(config.forges[1].webhook_secrets.len(), 2);
+    assert!(matches!(&config.forges[1].auth, ForgeAuth::App { id: 12345, private_key }
+        if private_key.expose_secret().starts_with("-----BEGIN")));
+    assert_eq!(config.backends.keys().collect::<Vec<_>>(), ["claude", "mine"]);
+    assert_eq!(config.backends["mine"].command, ["conf/./agent.sh"]);
+    assert_eq!(config.backends["claude"].models.default.as_deref(), Some("sonnet"));
+    assert_eq!(config.later.control["stuck_iterations"], 4);
+    assert!(!format!("{config:?}").contains(SECRET));
+}
+
+#[test]
+fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
+    let config = parse(SAMPLE).expect("valid");
+    let policy = config.policy(&ForgeName::new("work"));
+    assert_eq!(policy.allow, [UserId(7)]);
+    assert!(policy.allow_bots.is_empty());
+    assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
+    assert_eq!(policy.floor, Floor::Maintain);
+    assert_eq!(Policy { allow: vec![], floor: Floor::Write, ..policy }, Policy::default());
+    assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), Policy::default());
+}
+
+#[test]
+fn patterns_choose_repositories_of_their_forge() {
+    let config = parse(SAMPLE).expect("valid");
+    for (repo, watched) in [
+        (repo("work", "team", "app"), true),
+        (repo("work", "Team", "APP"), true),
+        (repo("work", "other", "app"), false),
+        (repo("gh", "acme", "app"), true),
+        (repo("gh", "acme", "application"), false),
+        (repo("gh", "team", "app"), false),
+    ] {
+        assert_eq!(config.watches(&repo), watched, "{repo}");
+    }
+    assert!(parse(SMALL).expect("valid").watches(&repo("work", "any", "thing")));
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    insta::assert_snapshot!(problems(&format!("{SMALL}lable_prefix: x\nserver:\n  lisen: 1\n  zzz: 2\nlimits: {{ loop: 1 }}\n")), @r"
+    conf/ralph-control.yaml:4:1: unknown key `lable_prefix`; did you mean `label_prefix`?
+    conf/ralph-control.yaml:6:3: unknown key `lisen` in `server`; did you mean `listen`?
+    conf/ralph-control.yaml:7:3: unknown key `zzz` in `server`
+    conf/ralph-control.yaml:8:11: unknown key `loop` in `limits`; did you mean `loops`?
+    4 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn wrong_types_and_values_say_what_is_expected() {
+    insta::assert_snapshot!(problems(
+        "server: 5\nforges: {}\nlimits:\n  loops: many\n  iterations: -1\n  timeout: soon\n  cost_usd: cheap\n  \
+         comments_per_day: 1.5\nprogress: loud\nsandbox: { required: bubblwrap, network: [null, 5] }\n\
+         delete_branch: yes\nintelligence: 3\n"
+    ), @r"
+    conf/ralph-control.yaml:1:9: `server`: expected a map, found a number
+    conf/ralph-control.yaml:2:9: `forges`: expected a list, found a map
+    conf/ralph-control.yaml:4:10: `limits.loops`: expected a whole number, found text
+    conf/ralph-control.yaml:5:15: `limits.iterations`: the number must be between 0 and 4294967295
+    conf/ralph-control.yaml:6:12: `limits.timeout`: expected a duration such as 90s, 30m, 2h or 1h30m, at most a year
+    conf/ralph-control.yaml:7:13: `limits.cost_usd`: expected an amount in US dollars such as 10 or 2.50, from 0 to 1000000, found text
+    conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a number
+    conf/ralph-control.yaml:9:11: `progress`: unknown value `loud`; it is one of `comments`, `status-only`
+    conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; it is one of `auto`, `bubblewrap`, `none`; did you mean `bubblewrap`?
+    conf/ralph-control.yaml:10:43: `sandbox.network[0]`: expected text, found nothing
+    conf/ralph-control.yaml:10:49: `sandbox.network[1]`: expected text, found a number
+    conf/ralph-control.yaml:11:16: `delete_branch`: expected true or false, found text
+    conf/ralph-control.yaml:12:15: `intelligence`: expected text, found a number
+    13 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn all_contradictions_are_found_at_once() {
+    insta::assert_snapshot!(problems(
+        "server: { listen: localhost, public_url: 'ftp://x' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
+         permissions: { allow: [octocat, 'wrk:1', 0] }\n\
+         limits: { loops: 1, loops_per_repository: 2, iterations: 0, timeout: 0s, cost_usd: 60 }\n\
+         label_prefix: ''\nbranch_prefix: '-x'\nchecks: { timeout: 0s }\nprotected: { paths: ['a[', ok] }\n\
+         sandbox: { network: ['https://x', 'ok.example.org:443'] }\n\
+         forges:\n  - { name: work, kind: gitea, url: 'https://g.example', token_env: T, webhook_secret_env: S }\n"
+    ), @r"
+    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    conf/ralph-control.yaml:1:19: `server.listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
+    conf/ralph-control.yaml:1:42: `server.public_url`: the address must begin with https:// or http://
+    conf/ralph-control.yaml:2:16: `repositories[0]`: there is no forge named `wrk`; did you mean `work`?
+    conf/ralph-control.yaml:2:27: `repositories[1]`: expected `forge:owner/name`, where owner and name may hold `*`
+    conf/ralph-control.yaml:2:34: `repositories[2]`: expected `forge:owner/name`, where owner and name may hold `*`
+    conf/ralph-control.yaml:3:24: `permissions.allow[0]`: expected the numeric id of an account (names can change hands), or `forge:id`
+    conf/ralph-control.yaml:3:33: `permissions.allow[1]`: there is no forge named `wrk`; did you mean `work`?
+    conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account (names can change hands), or `forge:id`
+    conf/ralph-control.yaml:4:43: `limits.loops_per_repository`: more than `limits.loops`, which is 1
+    conf/ralph-control.yaml:4:58: `limits.iterations`: 0 would stop every loop at once
+    conf/ralph-control.yaml:4:70: `limits.timeout`: 0 would stop every loop at once
+    conf/ralph-control.yaml:4:84: `limits.cost_usd`: more than `limits.cost_usd_per_day`, which is $50.00
+    conf/ralph-control.yaml:5:15: `label_prefix`: expected 1 to 20 characters without commas, such as `ralph:`
+    conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
+    conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
+    conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
+    conf/ralph-control.yaml:9:22: `sandbox.network[0]`: expected a host such as crates.example.org, *.example.org or example.org:8443
+    18 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn a_file_with_nothing_in_it_says_what_is_needed() {
+    insta::assert_snapshot!(problems(""), @r"
+    conf/ralph-control.yaml:1:1: `forges`: at least one forge is needed; `ralph-bot init` writes one
+    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    2 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn forges_must_be_whole() {
+    insta::assert_snapshot!(forge_problems(""), @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: `name` is missing
+    conf/ralph-control.yaml:1:10: `forges[0]`: `kind` is missing; it is `github` or `gitea`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no credential; name one with `token_env` or `token_file`, or `app_id` with `private_key_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`
+    4 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems("name: Work, kind: gitea, token_env: T, webhook_secret_env: S"), @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: `url` is missing; a Gitea or Forgejo server has no usual address
+    conf/ralph-control.yaml:1:18: `forges[0].name`: expected lower-case letters, digits and hyphens, at most 40
+    2 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems("name: gitea, kind: github, token_env: T, webhook_secret_env: S"), @r"
+    conf/ralph-control.yaml:1:18: `forges[0].name`: a forge of kind github cannot be named `gitea`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems("name: g, kind: gitlab, token_env: T, webhook_secret_env: S"), @r"
+    conf/ralph-control.yaml:1:27: `forges[0].kind`: unknown value `gitlab`; it is one of `github`, `gitea`, `forgejo`; did you mean `gitea`?
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(
+        forge_problems("name: g, kind: github, url: 'https://me:pw@x', app_id: 1, token_env: T, webhook_secret_env: S"),
+        @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` and a token contradict each other; keep one of them
+    conf/ralph-control.yaml:1:40: `forges[0].url`: an address holds no user or password; name the token with `token_env` or `token_file`
+    2 errors in the configuration; nothing was started
+    "
+    );
+    insta::assert_snapshot!(forge_problems("name: g, kind: github, app_id: 1, webhook_secret_env: S"), @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` needs `private_key_file` or `private_key_env`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems("name: g, kind: github, private_key_env: KEY, webhook_secret_env: S"), @r"
+    conf/ralph-control.yaml:1:52: `forges[0].private_key_env`: a private key needs the `app_id` it belongs to
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(
+        forge_problems("name: g, kind: gitea, url: 'https://x', app_id: 1, private_key_env: KEY, webhook_secret_env: S"),
+        @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: only GitHub has Apps; use `token_env` or `token_file`
+    1 error in the configuration; nothing was started
+    "
+    );
+}
+
+#[test]
+fn two_forges_have_two_names() {
+    let one = "{ name: g, kind: github, token_env: T, webhook_secret_env: S }";
+    insta::assert_snapshot!(problems(&format!("forges:\n  - {one}\n  - {one}\nbackends: {{ claude: {{}} }}\n")), @r"
+    conf/ralph-control.yaml:3:13: `forges[1].name`: two forges are named `g`
+    1 error in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn secrets_in_the_file_are_refused_and_not_repeated() {
+    let shown = forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
+    assert!(!shown.contains("hunter2"));
+    insta::assert_snapshot!(shown, @r"
+    conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `token_env`, or into a file and name that with `token_file`
+    conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `webhook_secret_env`, or into a file and name that with `webhook_secret_file`
+    conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `private_key_env`, or into a file and name that with `private_key_file`
+    3 errors in the configuration; nothing was started
+    ");
+    let shown = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
+    assert!(!shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn secrets_that_are_none_are_refused() {
+    let start = "name: g, kind: github,";
+    insta::assert_snapshot!(forge_problems(&format!("{start} token_env: NOT_SET, webhook_secret_env: SHORT")), @r"
+    conf/ralph-control.yaml:1:46: `forges[0].token_env`: the environment variable NOT_SET is not set
+    conf/ralph-control.yaml:1:75: `forges[0].webhook_secret_env`: the secret has 16 bytes, and needs 32 to be safe
+    2 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems(&format!("{start} token_env: EMPTY, webhook_secret_env: EMPTY")), @r"
+    conf/ralph-control.yaml:1:46: `forges[0].token_env`: the environment variable EMPTY is empty
+    conf/ralph-control.yaml:1:73: `forges[0].webhook_secret_env`: the environment variable EMPTY is empty
+    2 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
+    conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` contradict each other; keep one of them
+    conf/ralph-control.yaml:1:10: `forges[0]`: no credential; name one with `token_env` or `token_file`, or `app_id` with `private_key_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`
+    3 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
+    conf/ralph-control.yaml:1:47: `forges[0].token_file`: the file conf/nowhere is not readable: No such file or directory (os error 2)
+    1 error in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn secrets_come_from_files_beside_the_configuration() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("token"), "from-file\n").expect("written");
+    let file = folder.path().join("ralph-control.yaml");
+    std::fs::write(&file, SMALL.replace("token_env: T", "token_file: token")).expect("written");
+    let config = Config::load(&file, &env()).expect("valid");
+    let ForgeAuth::Token(token) = &config.forges[0].auth else { panic!("a token") };
+    assert_eq!(token.expose_secret(), "from-file");
+    assert_eq!(config.data_dir, folder.path().join("data"));
+}
+
+#[test]
+fn backends_must_be_usable() {
+    let forge = SMALL.lines().take(2).collect::<Vec<_>>().join("\n");
+    insta::assert_snapshot!(problems(&format!(
+        "{forge}\nbackends:\n  cluade: {{}}\n  mine: {{ type: script }}\n  model: {{ type: api, url: 'https://x' }}\n  \
+         inner: {{ type: internal }}\n  blank: {{ type: external, command: [''] }}\n  key: {{ type: api, url: 'https://x', roles: [assistant], api_key: k }}\n"
+    )), @r"
+    conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets are never written into this file; put it into an environment variable and name that with `api_key_env`, or into a file and name that with `api_key_file`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
+    conf/ralph-control.yaml:3:11: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!(
+        "{forge}\nbackends: {{ cluade: {{}}, mine: {{ type: script }}, model: {{ type: api, url: 'https://x' }}, inner: {{ type: internal }}, blank: {{ type: external, command: [''] }} }}\n"
+    )), @r"
+    conf/ralph-control.yaml:3:21: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
+    conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; a list of the program and its arguments
+    conf/ralph-control.yaml:3:56: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
+    conf/ralph-control.yaml:3:96: `backends.inner`: `url` is missing; the address of the HTTP interface
+    conf/ralph-control.yaml:3:150: `backends.blank.command`: the program has no name
+    5 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn a_missing_file_says_what_to_do() {
+    let error = Config::load(Path::new("/nowhere/ralph-control.yaml"), &Env::default()).expect_err("no file");
+    insta::assert_snapshot!(error, @r"
+    /nowhere/ralph-control.yaml: there is no such file; `ralph-bot init` writes one, and `--config` or RALPH_CONFIG names another
+    1 error in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn the_file_is_looked_for_in_the_documented_order() {
+    let both = Env::of([("RALPH_CONFIG", "from-env.yaml")]);
+    assert_eq!(operator_file(Some(Path::new("given.yaml")), &both), Path::new("given.yaml"));
+    assert_eq!(operator_file(None, &both), Path::new("from-env.yaml"));
+    assert_eq!(operator_file(None, &Env::of([("RALPH_CONFIG", "")])), Path::new("ralph-control.yaml"));
+}
+
+#[test]
+fn variables_override_values_of_every_depth() {
+    let config = with_env(
+        SMALL,
+        &[
+            ("RALPH_DATA_DIR", "/var/lib/ralph"),
+            ("RALPH_SERVER__LISTEN", "0.0.0.0:9"),
+            ("RALPH_LIMITS__ITERATIONS", "3"),
+            ("RALPH_LIMITS__TIMEOUT", "90m"),
+            ("RALPH_LIMITS__COST_USD", "2.5"),
+            ("RALPH_FORGES__WORK__URL", "https://other.example.org"),
+            ("RALPH_FORGES__0__OWN_ID", "12"),
+            ("RALPH_REPOSITORIES", r#"["work:a/*"]"#),
+            ("RALPH_BACKENDS__CLAUDE__MODELS__DEFAULT", "123"),
+            ("RALPH_BACKENDS__CODEX__ENABLED", "true"),
+            ("RALPH_CONTROL__STUCK_ITERATIONS", "5"),
+            ("RALPH_PROGRESS", "status-only"),
+            ("RALPH_CONFIG", "x"),
+            ("RALPH_GITEA_TOKEN", "not a key"),
+        ],
+    )
+    .expect("valid");
+    assert_eq!(config.data_dir, Path::new("/var/lib/ralph"));
+    assert_eq!(config.server.listen.to_string(), "0.0.0.0:9");
+    assert_eq!(config.forges[0].url.as_str(), "https://other.example.org/");
+    assert_eq!(config.forges[0].own_id, Some(UserId(12)));
+    assert_eq!(config.repositories.len(), 1);
+    assert_eq!(config.backends["claude"].models.default.as_deref(), Some("123"));
+    assert!(config.backends.contains_key("codex"));
+    assert_eq!(config.later.control["stuck_iterations"], 5);
+    let policy = config.policy(&ForgeName::new("work"));
+    assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 5400));
+    assert_eq!((policy.limits.cost, policy.progress), (Money::from_usd(2.5), Progress::StatusOnly));
+}
+
+#[test]
+fn a_file_can_be_replaced_by_variables() {
+    let config = with_env(
+        "",
+        &[
+            ("RALPH_FORGES__0__NAME", "work"),
+            ("RALPH_FORGES__0__KIND", "github"),
+            ("RALPH_FORGES__0__TOKEN_ENV", "T"),
+            ("RALPH_FORGES__0__WEBHOOK_SECRET_ENV", "S"),
+            ("RALPH_BACKENDS", r#"{"claude": {}}"#),
+        ],
+    )
+    .expect("valid");
+    assert_eq!(config.forges[0].name.as_str(), "work");
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    let wrong = with_env(
+        SMALL,
+        &[
+            ("RALPH_SERVR__LISTEN", "x"),
+            ("RALPH_SERVER__LISTN", "x"),
+            ("RALPH_SERVER__LISTEN__X", "x"),
+            ("RALPH_LIMITS__LOOPS", "four"),
+            ("RALPH_LIMITS__ITERATIONS", "0"),
+            ("RALPH_FORGES__HOME__URL", "x"),
+            ("RALPH_FORGES__7__URL", "x"),
+        ],
+    )
+    .expect_err("mistakes");
+    insta::assert_snapshot!(wrong, @r"
+    environment variable RALPH_FORGES__7__URL: `forges` has 1 items; the next is number 1
+    environment variable RALPH_FORGES__HOME__URL: `forges` has no item named `home`; use its name or its number, counted from 0
+    environment variable RALPH_LIMITS__LOOPS: `limits.loops`: expected a whole number, found text
+    environment variable RALPH_SERVER__LISTEN__X: `server.listen`: expected text, found a map
+    environment variable RALPH_SERVER__LISTN: unknown key `listn` in `server`; did you mean `listen`?
+    environment variable RALPH_SERVR__LISTEN: unknown key `servr`; did you mean `server`?
+    6 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn the_environment_does_not_show_values() {
+    assert!(!format!("{:?}", env()).contains(SECRET));
+}
+
+#[test]
+fn the_reference_is_in_step_with_the_types() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
+    let made = schema::markdown();
+    if Env::of_process().get("UPDATE_DOCS").is_some() {
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(&path, &made).expect("written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == made, "docs/configuration.md is out of date; run the tests with UPDATE_DOCS=1");
+}
+
+#[test]
+fn every_key_of_both_files_is_described() {
+    fn walk(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            if property.get("description").is_none() {
+                missing.push(format!("{path}.{key}"));
+            }
+        }
+        for (name, definition) in schema["$defs"].as_object().into_iter().flatten() {
+            walk(definition, name, missing);
+        }
+    }
+    let mut missing = Vec::new();
+    walk(&schema::operator(), "operator", &mut missing);
+    walk(&schema::repository(), "repository", &mut missing);
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn editors_can_use_the_schemas() {
+    let to_json = |text: &str| {
+        let mut report = Reporter::new("f");
+        Node::parse(text, &mut report).expect("readable").to_json()
+    };
+    let validator = jsonschema::validator_for(&schema::operator()).expect("a JSON Schema");
+    assert!(validator.is_valid(&to_json(SAMPLE)));
+    assert!(!validator.is_valid(&to_json("limits: { timeout: soon }")));
+    let validator = jsonschema::validator_for(&schema::repository()).expect("a JSON Schema");
+    assert!(validator.is_valid(&to_json(REPOSITORY)));
+    assert!(!validator.is_valid(&to_json("cheks: []")));
+}
+
+/// A repository file that uses everything.
+const REPOSITORY: &str = r#"
+checks:
+  - cargo test
+  - npm ci && npm test
+  - { name: lint, run: "cargo clippy", kind: empty_output, timeout: 5m }
+  - { name: coverage, run: ./cov, kind: coverage, pattern: "([0-9.]+)%", min: 80 }
+  - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, counts: "(?P<passed>\\d+) ok" }
+setup: [npm ci]
+task_type: test-fix
+progress: status-only
+protected: { policy: block, paths: ["deploy/**"] }
+reviewers: [octocat]
+base: develop
+limits: { iterations: 3, timeout: 30m, cost_usd: 1.5 }
+detect: false
+thresholds: { stuck: { occurrences: 4 } }
+"#;
+
+fn repository_problems(text: &str) -> String {
+    let problems = parse_repository(".ralph.yml", text).expect_err("a file with mistakes");
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_repository_file_is_read_as_it_is_meant() {
+    let settings = parse_repository(".ralph.yml", REPOSITORY).expect("valid");
+    let names: Vec<_> = settings.checks.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["cargo test", "npm ci npm test", "lint", "coverage", "errors"]);
+    assert_eq!(settings.checks[1].command, "npm ci && npm test");
+    assert_eq!((settings.checks[0].timeout_s, settings.checks[2].timeout_s), (600, 300));
+    assert!(settings.checks.iter().all(|c| c.source == CheckSource::RepositoryFile));
+    assert!(matches!(&settings.checks[3].rule, CheckRule::Coverage { min, .. } if min.0 == 80.0));
+    assert!(matches!(&settings.checks[4].rule, CheckRule::Count { at_least: None, at_most: Some(0.0), .. }));
+    assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
+    let policy = Policy::default().with_repository(&settings);
+    assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 1800));
+    assert_eq!(policy.base.as_deref(), Some("develop"));
+    assert_eq!(parse_repository("x", "").expect("an empty file is valid"), Default::default());
+}
+
+#[test]
+fn checks_made_from_equal_commands_get_names_of_their_own() {
+    let settings = parse_repository("x", "checks: [make, make, make]").expect("valid");
+    assert_eq!(settings.checks.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["make", "make 2", "make 3"]);
+}
+
+#[test]
+fn mistakes_in_checks_say_what_is_wrong() {
+    insta::assert_snapshot!(repository_problems(
+        "checks:\n  - { name: 'a; rm -rf /', run: x }\n  - { name: \"a\\nb\", run: x }\n  - { name: t, run: '' }\n  \
+         - { name: t, run: x, min: 5 }\n  - ' '\n  - 7\n"
+    ), @r".ralph.yml:7:5: `checks[5]`: expected text or a map, found a number");
+    insta::assert_snapshot!(repository_problems(
+        "checks:\n  - { name: 'a; rm -rf /', run: x }\n  - { name: \"a\\nb\", run: x }\n  - { name: t, run: '' }\n  \
+         - { name: t, run: x, min: 5, timeout: 0s }\n  - ' '\n  - {}\n"
+    ), @r"
+    .ralph.yml:2:13: `checks[0].name`: a name has 1 to 60 letters, digits, blanks and `-_./:+,=@%`
+    .ralph.yml:3:13: `checks[1].name`: a name has 1 to 60 letters, digits, blanks and `-_./:+,=@%`
+    .ralph.yml:4:5: `checks[2]`: the command is empty
+    .ralph.yml:5:13: `checks[3].name`: two checks are named `t`
+    .ralph.yml:5:29: `checks[3].min`: only read with `kind: coverage`
+    .ralph.yml:5:41: `checks[3].timeout`: 0 would stop the check at once
+    .ralph.yml:6:5: `checks[4]`: the command is empty
+    .ralph.yml:7:5: `checks[5]`: the command is empty
+    ");
+    insta::assert_snapshot!(repository_problems(
+        "checks:\n  - { run: a, kind: coverage }\n  - { run: b, kind: coverage, pattern: '(', min: 101 }\n  \
+         - { run: c, kind: count, pattern: x }\n  - { run: d, kind: count, pattern: (x), at_least: 2, at_most: 1, counts: '(y)' }\n"
+    ), @r"
+    .ralph.yml:2:5: `checks[0]`: `pattern` is missing; its first group is the number
+    .ralph.yml:2:5: `checks[0]`: `min` is missing; the lowest percentage
+    .ralph.yml:3:40: `checks[1].pattern`: not a regular expression
+    .ralph.yml:3:50: `checks[1].min`: expected a percentage from 0 to 100
+    .ralph.yml:4:5: `checks[2]`: `at_least` or `at_most` is missing
+    .ralph.yml:4:37: `checks[2].pattern`: the pattern has no group `(…)` for the number
+    .ralph.yml:5:52: `checks[3].at_least`: more than `at_most`, which is 1
+    .ralph.yml:5:75: `checks[3].counts`: the pattern has no group named `passed`, `failed` or `skipped`
+    ");
+}
+
+#[test]
+fn mistakes_in_the_rest_of_a_repository_file() {
+    insta::assert_snapshot!(repository_problems("check: [x]\nprogres: comments\nprotected: { paths: x }\ntask_type: tests\n"), @r"
+    .ralph.yml:1:1: unknown key `check`; did you mean `checks`?
+    .ralph.yml:2:1: unknown key `progres`; did you mean `progress`?
+    .ralph.yml:3:21: `protected.paths`: expected a list, found text
+    .ralph.yml:4:12: `task_type`: unknown value `tests`; it is one of `test-fix`, `type-errors`, `lint`, `migration`, `refactor`, `coverage`, `feature`, `docs`, `dependency`, `other`; did you mean `test-fix`?
+    ");
+    insta::assert_snapshot!(repository_problems(
+        "setup: ['']\nreviewers: ['@x', '']\nbase: '-x'\nlimits: { iterations: 0, cost_usd: 0 }\nprotected: { paths: ['{'] }\n"
+    ), @r"
+    .ralph.yml:1:9: `setup[0]`: the command is empty
+    .ralph.yml:2:13: `reviewers[0]`: expected a login, without `@`
+    .ralph.yml:2:19: `reviewers[1]`: expected a login, without `@`
+    .ralph.yml:3:7: `base`: expected the name of a branch
+    .ralph.yml:4:23: `limits.iterations`: 0 would stop every loop at once
+    .ralph.yml:4:36: `limits.cost_usd`: 0 would stop every loop at once
+    .ralph.yml:5:22: `protected.paths[0]`: not a pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+    ");
+    insta::assert_snapshot!(repository_problems("- a\n"), @r".ralph.yml:1:1: `the file`: expected a map, found a list");
+    insta::assert_snapshot!(repository_problems("a: [\n"), @r".ralph.yml:1:4: not readable as YAML: unclosed bracket '['");
+    insta::assert_snapshot!(repository_problems(&"#".repeat(300_000)), @r".ralph.yml: 300000 bytes; at most 262144 are read");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn no_text_makes_reading_panic(text in "\\PC{0,200}") {
+        let _ = parse_repository("x", &text);
+        let _ = parse(&text);
+    }
+
+    #[test]
+    fn no_document_makes_reading_panic(text in document()) {
+        if let Err(problems) = parse_repository("x", &text) {
+            prop_assert!(!problems.is_empty());
+            prop_assert!(problems.iter().all(|p| !p.message.is_empty()), "{:?}", problems);
+            // What the schema lets through, the type takes.
+            prop_assert!(problems.iter().all(|p| p.place != Place::File), "{}\n{:?}", text, problems);
+        }
+    }
+}
+
+/// Documents of known keys with values of every kind.
+fn document() -> impl Strategy<Value = String> {
+    let scalar = prop_oneof![
+        Just("null".to_owned()),
+        Just("true".to_owned()),
+        Just("''".to_owned()),
+        any::<i64>().prop_map(|n| n.to_string()),
+        any::<f64>().prop_map(|n| n.to_string()),
+        "[0-9]{1,4}[smhd]",
+        "'[a-z(){}*. ]{0,12}'",
+        prop::sample::select(vec!["exit_code", "coverage", "count", "comments", "block", "lint"])
+            .prop_map(str::to_owned),
+    ];
+    let key = prop::sample::select(vec![
+        "checks",
+        "setup",
+        "task_type",
+        "progress",
+        "protected",
+        "reviewers",
+        "base",
+        "limits",
+        "detect",
+        "thresholds",
+        "name",
+        "run",
+        "kind",
+        "pattern",
+        "min",
+        "at_least",
+        "timeout",
+        "counts",
+        "iterations",
+        "cost_usd",
+        "paths",
+        "policy",
+    ]);
+    let value = scalar.prop_recursive(3, 24, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(", "))),
+            prop::collection::btree_map(key.clone(), inner, 0..4).prop_map(|map| {
+                let entries: Vec<_> = map.iter().map(|(k, v)| format!("{k}: {v}")).collect();
+                format!("{{ {} }}", entries.join(", "))
+            }),
+        ]
+    });
+    let top = prop::sample::select(vec![
+        "checks",
+        "setup",
+        "task_type",
+        "progress",
+        "protected",
+        "reviewers",
+        "base",
+        "limits",
+        "detect",
+        "thresholds",
+    ]);
+    prop::collection::btree_map(top, value, 0..5)
+        .prop_map(|map| map.iter().map(|(k, v)| format!("{k}: {v}\n")).collect::<String>())
+}

@@ -1,0 +1,503 @@
+//! From the operator's file as written to settings that hold together: contradictions, secrets, addresses, paths.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::operator::{
+    AccountEntry, Backend, BackendKind, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle,
+    ProtectedName, Role,
+};
+use super::problem::{Problems, Reporter, did_you_mean};
+use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
+use super::tree::Node;
+use super::{BackendConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Later, PRESETS, RepoPattern, ServerConfig};
+use crate::domain::ids::{ForgeName, UserId};
+use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
+
+/// Checks `file`, of which `root` knows the places.
+pub(super) fn operator(
+    file: OperatorFile,
+    root: &Node,
+    base: &Path,
+    env: &Env,
+    report: Reporter,
+) -> Result<Config, Problems> {
+    let mut check = Check { root, base, env, report };
+    let listen = check.listen(&file.server.listen);
+    let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
+    let forges = check.forges(&file.forges);
+    let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
+    let repositories = check.patterns(&file.repositories, &names);
+    let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
+    let allow_bots = check.accounts("permissions.allow_bots", &file.permissions.allow_bots, &names);
+    let backends = check.backends(&file.backends);
+    let policy = check.policy(&file);
+    check.hosts(&file.sandbox.network);
+    let mut sandbox = file.sandbox;
+    sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
+    let Check { report, .. } = check;
+    let config = Config {
+        server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
+        data_dir: base.join(&file.data_dir),
+        forges,
+        repositories,
+        checks: file.checks,
+        sandbox,
+        workspace: file.workspace,
+        retention: file.retention,
+        backends,
+        intelligence: file.intelligence,
+        later: Later {
+            control: file.control,
+            oversight: file.oversight,
+            memory: file.memory,
+            rotation: file.rotation,
+            schedule: file.schedule,
+            escalation: file.escalation,
+        },
+        policy,
+        allow,
+        allow_bots,
+    };
+    report.into_result(config)
+}
+
+struct Check<'a> {
+    root: &'a Node,
+    base: &'a Path,
+    env: &'a Env,
+    report: Reporter,
+}
+
+impl Check<'_> {
+    /// Reports that the value at `key` is wrong.
+    fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
+        let place = self.root.place_at(key);
+        self.report.add(place, key, format!("`{key}`: {message}"));
+    }
+
+    fn listen(&mut self, text: &str) -> Option<SocketAddr> {
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.wrong("server.listen", "expected an address and a port such as 127.0.0.1:8080 or [::]:8080");
+        }
+        address
+    }
+
+    /// An address of a server: http or https, with a host, and nothing that could be a secret.
+    fn url(&mut self, key: &str, text: &str) -> Option<Url> {
+        let Ok(url) = Url::parse(text) else {
+            self.wrong(key, "expected an address such as https://git.example.org");
+            return None;
+        };
+        let why = if !matches!(url.scheme(), "http" | "https") {
+            "the address must begin with https:// or http://"
+        } else if !url.username().is_empty() || url.password().is_some() {
+            "an address holds no user or password; name the token with `token_env` or `token_file`"
+        } else if url.query().is_some() || url.fragment().is_some() {
+            "an address has no `?` and no `#` here"
+        } else {
+            return Some(url);
+        };
+        self.wrong(key, why);
+        None
+    }
+
+    fn forges(&mut self, forges: &[Forge]) -> Vec<ForgeConfig> {
+        if forges.is_empty() {
+            self.wrong("forges", "at least one forge is needed; `ralph-bot init` writes one");
+        }
+        let mut checked = Vec::new();
+        for (index, forge) in forges.iter().enumerate() {
+            let key = format!("forges[{index}]");
+            let good_name = self.forge_name(&key, forge);
+            if good_name && forges.iter().take(index).any(|other| other.name == forge.name) {
+                self.wrong(&format!("{key}.name"), format!("two forges are named `{}`", forge.name));
+            }
+            checked.extend(self.forge(&key, forge));
+        }
+        checked
+    }
+
+    fn forge_name(&mut self, key: &str, forge: &Forge) -> bool {
+        const LONGEST: usize = 40;
+        let name = &forge.name;
+        if name.is_empty() {
+            self.wrong(key, "`name` is missing");
+            return false;
+        }
+        let harmless = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        if !harmless || name.starts_with('-') || name.len() > LONGEST {
+            let rule = format!("expected lower-case letters, digits and hyphens, at most {LONGEST}");
+            self.wrong(&format!("{key}.name"), rule);
+            return false;
+        }
+        let kind = match forge.kind {
+            Some(ForgeKindName::Github) => "github",
+            Some(_) => "gitea",
+            None => return true,
+        };
+        if matches!(name.as_str(), "github" | "gitea") && name != kind {
+            self.wrong(&format!("{key}.name"), format!("a forge of kind {kind} cannot be named `{name}`"));
+            return false;
+        }
+        true
+    }
+
+    fn forge(&mut self, key: &str, forge: &Forge) -> Option<ForgeConfig> {
+        let kind = match forge.kind {
+            Some(ForgeKindName::Github) => Some(ForgeKind::GitHub),
+            Some(ForgeKindName::Gitea | ForgeKindName::Forgejo) => Some(ForgeKind::Gitea),
+            None => {
+                self.wrong(key, "`kind` is missing; it is `github` or `gitea`");
+                None
+            }
+        };
+        let url = match (&forge.url, kind) {
+            (Some(url), _) => self.url(&format!("{key}.url"), url),
+            (None, Some(ForgeKind::Gitea)) => {
+                self.wrong(key, "`url` is missing; a Gitea or Forgejo server has no usual address");
+                None
+            }
+            (None, _) => Url::parse("https://github.com").ok(),
+        };
+        let auth = self.forge_auth(key, forge, kind);
+        let webhook_secrets = self.webhook_secrets(key, forge);
+        Some(ForgeConfig {
+            name: ForgeName::new(&forge.name),
+            kind: kind?,
+            url: url?,
+            auth: auth?,
+            webhook_secrets,
+            own_id: forge.own_id.map(UserId),
+        })
+    }
+
+    fn forge_auth(&mut self, key: &str, forge: &Forge, kind: Option<ForgeKind>) -> Option<ForgeAuth> {
+        let token = self.one_of(key, "token", &forge.token_env, &forge.token_file);
+        let private_key = self.one_of(key, "private_key", &forge.private_key_env, &forge.private_key_file);
+        if forge.app_id.is_some() && token.is_some() {
+            self.wrong(key, "`app_id` and a token contradict each other; keep one of them");
+            return None;
+        }
+        if kind == Some(ForgeKind::Gitea) && (forge.app_id.is_some() || private_key.is_some()) {
+            self.wrong(key, "only GitHub has Apps; use `token_env` or `token_file`");
+            return None;
+        }
+        match (forge.app_id, private_key, token) {
+            (Some(id), Some((key, source)), _) => {
+                let private_key = self.secret(&key, &source)?;
+                Some(ForgeAuth::App { id, private_key })
+            }
+            (Some(_), None, _) => {
+                self.wrong(key, "`app_id` needs `private_key_file` or `private_key_env`");
+                None
+            }
+            (None, Some((field, _)), _) => {
+                self.wrong(&field, "a private key needs the `app_id` it belongs to");
+                None
+            }
+            (None, None, Some((key, source))) => Some(ForgeAuth::Token(self.secret(&key, &source)?)),
+            (None, None, None) => {
+                let or_app = if kind == Some(ForgeKind::Gitea) { "" } else { ", or `app_id` with `private_key_file`" };
+                self.wrong(key, format!("no credential; name one with `token_env` or `token_file`{or_app}"));
+                None
+            }
+        }
+    }
+
+    /// The one source of a secret that is given as `NAME_env` or `NAME_file`, with its key.
+    fn one_of(
+        &mut self,
+        key: &str,
+        name: &str,
+        variable: &Option<String>,
+        file: &Option<PathBuf>,
+    ) -> Option<(String, SecretSource)> {
+        match (variable, file) {
+            (Some(_), Some(_)) => {
+                self.wrong(key, format!("`{name}_env` and `{name}_file` contradict each other; keep one of them"));
+                self.one_of(key, name, variable, &None)
+            }
+            (Some(variable), None) => Some((format!("{key}.{name}_env"), SecretSource::Variable(variable.clone()))),
+            (None, Some(file)) => Some((format!("{key}.{name}_file"), SecretSource::File(file.clone()))),
+            (None, None) => None,
+        }
+    }
+
+    fn secret(&mut self, key: &str, source: &SecretSource) -> Option<SecretString> {
+        match secret::read(source, self.env, self.base) {
+            Ok(secret) => Some(secret),
+            Err(why) => {
+                self.wrong(key, why);
+                None
+            }
+        }
+    }
+
+    fn webhook_secrets(&mut self, key: &str, forge: &Forge) -> Vec<SecretString> {
+        let mut sources = Vec::new();
+        for variable in forge.webhook_secret_env.iter().flat_map(|list| list.as_slice()) {
+            sources.push((format!("{key}.webhook_secret_env"), SecretSource::Variable(variable.clone())));
+        }
+        for file in forge.webhook_secret_file.iter().flat_map(|list| list.as_slice()) {
+            sources.push((format!("{key}.webhook_secret_file"), SecretSource::File(file.clone())));
+        }
+        if sources.is_empty() {
+            self.wrong(key, "no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`");
+        }
+        let mut secrets = Vec::new();
+        for (key, source) in sources {
+            let Some(secret) = self.secret(&key, &source) else { continue };
+            let length = secret.expose_secret().len();
+            if length < WEBHOOK_SECRET_MIN {
+                let why = format!("the secret has {length} bytes, and needs {WEBHOOK_SECRET_MIN} to be safe");
+                self.wrong(&key, why);
+            } else {
+                secrets.push(secret);
+            }
+        }
+        secrets
+    }
+
+    fn patterns(&mut self, patterns: &[String], forges: &[&str]) -> Vec<RepoPattern> {
+        let mut checked = Vec::new();
+        for (index, text) in patterns.iter().enumerate() {
+            let key = format!("repositories[{index}]");
+            let parts = text.split_once(':').filter(|(_, repo)| repo.split('/').filter(|p| !p.is_empty()).count() == 2);
+            let Some((forge, repo)) = parts else {
+                self.wrong(&key, "expected `forge:owner/name`, where owner and name may hold `*`");
+                continue;
+            };
+            if !forges.contains(&forge) {
+                let near = did_you_mean(forge, forges.iter().copied());
+                self.wrong(&key, format!("there is no forge named `{forge}`{near}"));
+                continue;
+            }
+            match globset::GlobBuilder::new(repo).literal_separator(true).case_insensitive(true).build() {
+                Ok(glob) => checked.push(RepoPattern { forge: ForgeName::new(forge), glob: glob.compile_matcher() }),
+                Err(error) => self.wrong(&key, format!("not a pattern: {}", error.kind())),
+            }
+        }
+        checked
+    }
+
+    /// Accounts with their forge: ids of different forges have nothing to do with each other.
+    fn accounts(&mut self, key: &str, entries: &[AccountEntry], forges: &[&str]) -> Vec<(ForgeName, UserId)> {
+        let mut checked = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let key = format!("{key}[{index}]");
+            let (forge, id) = match (entry, forges) {
+                (AccountEntry::Id(id), [only]) => (*only, Some(*id)),
+                (AccountEntry::Id(_), _) => {
+                    self.wrong(&key, "with several forges an account is written `forge:id`");
+                    continue;
+                }
+                (AccountEntry::Text(text), _) => match text.split_once(':') {
+                    Some((forge, id)) => (forge, id.parse().ok()),
+                    None => (forges.first().copied().unwrap_or(""), None),
+                },
+            };
+            match id.filter(|id| *id > 0) {
+                None => {
+                    self.wrong(&key, "expected the numeric id of an account (names can change hands), or `forge:id`")
+                }
+                Some(_) if !forges.contains(&forge) => {
+                    let near = did_you_mean(forge, forges.iter().copied());
+                    self.wrong(&key, format!("there is no forge named `{forge}`{near}"));
+                }
+                Some(id) => checked.push((ForgeName::new(forge), UserId(id))),
+            }
+        }
+        checked
+    }
+
+    fn backends(&mut self, backends: &BTreeMap<String, Backend>) -> BTreeMap<String, BackendConfig> {
+        let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
+        if !enabled.iter().any(|(_, backend)| backend.roles.contains(&Role::Agent)) {
+            self.wrong(
+                "backends",
+                "no backend that runs agents is switched on, for example `claude: { enabled: true }`",
+            );
+        }
+        let mut checked = BTreeMap::new();
+        for (name, backend) in enabled {
+            if let Some(config) = self.backend(&format!("backends.{name}"), name, backend) {
+                checked.insert(name.clone(), config);
+            }
+        }
+        checked
+    }
+
+    fn backend(&mut self, key: &str, name: &str, backend: &Backend) -> Option<BackendConfig> {
+        match backend.kind {
+            None if !PRESETS.contains(&name) => {
+                let near = did_you_mean(name, PRESETS.iter().copied());
+                self.wrong(key, format!("`{name}` is no preset and has no `type`{near}"));
+            }
+            Some(BackendKind::External | BackendKind::Script) if backend.command.is_empty() => {
+                self.wrong(key, "`command` is missing; a list of the program and its arguments");
+            }
+            Some(BackendKind::Api | BackendKind::Internal) if backend.url.is_none() => {
+                self.wrong(key, "`url` is missing; the address of the HTTP interface");
+            }
+            Some(BackendKind::Api) if backend.roles.contains(&Role::Agent) => {
+                self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
+            }
+            _ => {}
+        }
+        if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
+            self.wrong(&format!("{key}.command"), "the program has no name");
+        }
+        let mut command = backend.command.clone();
+        if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+            *program = self.base.join(&*program).display().to_string();
+        }
+        let url = backend.url.as_deref().and_then(|url| self.url(&format!("{key}.url"), url));
+        let api_key = self.one_of(key, "api_key", &backend.api_key_env, &backend.api_key_file);
+        let api_key = api_key.and_then(|(key, source)| self.secret(&key, &source));
+        let passed_on = |name: &String| Some((name.clone(), SecretString::from(self.env.get(name)?.to_owned())));
+        Some(BackendConfig {
+            kind: backend.kind,
+            command,
+            args: backend.args.clone(),
+            stdin: backend.stdin,
+            env: backend.env.iter().filter_map(passed_on).collect(),
+            output: backend.output,
+            roles: backend.roles.clone(),
+            models: backend.models.clone(),
+            url,
+            api_key,
+            context_window: backend.context_window,
+            prices: backend.prices.clone(),
+        })
+    }
+
+    fn hosts(&mut self, hosts: &[String]) {
+        for (index, host) in hosts.iter().enumerate() {
+            let name = host.strip_prefix("*.").unwrap_or(host);
+            let name =
+                name.rsplit_once(':').map_or(name, |(name, port)| if port.parse::<u16>().is_ok() { name } else { "" });
+            let harmless = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+            if name.is_empty() || !harmless {
+                let rule = "expected a host such as crates.example.org, *.example.org or example.org:8443";
+                self.wrong(&format!("sandbox.network[{index}]"), rule);
+            }
+        }
+    }
+
+    fn policy(&mut self, file: &OperatorFile) -> Policy {
+        self.limits(&file.limits);
+        let prefix = &file.label_prefix;
+        if prefix.is_empty() || prefix.len() > 20 || prefix.contains(|c: char| c.is_control() || c == ',') {
+            self.wrong("label_prefix", "expected 1 to 20 characters without commas, such as `ralph:`");
+        }
+        if !valid_branch_prefix(&file.branch_prefix) {
+            self.wrong("branch_prefix", "expected letters, digits and `-_./`, such as `ralph/`");
+        }
+        if file.checks.timeout.as_seconds() == 0 {
+            self.wrong("checks.timeout", "0 would stop every check at once");
+        }
+        for (index, glob) in file.protected.paths.iter().enumerate() {
+            if let Err(error) = globset::Glob::new(glob) {
+                self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
+            }
+        }
+        Policy {
+            label_prefix: prefix.clone(),
+            floor: floor(file.permissions.command),
+            limits: limits(&file.limits),
+            progress: progress(file.progress),
+            detect_checks: file.checks.detect,
+            protected: Protected { policy: protected(file.protected.policy), paths: file.protected.paths.clone() },
+            branch_prefix: file.branch_prefix.clone(),
+            delete_branch: file.delete_branch,
+            agent: AgentLimits {
+                wall_s: file.limits.agent_timeout.as_seconds(),
+                idle_s: file.limits.agent_idle.as_seconds(),
+            },
+            ..Policy::default()
+        }
+    }
+
+    fn limits(&mut self, limits: &LimitsSection) {
+        let zero = [
+            ("loops", limits.loops == 0),
+            ("loops_per_repository", limits.loops_per_repository == 0),
+            ("iterations", limits.iterations == 0),
+            ("timeout", limits.timeout.as_seconds() == 0),
+            ("agent_timeout", limits.agent_timeout.as_seconds() == 0),
+            ("agent_idle", limits.agent_idle.as_seconds() == 0),
+            ("cost_usd", limits.cost_usd.0.0 == 0),
+            ("cost_usd_per_day", limits.cost_usd_per_day.0.0 == 0),
+            ("comments_per_day", limits.comments_per_day == 0),
+            ("comments_per_hour", limits.comments_per_hour == 0),
+        ];
+        for (key, is_zero) in zero {
+            if is_zero {
+                self.wrong(&format!("limits.{key}"), "0 would stop every loop at once");
+            }
+        }
+        if limits.loops_per_repository > limits.loops {
+            let why = format!("more than `limits.loops`, which is {}", limits.loops);
+            self.wrong("limits.loops_per_repository", why);
+        }
+        if limits.cost_usd > limits.cost_usd_per_day {
+            let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
+            self.wrong("limits.cost_usd", why);
+        }
+    }
+}
+
+/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref that git takes for no option.
+pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
+    let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
+    let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));
+    !prefix.is_empty()
+        && prefix.len() <= 60
+        && harmless
+        && parts_good
+        && !prefix.starts_with(['-', '/'])
+        && !prefix.contains("..")
+        && !prefix.contains("//")
+}
+
+fn floor(name: FloorName) -> Floor {
+    match name {
+        FloorName::Write => Floor::Write,
+        FloorName::Maintain => Floor::Maintain,
+        FloorName::Admin => Floor::Admin,
+    }
+}
+
+pub(super) fn progress(style: ProgressStyle) -> Progress {
+    match style {
+        ProgressStyle::Comments => Progress::Comments,
+        ProgressStyle::StatusOnly => Progress::StatusOnly,
+    }
+}
+
+pub(super) fn protected(name: ProtectedName) -> ProtectedPolicy {
+    match name {
+        ProtectedName::Restore => ProtectedPolicy::Restore,
+        ProtectedName::Block => ProtectedPolicy::Block,
+        ProtectedName::Allow => ProtectedPolicy::Allow,
+    }
+}
+
+fn limits(section: &LimitsSection) -> Limits {
+    Limits {
+        iterations: section.iterations,
+        timeout_s: section.timeout.as_seconds(),
+        cost: section.cost_usd.0,
+        cost_per_day: section.cost_usd_per_day.0,
+        loops: section.loops,
+        loops_per_repository: section.loops_per_repository,
+        comments_per_day: section.comments_per_day,
+        comments_per_hour: section.comments_per_hour,
+    }
+}
