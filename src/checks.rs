@@ -1,1 +1,3 @@
 //! Runs checks and reads test counts.
+
+pub mod counts;

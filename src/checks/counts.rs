@@ -1,0 +1,105 @@
+//! Test counts out of the output of the known runners, JUnit files, or somebody's pattern.
+//!
+//! Only the runners' own closing forms count, whole lines at their usual place; a sentence that mentions "3 passed" does
+//! not. Several runners in one output, or one runner several times, are summed.
+
+mod compiled;
+mod javascript;
+mod junit;
+mod scripted;
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::domain::criteria::compile;
+use crate::domain::task::TestCounts;
+
+pub use junit::read_junit;
+
+/// Escape sequences: colours and cursor moves (CSI), titles and links (OSC), character sets.
+static ESCAPES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\^_=>78])")
+        .expect("constant pattern")
+});
+
+/// Reads the counts of every known runner in `output`; `None` when none of them closed with its summary.
+pub fn read(output: &str) -> Option<TestCounts> {
+    let plain = strip_escapes(output);
+    let readers = [
+        compiled::cargo,
+        compiled::nextest,
+        compiled::go,
+        compiled::ctest,
+        compiled::surefire,
+        scripted::pytest,
+        scripted::prove,
+        javascript::jest,
+        javascript::vitest,
+        javascript::mocha,
+        javascript::node,
+    ];
+    // Plain TAP comes last: several of the above can print it besides their own summary.
+    sum(readers.iter().filter_map(|reader| reader(&plain))).or_else(|| scripted::tap(&plain))
+}
+
+/// Reads counts by a pattern with the named groups `passed`, `failed` and `skipped`, of which any may be missing; all
+/// matches are summed. `None` when it does not match or is no pattern.
+pub fn read_pattern(pattern: &str, output: &str) -> Option<TestCounts> {
+    let pattern = compile(pattern).ok()?;
+    let plain = strip_escapes(output);
+    sum(pattern.captures_iter(&plain).map(|found| {
+        let number = |name: &str| found.name(name).and_then(|group| group.as_str().trim().parse().ok()).unwrap_or(0);
+        TestCounts { passing: number("passed"), failing: number("failed"), skipped: number("skipped") }
+    }))
+}
+
+/// The text without terminal escapes and with `\n` line ends.
+pub fn strip_escapes(text: &str) -> String {
+    ESCAPES.replace_all(text, "").replace("\r\n", "\n")
+}
+
+fn sum(counts: impl Iterator<Item = TestCounts>) -> Option<TestCounts> {
+    counts.reduce(saturating_plus)
+}
+
+fn saturating_plus(a: TestCounts, b: TestCounts) -> TestCounts {
+    TestCounts {
+        passing: a.passing.saturating_add(b.passing),
+        failing: a.failing.saturating_add(b.failing),
+        skipped: a.skipped.saturating_add(b.skipped),
+    }
+}
+
+/// Adds up items like `3 passed` in a summary by what `place` says of their word; `None` of it ignores the item.
+fn tally<'t>(items: impl Iterator<Item = &'t str>, place: impl Fn(&str) -> Option<Outcome>) -> TestCounts {
+    let mut counts = TestCounts::default();
+    for item in items {
+        let Some((number, word)) = item.trim().split_once(' ') else { continue };
+        let Ok(number) = number.parse::<u64>() else { continue };
+        let field = match place(word.trim()) {
+            Some(Outcome::Passing) => &mut counts.passing,
+            Some(Outcome::Failing) => &mut counts.failing,
+            Some(Outcome::Skipped) => &mut counts.skipped,
+            None => continue,
+        };
+        *field = field.saturating_add(number);
+    }
+    counts
+}
+
+/// Which count a runner's word belongs to.
+#[derive(Clone, Copy)]
+enum Outcome {
+    Passing,
+    Failing,
+    Skipped,
+}
+
+/// The number in a group of a match; 0 where it is missing or too large to be one.
+fn number(found: &regex::Captures<'_>, group: usize) -> u64 {
+    found.get(group).and_then(|text| text.as_str().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Whether the outcome of a command is what its rule asks for, and why not.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::compile;
+use crate::domain::task::CheckRule;
+
+/// The judgement on one run of a check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Whether the rule holds.
+    pub holds: bool,
+    /// Why not, in one sentence without a full stop; empty when it holds.
+    pub why: String,
+    /// The number that the rule looked at, for `Coverage` and `Count`, where one was found.
+    pub measured: Option<f64>,
+}
+
+/// What a shell says of a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not found`.
+static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^[^:\n]*: (?:line )?\d+: ([^:\n]+): (?:command )?not found\s*$").expect("constant pattern")
+});
+
+/// Judges a command that ended by itself or by a signal (`exit` is `None`); `output` is standard output and error.
+/// A command that could not be run at all (126, 127) or was killed never holds, whatever the rule.
+pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
+    let no = |why: String| Verdict { holds: false, why, measured: None };
+    match exit {
+        None => return no("was ended by a signal".to_owned()),
+        Some(127) => return no(not_found(output)),
+        Some(126) => return no("a program could not be executed (exit code 126); is it executable?".to_owned()),
+        Some(_) => {}
+    }
+    let code = exit.unwrap_or(-1);
+    match rule {
+        CheckRule::ExitCode if code == 0 => yes(None),
+        CheckRule::ExitCode => no(format!("exited with {code}")),
+        CheckRule::EmptyOutput if code != 0 => no(format!("exited with {code}")),
+        CheckRule::EmptyOutput if output.trim().is_empty() => yes(None),
+        CheckRule::EmptyOutput => {
+            let lines = output.lines().filter(|line| !line.trim().is_empty()).count();
+            no(format!("printed {lines} line{}, must print nothing", if lines == 1 { "" } else { "s" }))
+        }
+        CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
+            Err(why) => no(why),
+            Ok(found) if found >= min.0 => yes(Some(found)),
+            Ok(found) => {
+                Verdict { holds: false, why: format!("found {found} %, needs {} %", min.0), measured: Some(found) }
+            }
+        },
+        CheckRule::Count { pattern, at_least, at_most } => match last_number(pattern, output) {
+            Err(why) => no(why),
+            Ok(found) => {
+                let why = match (at_least, at_most) {
+                    (Some(low), _) if found < *low => format!("found {found}, needs at least {low}"),
+                    (_, Some(high)) if found > *high => format!("found {found}, needs at most {high}"),
+                    _ => return yes(Some(found)),
+                };
+                Verdict { holds: false, why, measured: Some(found) }
+            }
+        },
+    }
+}
+
+fn yes(measured: Option<f64>) -> Verdict {
+    Verdict { holds: true, why: String::new(), measured }
+}
+
+fn not_found(output: &str) -> String {
+    match NOT_FOUND.captures_iter(output).last() {
+        Some(found) => format!("command not found: {}", found[1].trim()),
+        None => "command not found (exit code 127)".to_owned(),
+    }
+}
+
+/// The number in the first group of the pattern's last match; thousands may be parted by commas.
+fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
+    let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
+    let Some(text) = found else {
+        return Err(format!("the pattern `{pattern}` was not found in the output"));
+    };
+    let plain: String = text.trim().chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    match plain.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(format!("the pattern `{pattern}` found `{text}`, which is not a number")),
+    }
+}
