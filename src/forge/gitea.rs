@@ -1,1 +1,629 @@
-//! Gitea and Forgejo by reqwest.
+//! Gitea (1.22 or newer) and Forgejo behind the `Forge` trait: one user token, one webhook a repository.
+
+mod client;
+mod map;
+mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::http::Method;
+use async_trait::async_trait;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use self::client::{Client, under};
+use self::map::{
+    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePermission, WirePull, WireRemark, WireRepository,
+    WireReview, WireSearch, WireStatuses, WireUser, WireVersion,
+};
+use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
+use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
+use super::{
+    Branch, Capabilities, CiFailure, CiState, Edit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
+    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, signature,
+};
+use crate::clock::Clock;
+use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
+
+/// Oldest Gitea whose interface is known to fit (Forgejo tells which Gitea it corresponds to).
+const OLDEST: (u32, u32) = (1, 22);
+/// What a webhook reports. `issues` and `pull_request` include comments, labels and reviews.
+const HOOK_EVENTS: [&str; 7] = ["issues", "pull_request", "push", "delete", "repository", "status", "workflow_run"];
+/// User name for git; the server looks only at the token.
+const GIT_USER: &str = "ralph-bot";
+/// Most bytes of what is told about a failed check.
+const MAX_LOG_BYTES: usize = 32 * 1024;
+
+/// How to reach a server.
+#[derive(Debug, Clone)]
+pub struct GiteaSettings {
+    /// Its configured name.
+    pub name: ForgeName,
+    /// Its address for people, with the path it is served under.
+    pub url: Url,
+    /// Token of our account there.
+    pub token: SecretString,
+    /// Our account, for tokens that may not ask who they belong to.
+    pub own: Option<User>,
+    /// How calls are spaced.
+    pub pace: Pace,
+}
+
+/// One Gitea or Forgejo server and our account on it.
+pub struct Gitea {
+    settings: GiteaSettings,
+    client: Client,
+    capabilities: OnceCell<Capabilities>,
+    own: OnceCell<User>,
+    labels: Mutex<HashMap<RepoId, BTreeMap<String, i64>>>,
+    hooks: Mutex<HashMap<RepoId, OwnHook>>,
+}
+
+/// A webhook that this process made, so that its secret is known.
+#[derive(Clone, PartialEq, Eq)]
+struct OwnHook {
+    id: i64,
+    /// Signature of the address by the secret: changes with either.
+    fingerprint: String,
+}
+
+impl Gitea {
+    /// A server reached over the network. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `Bug` when the address or the token cannot be used.
+    pub fn new(settings: GiteaSettings, clock: Clock) -> ForgeResult<Self> {
+        let transport =
+            ReqwestTransport::new().map_err(|failure| error(Bug, "start the HTTP client", failure.detail))?;
+        Self::with_transport(settings, clock, Arc::new(transport))
+    }
+
+    /// A server reached by another transport.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_transport(settings: GiteaSettings, clock: Clock, transport: Arc<dyn Transport>) -> ForgeResult<Self> {
+        let caller = Caller::new(transport, clock, settings.pace);
+        let client = Client::new(&settings.url, &settings.token, caller)?;
+        Ok(Self {
+            settings,
+            client,
+            capabilities: OnceCell::new(),
+            own: OnceCell::new(),
+            labels: Mutex::default(),
+            hooks: Mutex::default(),
+        })
+    }
+
+    async fn probe(&self) -> ForgeResult<Capabilities> {
+        let what = format!("ask {} for its version", self.settings.url);
+        let version = self.client.get::<WireVersion>(&what, &["version"], &[]).await?.version;
+        let (product, comparable) = match version.split_once("+gitea-") {
+            Some((forgejo, gitea)) => (format!("Forgejo {forgejo}"), gitea.to_owned()),
+            None => match self.client.get_at::<WireVersion>(&what, &["api", "forgejo", "v1", "version"]).await {
+                Ok(forgejo) => (format!("Forgejo {}", forgejo.version), String::new()),
+                Err(ForgeError { kind: NotFound, .. }) => (format!("Gitea {version}"), version),
+                Err(failure) => return Err(failure),
+            },
+        };
+        let mut numbers = comparable.split('.').map(|part| part.parse::<u32>().ok());
+        if let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next())
+            && (major, minor) < OLDEST
+        {
+            let detail = format!("{product} is too old; {}.{} or newer is needed", OLDEST.0, OLDEST.1);
+            return Err(error(Denied, &what, detail));
+        }
+        Ok(Capabilities {
+            product,
+            label_deltas: false,
+            drafts: false,
+            minimize: false,
+            edit_history: false,
+            stable_delivery_id: false,
+            repository_hooks: true,
+            partial_clone: true,
+        })
+    }
+
+    /// Ids of the labels that can be set in a repository, its organisation's included; the repository's own win.
+    async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<BTreeMap<String, i64>> {
+        let what = format!("list the labels of {repo}");
+        let own: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
+        let of_owner = self.client.list(&what, &["orgs", &repo.owner, "labels"], &[], |_| false).await;
+        let shared: Vec<WireLabel> = match of_owner {
+            // A person's repository has no organisation; a narrow token may not read one.
+            Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
+            other => other?,
+        };
+        let known: BTreeMap<String, i64> = shared.into_iter().chain(own).map(|label| (label.name, label.id)).collect();
+        lock(&self.labels).insert(repo.id, known.clone());
+        Ok(known)
+    }
+
+    /// Ids for names of labels, from what is remembered if that knows them all.
+    async fn label_ids(&self, repo: &RepoRef, names: &[String]) -> ForgeResult<Vec<i64>> {
+        let remembered = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
+        let known = if names.iter().all(|name| remembered.contains_key(name)) {
+            remembered
+        } else {
+            self.fetch_labels(repo).await?
+        };
+        names
+            .iter()
+            .map(|name| {
+                let missing =
+                    || error(NotFound, &format!("find the label {name:?} in {repo}"), "there is none; make it");
+                known.get(name).copied().ok_or_else(missing)
+            })
+            .collect()
+    }
+
+    async fn wire_pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<WirePull> {
+        let what = format!("read pull request {repo}#{number}");
+        self.client.get(&what, &under(repo, &["pulls", &number.to_string()])?, &[]).await
+    }
+
+    async fn edit_pull(&self, repo: &RepoRef, number: Number, fields: serde_json::Value) -> ForgeResult<WirePull> {
+        let what = format!("edit pull request {repo}#{number}");
+        let path = [String::from("pulls"), number.to_string()];
+        let answer = self.client.send(&what, Method::PATCH, &under(repo, &[&path[0], &path[1]])?, &fields).await?;
+        read(&what, &answer)
+    }
+
+    async fn ask_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        let what = format!("ask for a review of {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
+        self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Only whole values are put in under these locks, so they are sound even after a panic elsewhere.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A refusal that is about a locked conversation is a conflict: asking again does not help until somebody unlocks it.
+fn locked_is_conflict(failure: ForgeError) -> ForgeError {
+    let locked = failure.kind == Denied && failure.detail.to_ascii_lowercase().contains("lock");
+    if locked { ForgeError { kind: Conflict, ..failure } } else { failure }
+}
+
+fn pull_snapshot(what: &str, pull: WirePull) -> ForgeResult<PullSnapshot> {
+    pull.snapshot().ok_or_else(|| error(Bug, what, "the server does not say which commit is the newest"))
+}
+
+fn rfc3339(moment: Timestamp) -> String {
+    let moment = jiff::Timestamp::from_millisecond(moment.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    moment.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The last part of a text that fits, at a character boundary.
+fn tail(text: &str) -> &str {
+    let mut start = text.len().saturating_sub(MAX_LOG_BYTES);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    text.get(start..).unwrap_or_default()
+}
+
+#[async_trait]
+impl Forge for Gitea {
+    fn name(&self) -> &ForgeName {
+        &self.settings.name
+    }
+
+    fn parse(&self, event: &str, body: &[u8]) -> Parsed {
+        webhook::parse(&self.settings.name, event, body)
+    }
+
+    async fn capabilities(&self) -> ForgeResult<Capabilities> {
+        self.capabilities.get_or_try_init(|| self.probe()).await.cloned()
+    }
+
+    async fn own_account(&self) -> ForgeResult<User> {
+        if let Some(own) = &self.settings.own {
+            return Ok(own.clone());
+        }
+        let ask = || async {
+            let what = format!("ask {} which account the token belongs to", self.settings.url);
+            match self.client.get::<WireUser>(&what, &["user"], &[]).await {
+                Ok(user) => Ok(user.account()),
+                Err(failure) if failure.kind == Denied => {
+                    let detail =
+                        format!("{}; give the token `read:user`, or configure our own account", failure.detail);
+                    Err(ForgeError { detail, ..failure })
+                }
+                Err(failure) => Err(failure),
+            }
+        };
+        self.own.get_or_try_init(ask).await.cloned()
+    }
+
+    async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
+        let what = format!("list the repositories of our account on {}", self.settings.url);
+        let listed: ForgeResult<Vec<WireRepository>> =
+            self.client.list(&what, &["user", "repos"], &[], |_| false).await;
+        let found = match listed {
+            // A token for repositories only may not ask about its user; the search shows what it may push to.
+            Err(ForgeError { kind: Denied, .. }) => {
+                let page = |page: WireSearch| (page.data, None);
+                let found = self.client.pages(&what, &["repos", "search"], &[], page, |_| false).await?;
+                found.into_iter().filter(WireRepository::may_push).collect()
+            }
+            other => other?,
+        };
+        Ok(found.into_iter().filter_map(|repository| repository.facts(&self.settings.name)).collect())
+    }
+
+    async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
+        let what = format!("read {repo}");
+        let by_name: ForgeResult<WireRepository> = self.client.get(&what, &under(repo, &[])?, &[]).await;
+        let by_name = match by_name {
+            Err(ForgeError { kind: NotFound, .. }) => None,
+            other => other?.facts(&self.settings.name).filter(|found| found.repo.id == repo.id),
+        };
+        if let Some(found) = by_name {
+            return Ok(found);
+        }
+        // Renamed or moved: the id still leads there.
+        let by_id: WireRepository = self.client.get(&what, &["repositories", &repo.id.to_string()], &[]).await?;
+        let found = by_id.facts(&self.settings.name).filter(|found| found.repo.id == repo.id);
+        found.ok_or_else(|| error(NotFound, &what, format!("no repository has the id {}", repo.id)))
+    }
+
+    async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        let what = format!("ask what {} may do in {repo}", user.login);
+        if user.login.is_empty() || user.id.0 <= 0 {
+            return Ok(Permission::None);
+        }
+        let path = under(repo, &["collaborators", &user.login, "permission"])?;
+        let found: WirePermission = match self.client.get(&what, &path, &[]).await {
+            Ok(found) => found,
+            // The account is gone or was renamed: nobody, until a delivery tells the new name.
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
+            Err(failure) if failure.kind == Denied => {
+                let detail = format!("{}; our account must be an administrator of the repository", failure.detail);
+                return Err(ForgeError { detail, ..failure });
+            }
+            Err(failure) => return Err(failure),
+        };
+        let unknown = || error(Bug, &what, "the permission that came back is none that we know");
+        let level = found.level().ok_or_else(unknown)?;
+        // A login can change hands; the id cannot.
+        let same = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
+        Ok(if same { level } else { Permission::None })
+    }
+
+    async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+        let what = format!("read {repo}#{number}");
+        let issue: WireIssue = self.client.get(&what, &under(repo, &["issues", &number.to_string()])?, &[]).await?;
+        Ok(issue.snapshot())
+    }
+
+    async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+        let what = format!("list the issues of {repo} labelled {label:?}");
+        let query = [("state", "open"), ("type", "issues"), ("labels", label)];
+        let issues: Vec<WireIssue> = self.client.list(&what, &under(repo, &["issues"])?, &query, |_| false).await?;
+        // The server drops a label it does not know from the filter and then lists every issue.
+        let bears = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
+        Ok(issues.into_iter().map(WireIssue::snapshot).filter(bears).collect())
+    }
+
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
+        Ok(Vec::new())
+    }
+
+    async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
+        let what = format!("open an issue in {repo}");
+        let labels = self.label_ids(repo, &issue.labels).await?;
+        let body = json!({ "title": issue.title, "body": issue.body, "labels": labels });
+        let answer = self.client.send(&what, Method::POST, &under(repo, &["issues"])?, &body).await?;
+        Ok(read::<WireIssue>(&what, &answer)?.snapshot())
+    }
+
+    async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()> {
+        let what = format!("{} {repo}#{number}", if open { "reopen" } else { "close" });
+        let body = json!({ "state": if open { "open" } else { "closed" } });
+        let number = number.to_string();
+        self.client.send(&what, Method::PATCH, &under(repo, &["issues", &number])?, &body).await.map(drop)
+    }
+
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+        let known = self.fetch_labels(repo).await?;
+        for label in labels.iter().filter(|label| !known.contains_key(&label.name)) {
+            let what = format!("make the label {:?} in {repo}", label.name);
+            let body =
+                json!({ "name": label.name, "color": format!("#{}", label.color), "description": label.description });
+            match self.client.send(&what, Method::POST, &under(repo, &["labels"])?, &body).await {
+                Ok(answer) => {
+                    let made: WireLabel = read(&what, &answer)?;
+                    lock(&self.labels).entry(repo.id).or_default().insert(made.name, made.id);
+                }
+                Err(ForgeError { kind: Conflict, .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {
+        if labels.is_empty() {
+            return Ok(());
+        }
+        let what = format!("add labels to {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["issues", &number, "labels"])?;
+        for _ in 0..2 {
+            let ids = self.label_ids(repo, labels).await?;
+            let answer = self.client.send(&what, Method::POST, &path, &json!({ "labels": ids })).await?;
+            let now: Vec<WireLabel> = read(&what, &answer)?;
+            if labels.iter().all(|name| now.iter().any(|label| label.name == *name)) {
+                return Ok(());
+            }
+            // An id from memory belonged to a label that was deleted since; the server passes over it in silence.
+            lock(&self.labels).remove(&repo.id);
+        }
+        Err(error(Conflict, &what, format!("the server did not set all of {labels:?}")))
+    }
+
+    async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
+        let what = format!("take the label {label:?} off {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["issues", &number, "labels"])?;
+        let borne: Option<Vec<WireLabel>> = self.client.get(&what, &path, &[]).await?;
+        for borne in borne.into_iter().flatten().filter(|borne| borne.name == label) {
+            let id = borne.id.to_string();
+            let path = under(repo, &["issues", &number, "labels", &id])?;
+            match self.client.send_empty(&what, Method::DELETE, &path).await {
+                Ok(()) | Err(ForgeError { kind: NotFound, .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(())
+    }
+
+    async fn comments(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        since: Option<Timestamp>,
+    ) -> ForgeResult<Vec<CommentSnapshot>> {
+        let what = format!("list the comments of {repo}#{number}");
+        let since = since.map(rfc3339);
+        let query: Vec<(&str, &str)> = since.iter().map(|since| ("since", since.as_str())).collect();
+        let path = [number.to_string()];
+        // This list has no pages there.
+        let comments: Option<Vec<WireComment>> =
+            self.client.get(&what, &under(repo, &["issues", &path[0], "comments"])?, &query).await?;
+        let mut comments: Vec<_> = comments.into_iter().flatten().map(WireComment::snapshot).collect();
+        comments.sort_by_key(|comment| (comment.created_at, comment.id));
+        Ok(comments)
+    }
+
+    async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+        let what = format!("create a comment on {repo}#{number}");
+        let text = number.to_string();
+        let path = under(repo, &["issues", &text, "comments"])?;
+        match self.client.send(&what, Method::POST, &path, &json!({ "body": body })).await {
+            Ok(answer) => Ok(read::<WireComment>(&what, &answer)?.snapshot()),
+            Err(failure) if failure.kind == Denied => {
+                // The refusal's words are in the server's language, so the issue itself is asked.
+                let locked = self.issue(repo, number).await.is_ok_and(|issue| issue.locked);
+                let detail = if locked { "the conversation is locked".to_owned() } else { failure.detail };
+                Err(error(if locked { Conflict } else { Denied }, &what, detail))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+        let what = format!("edit comment {id} in {repo}");
+        let id = id.to_string();
+        let path = under(repo, &["issues", "comments", &id])?;
+        let sent = self.client.send(&what, Method::PATCH, &path, &json!({ "body": body })).await;
+        sent.map(drop).map_err(locked_is_conflict)
+    }
+
+    async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        let what = format!("delete comment {id} in {repo}");
+        let id = id.to_string();
+        match self.client.send_empty(&what, Method::DELETE, &under(repo, &["issues", "comments", &id])?).await {
+            Err(ForgeError { kind: NotFound, .. }) => Ok(()),
+            other => other.map_err(locked_is_conflict),
+        }
+    }
+
+    async fn minimize_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<()> {
+        Ok(())
+    }
+
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let what = format!("react to comment {id} in {repo}");
+        let id = id.to_string();
+        let path = under(repo, &["issues", "comments", &id, "reactions"])?;
+        let sent = self.client.send(&what, Method::POST, &path, &json!({ "content": content })).await;
+        sent.map(drop).map_err(locked_is_conflict)
+    }
+
+    async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+        pull_snapshot(&format!("read pull request {repo}#{number}"), self.wire_pull(repo, number).await?)
+    }
+
+    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+        let what = format!("find the pull request from {head:?} in {repo}");
+        // Newest first is the server's usual order; there is no filter by head that both products have.
+        let ours = |pull: &WirePull| pull.comes_from(repo.id, head);
+        let found = |pulls: &[WirePull]| pulls.iter().any(ours);
+        let path = under(repo, &["pulls"])?;
+        let pulls: Vec<WirePull> = self.client.list(&what, &path, &[("state", "all")], found).await?;
+        pulls.into_iter().find(ours).map(|pull| pull_snapshot(&what, pull)).transpose()
+    }
+
+    async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
+        let what = format!("open a pull request from {:?} in {repo}", pull.head);
+        let title = if pull.draft { map::draft_title(&pull.title) } else { pull.title.clone() };
+        let body = json!({ "title": title, "body": pull.body, "head": pull.head, "base": pull.base });
+        let answer = self.client.send(&what, Method::POST, &under(repo, &["pulls"])?, &body).await?;
+        pull_snapshot(&what, read(&what, &answer)?)
+    }
+
+    async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+        let draft = self.wire_pull(repo, number).await?.draft();
+        let title = if draft { map::draft_title(title) } else { map::ready_title(title).to_owned() };
+        self.edit_pull(repo, number, json!({ "title": title, "body": body })).await.map(drop)
+    }
+
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let pull = self.wire_pull(repo, number).await?;
+        let ready = map::ready_title(pull.title());
+        let now =
+            if ready == pull.title() { pull } else { self.edit_pull(repo, number, json!({ "title": ready })).await? };
+        if now.draft() {
+            let detail = format!("the server still takes it for a draft; its title is {:?}", now.title());
+            return Err(error(Conflict, &format!("take {repo}#{number} out of draft"), detail));
+        }
+        Ok(())
+    }
+
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        if logins.is_empty() {
+            return Ok(());
+        }
+        let refused = |failure: &ForgeError| matches!(failure.kind, NotFound | Denied | Conflict | Bug);
+        match self.ask_reviewers(repo, number, logins).await {
+            Err(failure) if refused(&failure) => {}
+            other => return other,
+        }
+        // One of them cannot be asked (the author, somebody without access); the server then asks nobody.
+        for login in logins.iter().filter(|_| logins.len() > 1) {
+            match self.ask_reviewers(repo, number, std::slice::from_ref(login)).await {
+                Err(failure) if !refused(&failure) => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Review>> {
+        let what = format!("list the reviews of {repo}#{number}");
+        let path = [number.to_string()];
+        let reviews: Vec<WireReview> =
+            self.client.list(&what, &under(repo, &["pulls", &path[0], "reviews"])?, &[], |_| false).await?;
+        let mut reviews: Vec<Review> = reviews.into_iter().filter_map(WireReview::review).collect();
+        reviews.sort_by_key(|review| (review.submitted_at, review.id));
+        Ok(reviews)
+    }
+
+    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewRemark>> {
+        let what = format!("list the review remarks of {repo}#{number}");
+        let number = number.to_string();
+        let path = under(repo, &["pulls", &number, "reviews"])?;
+        let reviews: Vec<WireReview> = self.client.list(&what, &path, &[], |_| false).await?;
+        let mut remarks = Vec::new();
+        for review in reviews.into_iter().filter(|review| review.comments_count > 0) {
+            let id = review.id.to_string();
+            let path = under(repo, &["pulls", &number, "reviews", &id, "comments"])?;
+            let found: Option<Vec<WireRemark>> = self.client.get(&what, &path, &[]).await?;
+            // A review that is not handed in yet shows remarks to nobody but its author.
+            if review.review().is_some() {
+                remarks.extend(found.into_iter().flatten().map(WireRemark::remark));
+            }
+        }
+        remarks.sort_by_key(|remark| (remark.comment.created_at, remark.comment.id));
+        Ok(remarks)
+    }
+
+    async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        let what = format!("read the checks of {} in {repo}", sha.short());
+        let path = under(repo, &["commits", sha.as_str(), "status"])?;
+        let mut state = CiState::default();
+        let statuses = self.client.pages(&what, &path, &[], WireStatuses::page, |_| false).await?;
+        for status in statuses {
+            match status.status.as_str() {
+                "success" | "warning" | "skipped" => state.passed += 1,
+                "error" | "failure" => {
+                    // Addresses of the server's own Actions have no host.
+                    let url = self.client.address(&[]).join(&status.target_url).map(String::from);
+                    let log = tail(&status.description).to_owned();
+                    state.failed.push(CiFailure { name: status.context, url: url.unwrap_or_default(), log });
+                }
+                _ => state.pending += 1,
+            }
+        }
+        Ok(state)
+    }
+
+    async fn branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
+        let what = format!("read the branch {name:?} of {repo}");
+        let parts: Vec<&str> = std::iter::once("branches").chain(name.split('/')).collect();
+        let branch: WireBranch = match self.client.get(&what, &under(repo, &parts)?, &[]).await {
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(None),
+            other => other?,
+        };
+        let sha = branch.commit.and_then(|commit| Sha::parse(&commit.id));
+        let sha = sha.ok_or_else(|| error(Bug, &what, "the server does not say which commit is the newest"))?;
+        Ok(Some(Branch { sha, protected: branch.protected }))
+    }
+
+    async fn git_access(&self, repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
+        under(repo, &[])?;
+        let url = self.client.address(&[&repo.owner, &format!("{}.git", repo.name)]);
+        let token = SecretString::from(self.settings.token.expose_secret());
+        Ok(GitAccess { url: url.into(), credential: Some((GIT_USER.to_owned(), token)) })
+    }
+
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
+        let what = format!("set up the webhook of {repo}");
+        let path = under(repo, &["hooks"])?;
+        let hooks: Vec<WireHook> = self.client.list(&what, &path, &[], |_| false).await?;
+        let same: Vec<WireHook> =
+            hooks.into_iter().filter(|hook| hook.config.get("url").is_some_and(|known| known == url)).collect();
+        let fingerprint = signature::sign(secret, url.as_bytes());
+        let own = lock(&self.hooks).get(&repo.id).cloned().filter(|own| own.fingerprint == fingerprint);
+        let good = own.filter(|own| same.iter().any(|hook| hook.id == own.id && hook.active));
+        let id = match good {
+            Some(own) => own.id,
+            None => {
+                let body = json!({
+                    "type": "gitea",
+                    "config": { "url": url, "content_type": "json", "secret": secret.expose_secret() },
+                    "events": HOOK_EVENTS,
+                    "active": true,
+                });
+                let answer = self.client.send(&what, Method::POST, &path, &body).await?;
+                read::<WireHook>(&what, &answer)?.id
+            }
+        };
+        lock(&self.hooks).insert(repo.id, OwnHook { id, fingerprint });
+        // Editing a webhook does not change its secret there and the secret cannot be read, so a webhook that this
+        // process did not make is replaced: the new one first, so that nothing is missed in between.
+        for old in same.iter().filter(|hook| hook.id != id) {
+            let old = old.id.to_string();
+            match self.client.send_empty(&what, Method::DELETE, &under(repo, &["hooks", &old])?).await {
+                Ok(()) | Err(ForgeError { kind: NotFound, .. }) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Some(id))
+    }
+
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        let what = format!("test webhook {id} of {repo}");
+        let id = id.to_string();
+        self.client.send_empty(&what, Method::POST, &under(repo, &["hooks", &id, "tests"])?).await
+    }
+}

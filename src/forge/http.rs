@@ -309,7 +309,7 @@ fn refused(what: &str, response: &Response<Bytes>, answer: Answer, read_only: bo
         (401, _) => ForgeErrorKind::Unauthorized,
         (403 | 451, _) => ForgeErrorKind::Denied,
         (404 | 410, _) => ForgeErrorKind::NotFound,
-        (409 | 423, _) => ForgeErrorKind::Conflict,
+        (409 | 412 | 423, _) => ForgeErrorKind::Conflict,
         (422, _) if says_exists(response.body()) => ForgeErrorKind::Conflict,
         (408, _) => ForgeErrorKind::Transient { after_ms: None, ambiguous: !read_only },
         (500..=599, Answer::Limited { after_ms }) => {

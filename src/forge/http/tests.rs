@@ -94,7 +94,7 @@ async fn statuses_are_told_apart() {
         (408, "", sure.clone(), unsure.clone()),
         (409, "", Conflict, Conflict),
         (410, "", NotFound, NotFound),
-        (412, "", Bug, Bug),
+        (412, "", Conflict, Conflict),
         (422, r#"{"message":"Validation Failed"}"#, Bug, Bug),
         (422, r#"{"message":"A pull request already exists for a:b."}"#, Conflict, Conflict),
         (422, r#"{"errors":[{"code":"already_exists"}]}"#, Conflict, Conflict),

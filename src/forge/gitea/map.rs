@@ -1,0 +1,525 @@
+//! What Gitea and Forgejo send, in answers and deliveries alike, and what it means in neutral words.
+
+use serde::{Deserialize, Deserializer};
+
+use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::forge::{Permission, Repository, Review, ReviewRemark};
+
+/// Prefix of a title that makes a pull request a draft, as we write it.
+pub(super) const DRAFT_PREFIX: &str = "WIP: ";
+/// Prefixes that servers read as draft by default, in lower case.
+const DRAFT_PREFIXES: [&str; 2] = ["wip:", "[wip]"];
+/// The server's own account that runs Actions.
+const ACTIONS_ID: i64 = -2;
+
+/// A missing list and `null` are both empty.
+fn listed<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A missing text and `null` are both empty.
+fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A moment in RFC 3339 of any time zone.
+fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let parsed = text.parse::<jiff::Timestamp>().map_err(serde::de::Error::custom)?;
+    Ok(Timestamp(parsed.as_millisecond()))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireUser {
+    id: i64,
+    #[serde(default, deserialize_with = "text")]
+    login: String,
+}
+
+impl WireUser {
+    /// The account, also of one that is gone (`id` -1).
+    pub(super) fn account(self) -> User {
+        let kind = if self.id == ACTIONS_ID { AccountKind::Bot } else { AccountKind::User };
+        User { id: UserId(self.id), login: self.login, kind }
+    }
+
+    /// The account; `None` for one that is gone, which the server shows with an id below 1.
+    pub(super) fn existing(self) -> Option<User> {
+        (self.id > 0 || self.id == ACTIONS_ID).then(|| self.account())
+    }
+}
+
+/// Who did it, when the payload does not say: an account nobody has.
+pub(super) fn ghost() -> User {
+    User { id: UserId(-1), login: "Ghost".to_owned(), kind: AccountKind::User }
+}
+
+fn author(user: Option<WireUser>) -> Option<User> {
+    user.and_then(WireUser::existing)
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRepository {
+    id: i64,
+    name: String,
+    owner: Option<WireUser>,
+    #[serde(default, deserialize_with = "text")]
+    full_name: String,
+    #[serde(default, deserialize_with = "text")]
+    default_branch: String,
+    #[serde(default)]
+    private: bool,
+    #[serde(default)]
+    internal: bool,
+    #[serde(default)]
+    archived: bool,
+    #[serde(default)]
+    empty: bool,
+    permissions: Option<WireAccess>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireAccess {
+    #[serde(default)]
+    push: bool,
+}
+
+impl WireRepository {
+    /// Which repository; `None` when it has no owner or an id that none can have.
+    pub(super) fn reference(&self, forge: &ForgeName) -> Option<RepoRef> {
+        let by_account = self.owner.as_ref().map(|owner| owner.login.as_str()).filter(|login| !login.is_empty());
+        let owner = by_account.or_else(|| self.full_name.split_once('/').map(|(owner, _)| owner))?;
+        let known = self.id > 0 && !owner.is_empty() && !self.name.is_empty();
+        known.then(|| RepoRef {
+            forge: forge.clone(),
+            id: RepoId(self.id),
+            owner: owner.to_owned(),
+            name: self.name.clone(),
+        })
+    }
+
+    /// Its facts.
+    pub(super) fn facts(self, forge: &ForgeName) -> Option<Repository> {
+        Some(Repository {
+            repo: self.reference(forge)?,
+            default_branch: self.default_branch,
+            private: self.private || self.internal,
+            archived: self.archived,
+            empty: self.empty,
+        })
+    }
+
+    /// Whether our account may push.
+    pub(super) fn may_push(&self) -> bool {
+        self.permissions.as_ref().is_some_and(|access| access.push)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireLabel {
+    pub(super) id: i64,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireIssue {
+    number: u64,
+    #[serde(default, deserialize_with = "text")]
+    title: String,
+    #[serde(default, deserialize_with = "text")]
+    body: String,
+    user: Option<WireUser>,
+    #[serde(default, deserialize_with = "listed")]
+    labels: Vec<WireLabel>,
+    state: WireState,
+    pull_request: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    is_locked: bool,
+    #[serde(deserialize_with = "moment")]
+    updated_at: Timestamp,
+    #[serde(default, deserialize_with = "text")]
+    html_url: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WireState {
+    Open,
+    Closed,
+}
+
+impl WireIssue {
+    pub(super) fn snapshot(self) -> IssueSnapshot {
+        IssueSnapshot {
+            number: Number(self.number),
+            title: self.title,
+            body: self.body,
+            author: author(self.user),
+            labels: self.labels.into_iter().map(|label| label.name).collect(),
+            open: self.state == WireState::Open,
+            is_pull: self.pull_request.is_some(),
+            locked: self.is_locked,
+            updated_at: self.updated_at,
+            url: self.html_url,
+        }
+    }
+
+    pub(super) fn number(&self) -> Number {
+        Number(self.number)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireComment {
+    id: i64,
+    #[serde(default, deserialize_with = "text")]
+    body: String,
+    user: Option<WireUser>,
+    #[serde(deserialize_with = "moment")]
+    created_at: Timestamp,
+    #[serde(default, deserialize_with = "text")]
+    html_url: String,
+}
+
+impl WireComment {
+    pub(super) fn snapshot(self) -> CommentSnapshot {
+        CommentSnapshot {
+            id: CommentId(self.id),
+            body: self.body,
+            author: author(self.user),
+            created_at: self.created_at,
+            url: self.html_url,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct WireSide {
+    #[serde(default, rename = "ref", deserialize_with = "text")]
+    reference: String,
+    #[serde(default, deserialize_with = "text")]
+    label: String,
+    #[serde(default, deserialize_with = "text")]
+    sha: String,
+    repo: Option<WireRepository>,
+}
+
+impl WireSide {
+    /// The branch's name; when the branch is gone the server puts `refs/pull/N/head` in its place.
+    fn branch(&self) -> &str {
+        let gone = self.reference.is_empty() || self.reference.starts_with("refs/");
+        if gone && !self.label.is_empty() { &self.label } else { &self.reference }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WirePull {
+    number: u64,
+    #[serde(default, deserialize_with = "text")]
+    title: String,
+    #[serde(default, deserialize_with = "text")]
+    body: String,
+    user: Option<WireUser>,
+    #[serde(default, deserialize_with = "listed")]
+    labels: Vec<WireLabel>,
+    state: WireState,
+    #[serde(default)]
+    is_locked: bool,
+    #[serde(deserialize_with = "moment")]
+    updated_at: Timestamp,
+    head: WireSide,
+    base: WireSide,
+    #[serde(default)]
+    merged: bool,
+    draft: Option<bool>,
+    mergeable: Option<bool>,
+    #[serde(default, deserialize_with = "text")]
+    html_url: String,
+}
+
+impl WirePull {
+    pub(super) fn title(&self) -> &str {
+        &self.title
+    }
+
+    pub(super) fn draft(&self) -> bool {
+        self.draft.unwrap_or_else(|| ready_title(&self.title) != self.title)
+    }
+
+    /// Whether it comes from a branch of the given repository.
+    pub(super) fn comes_from(&self, repo: RepoId, branch: &str) -> bool {
+        self.head.branch() == branch && self.head.repo.as_ref().is_some_and(|head| head.id == repo.0)
+    }
+
+    /// As a pull request; `None` when the server does not know its newest commit.
+    pub(super) fn snapshot(self) -> Option<PullSnapshot> {
+        let draft = self.draft();
+        let open = self.state == WireState::Open;
+        Some(PullSnapshot {
+            number: Number(self.number),
+            head_branch: self.head.branch().to_owned(),
+            head_repo: self.head.repo.as_ref().map(|repo| RepoId(repo.id)),
+            head_sha: Sha::parse(&self.head.sha)?,
+            base_branch: self.base.branch().to_owned(),
+            open,
+            merged: self.merged,
+            draft,
+            // A draft counts as not mergeable there, which says nothing about conflicts.
+            mergeable: self.mergeable.filter(|mergeable| open && (*mergeable || !draft)),
+            url: self.html_url,
+        })
+    }
+
+    /// Its issue side.
+    pub(super) fn issue(self) -> IssueSnapshot {
+        IssueSnapshot {
+            number: Number(self.number),
+            title: self.title,
+            body: self.body,
+            author: author(self.user),
+            labels: self.labels.into_iter().map(|label| label.name).collect(),
+            open: self.state == WireState::Open,
+            is_pull: true,
+            locked: self.is_locked,
+            updated_at: self.updated_at,
+            url: self.html_url,
+        }
+    }
+
+    pub(super) fn updated_at(&self) -> Timestamp {
+        self.updated_at
+    }
+}
+
+/// A title without its draft prefixes.
+pub(super) fn ready_title(title: &str) -> &str {
+    let mut rest = title;
+    while let Some(prefix) = DRAFT_PREFIXES
+        .iter()
+        .find(|prefix| rest.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix)))
+    {
+        rest = rest.get(prefix.len()..).unwrap_or_default().trim_start();
+    }
+    rest
+}
+
+/// A title as a draft's.
+pub(super) fn draft_title(title: &str) -> String {
+    format!("{DRAFT_PREFIX}{}", ready_title(title))
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireReview {
+    pub(super) id: i64,
+    #[serde(default, deserialize_with = "text")]
+    state: String,
+    #[serde(default)]
+    dismissed: bool,
+    #[serde(default, deserialize_with = "text")]
+    body: String,
+    user: Option<WireUser>,
+    #[serde(default)]
+    pub(super) comments_count: i64,
+    #[serde(deserialize_with = "moment")]
+    submitted_at: Timestamp,
+}
+
+impl WireReview {
+    /// As a review; `None` for one that was only asked for or is not handed in yet.
+    pub(super) fn review(self) -> Option<Review> {
+        let verdict = match self.state.as_str() {
+            _ if self.dismissed => ReviewVerdict::Dismissed,
+            "APPROVED" => ReviewVerdict::Approved,
+            "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
+            "COMMENT" => ReviewVerdict::Commented,
+            _ => return None,
+        };
+        let author = author(self.user);
+        Some(Review { id: self.id, verdict, body: self.body, author, submitted_at: self.submitted_at })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireRemark {
+    #[serde(flatten)]
+    comment: WireComment,
+    #[serde(default, deserialize_with = "text")]
+    path: String,
+    #[serde(default)]
+    position: u64,
+}
+
+impl WireRemark {
+    pub(super) fn remark(self) -> ReviewRemark {
+        let line = (self.position > 0).then_some(self.position);
+        ReviewRemark { comment: self.comment.snapshot(), path: self.path, line }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireStatuses {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) statuses: Vec<WireStatus>,
+    total_count: Option<usize>,
+}
+
+impl WireStatuses {
+    /// The page's statuses and how many there are in all, where the server says.
+    pub(super) fn page(self) -> (Vec<WireStatus>, Option<usize>) {
+        (self.statuses, self.total_count)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireStatus {
+    #[serde(default, deserialize_with = "text")]
+    pub(super) status: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) context: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) description: String,
+    #[serde(default, deserialize_with = "text")]
+    pub(super) target_url: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WirePermission {
+    #[serde(default, deserialize_with = "text")]
+    permission: String,
+    pub(super) user: Option<WireUser>,
+}
+
+impl WirePermission {
+    /// What it allows; `None` for a word we do not know.
+    pub(super) fn level(&self) -> Option<Permission> {
+        Some(match self.permission.as_str() {
+            "owner" | "admin" => Permission::Admin,
+            "write" => Permission::Write,
+            "read" => Permission::Read,
+            "none" => Permission::None,
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireBranch {
+    pub(super) commit: Option<WireCommit>,
+    #[serde(default)]
+    pub(super) protected: bool,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireCommit {
+    pub(super) id: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireVersion {
+    pub(super) version: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireSearch {
+    #[serde(default, deserialize_with = "listed")]
+    pub(super) data: Vec<WireRepository>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireHook {
+    pub(super) id: i64,
+    #[serde(default)]
+    pub(super) active: bool,
+    #[serde(default)]
+    pub(super) config: std::collections::BTreeMap<String, String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draft_prefixes_come_and_go() {
+        for (title, ready) in [
+            ("Fix it", "Fix it"),
+            ("WIP: Fix it", "Fix it"),
+            ("wip:Fix it", "Fix it"),
+            ("[WIP] Fix it", "Fix it"),
+            ("WIP: [wip] WIP: Fix it", "Fix it"),
+            ("WIPE: Fix it", "WIPE: Fix it"),
+            ("Fix WIP: it", "Fix WIP: it"),
+            ("WIP:", ""),
+            ("wı", "wı"),
+            ("", ""),
+        ] {
+            assert_eq!(ready_title(title), ready, "{title:?}");
+            assert_eq!(draft_title(title), format!("WIP: {ready}"), "{title:?}");
+        }
+    }
+
+    #[test]
+    fn accounts_that_are_gone_have_no_author() {
+        let user = |json: &str| serde_json::from_str::<WireUser>(json).unwrap();
+        assert_eq!(user(r#"{"id":-1,"login":"Ghost"}"#).existing(), None);
+        assert_eq!(user(r#"{"id":0,"login":""}"#).existing(), None);
+        assert_eq!(user(r#"{"id":-2,"login":"gitea-actions"}"#).existing().unwrap().kind, AccountKind::Bot);
+        let someone = user(r#"{"id":7,"login":"ann","username":"ann","new_field":{}}"#).existing().unwrap();
+        assert_eq!((someone.id, someone.login.as_str(), someone.kind), (UserId(7), "ann", AccountKind::User));
+    }
+
+    fn pull(change: impl FnOnce(&mut serde_json::Value)) -> WirePull {
+        let mut pull = serde_json::json!({
+            "number": 5, "title": "Fix", "state": "open", "updated_at": "2025-01-02T03:04:05+02:00", "draft": false,
+            "mergeable": true, "base": {"ref": "main", "label": "main"},
+            "head": {"ref": "ralph/1-x", "label": "ralph/1-x", "sha": "a".repeat(40), "repo": {"id": 9, "name": "app"}},
+        });
+        change(&mut pull);
+        serde_json::from_value(pull).unwrap()
+    }
+
+    #[test]
+    fn a_pull_request_whose_branch_or_fork_is_gone_is_still_read() {
+        let gone = pull(|p| {
+            p["head"] =
+                serde_json::json!({"ref": "refs/pull/5/head", "label": "x", "sha": "b".repeat(40), "repo": null})
+        });
+        let snapshot = gone.snapshot().unwrap();
+        assert_eq!((snapshot.head_branch.as_str(), snapshot.head_repo), ("x", None));
+        assert_eq!(pull(|p| p["head"]["sha"] = "".into()).snapshot(), None);
+    }
+
+    #[test]
+    fn mergeable_is_known_only_where_it_means_conflicts() {
+        let mergeable = |draft: bool, state: &str, value: serde_json::Value| {
+            pull(|p| {
+                p["draft"] = draft.into();
+                p["state"] = state.into();
+                p["mergeable"] = value;
+            })
+            .snapshot()
+            .unwrap()
+            .mergeable
+        };
+        assert_eq!(mergeable(false, "open", true.into()), Some(true));
+        assert_eq!(mergeable(false, "open", false.into()), Some(false));
+        assert_eq!(mergeable(true, "open", false.into()), None);
+        assert_eq!(mergeable(false, "closed", false.into()), None);
+        assert_eq!(mergeable(false, "open", serde_json::Value::Null), None);
+    }
+
+    #[test]
+    fn draft_is_the_field_and_else_the_title() {
+        let draft = |field: serde_json::Value, title: &str| {
+            pull(|p| {
+                p["draft"] = field;
+                p["title"] = title.into();
+            })
+            .snapshot()
+            .unwrap()
+            .draft
+        };
+        assert!(draft(true.into(), "x") && draft(serde_json::Value::Null, "WIP: x"));
+        assert!(!draft(false.into(), "x") && !draft(serde_json::Value::Null, "x"));
+    }
+}
