@@ -1,1 +1,849 @@
-//! Tests of the Gitea and Forgejo adapter.
+//! Tests of the Gitea and Forgejo adapter: each call is checked against both servers' own descriptions.
+
+use ::http::header::AUTHORIZATION;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::domain::event::{ForgeEvent, ReviewVerdict};
+use crate::domain::ids::{AccountKind, UserId};
+use crate::forge::ForgeErrorKind;
+use crate::forge::contract::{ContractTransport, Spec, contract_file, contract_folder};
+
+const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
+const MOMENT: &str = "2025-03-09T16:19:00+09:00";
+
+fn repo() -> RepoRef {
+    RepoRef { forge: ForgeName::new("work"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
+}
+
+fn ann() -> User {
+    User { id: UserId(7), login: "ann".into(), kind: AccountKind::User }
+}
+
+fn settings() -> GiteaSettings {
+    GiteaSettings {
+        name: ForgeName::new("work"),
+        url: Url::parse("https://git.test").unwrap(),
+        token: SecretString::from("s3cret"),
+        own: None,
+        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1 },
+    }
+}
+
+fn over(settings: GiteaSettings, transport: &Arc<ContractTransport>) -> Gitea {
+    let transport = Arc::clone(transport) as Arc<dyn Transport>;
+    Gitea::with_transport(settings, Clock::manual(Timestamp(0)), transport).unwrap()
+}
+
+/// The adapter over a scripted server of each kind; none where the descriptions are missing.
+fn servers() -> Vec<(Arc<ContractTransport>, Gitea)> {
+    let transports = [Spec::Gitea, Spec::Forgejo].into_iter().filter_map(ContractTransport::new);
+    transports.map(|transport| (transport.clone(), over(settings(), &transport))).collect()
+}
+
+fn user(id: i64, login: &str) -> Value {
+    json!({ "id": id, "login": login })
+}
+
+fn repository(id: i64, name: &str) -> Value {
+    json!({ "id": id, "name": name, "full_name": format!("acme/{name}"), "owner": user(3, "acme"),
+            "default_branch": "main", "private": true, "archived": false, "empty": false })
+}
+
+fn issue(number: u64, labels: &[&str]) -> Value {
+    let labels: Vec<Value> = labels.iter().map(|name| json!({ "id": 1, "name": name })).collect();
+    json!({ "number": number, "title": "It fails", "body": "Really", "user": user(7, "ann"), "labels": labels,
+            "state": "open", "is_locked": false, "updated_at": MOMENT, "html_url": "https://git.test/acme/app/issues/1" })
+}
+
+fn comment(id: i64, created_at: &str) -> Value {
+    json!({ "id": id, "body": "hello", "user": user(7, "ann"), "created_at": created_at, "html_url": "https://git.test/c" })
+}
+
+fn pull(number: u64, head: &str, head_repo: i64, title: &str, draft: bool) -> Value {
+    let side = |name: &str, id: i64| json!({ "label": name, "ref": name, "sha": SHA, "repo_id": id, "repo": { "id": id, "name": "app" } });
+    json!({ "number": number, "title": title, "state": "open", "draft": draft, "mergeable": true, "merged": false,
+            "updated_at": MOMENT, "head": side(head, head_repo), "base": side("main", 1), "html_url": "https://git.test/p" })
+}
+
+#[tokio::test]
+async fn versions_tell_the_products_apart() {
+    for (version, forgejo, expected) in [
+        ("1.25.4", None, Ok("Gitea 1.25.4")),
+        ("1.26.0+dev-12-gabc", None, Ok("Gitea 1.26.0+dev-12-gabc")),
+        ("17.0.0-dev-609-a14eb80977+gitea-1.22.0", None, Ok("Forgejo 17.0.0-dev-609-a14eb80977")),
+        ("1.21.11+0", Some("1.21.11+0"), Ok("Forgejo 1.21.11+0")),
+        ("main", None, Ok("Gitea main")),
+        ("1.21.4", None, Err("too old")),
+        ("6.0.0+gitea-1.21.0", None, Err("too old")),
+    ] {
+        for (server, forge) in servers() {
+            server.on("GET", "/version", 200, json!({ "version": version }));
+            if !version.contains("+gitea-") {
+                let path = "/api/forgejo/v1/version";
+                server.outside("GET", path);
+                match forgejo {
+                    Some(own) => server.on_raw("GET", path, 200, &[], &json!({ "version": own }).to_string()),
+                    None => server.on_raw("GET", path, 404, &[], ""),
+                };
+            }
+            let found = forge.capabilities().await;
+            match expected {
+                Ok(product) => {
+                    let found = found.unwrap();
+                    assert_eq!(found.product, product);
+                    assert!(found.repository_hooks && !found.label_deltas && !found.drafts && !found.edit_history);
+                    forge.capabilities().await.expect("remembered, not asked again");
+                }
+                Err(words) => assert!(found.unwrap_err().detail.contains(words), "{version}"),
+            }
+            server.finish();
+        }
+    }
+}
+
+#[tokio::test]
+async fn own_account_is_asked_once_or_configured() {
+    for (server, forge) in servers() {
+        server.on("GET", "/user", 200, user(12, "ralph"));
+        assert_eq!(forge.own_account().await.unwrap().id, UserId(12));
+        assert_eq!(forge.own_account().await.unwrap().login, "ralph");
+        assert_eq!(server.seen()[0].headers[AUTHORIZATION], "token s3cret");
+
+        let narrow = over(settings(), &server);
+        server.on("GET", "/user", 403, json!({ "message": "token does not have at least one of required scope(s)" }));
+        let refusal = narrow.own_account().await.unwrap_err();
+        assert_eq!(refusal.kind, ForgeErrorKind::Denied);
+        assert!(refusal.detail.contains("configure our own account"), "{refusal}");
+
+        let configured = over(GiteaSettings { own: Some(ann()), ..settings() }, &server);
+        assert_eq!(configured.own_account().await.unwrap(), ann());
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn repositories_are_read_over_all_pages_and_by_search_for_narrow_tokens() {
+    for (server, forge) in servers() {
+        let first: Vec<Value> = (1..=50).map(|id| repository(id, &format!("r{id}"))).collect();
+        let total = [("x-total-count", "51")];
+        server.on_with("GET", "/user/repos?limit=50&page=1", 200, &total, json!(first));
+        server.on_with("GET", "/user/repos?limit=50&page=2", 200, &total, json!([repository(51, "r51")]));
+        let found = forge.repositories().await.unwrap();
+        assert_eq!(found.len(), 51);
+        assert_eq!((found[50].repo.id, found[50].repo.full_name().as_str()), (RepoId(51), "acme/r51"));
+        assert!(found[0].private && !found[0].archived && found[0].default_branch == "main");
+
+        server.on("GET", "/user/repos?limit=50&page=1", 403, json!({ "message": "scope" }));
+        let mut ours = repository(1, "app");
+        ours["permissions"] = json!({ "push": true, "pull": true, "admin": false });
+        let mut public = repository(2, "other");
+        public["permissions"] = json!({ "push": false, "pull": true, "admin": false });
+        let page = json!({ "ok": true, "data": [ours, public] });
+        server.on_with("GET", "/repos/search?limit=50&page=1", 200, &[("x-total-count", "2")], page);
+        let found = forge.repositories().await.unwrap();
+        assert_eq!(found.iter().map(|r| r.repo.name.as_str()).collect::<Vec<_>>(), ["app"]);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn paging_ends_however_the_server_tells() {
+    let target = |page: u32| format!("/user/repos?limit=50&page={page}");
+    let one = |id: i64| json!([repository(id, "r")]);
+    for (server, forge) in servers() {
+        let next = [("link", "<https://git.test/x?page=2>; rel=\"next\"")];
+        server.on_with("GET", &target(1), 200, &next, one(1));
+        server.on_with("GET", &target(2), 200, &[("link", "<https://git.test/x?page=1>; rel=\"prev\"")], one(2));
+        assert_eq!(forge.repositories().await.unwrap().len(), 2, "by Link");
+
+        server.on("GET", &target(1), 200, one(1)).on("GET", &target(2), 200, json!([]));
+        assert_eq!(forge.repositories().await.unwrap().len(), 1, "by an empty page");
+
+        server.on("GET", &target(1), 200, one(1)).on("GET", &target(2), 200, one(1));
+        assert_eq!(forge.repositories().await.unwrap().len(), 1, "by the same page again");
+
+        server.on_with("GET", &target(1), 200, &[("x-total-count", "9")], one(1));
+        server.on_raw("GET", &target(2), 200, &[("x-total-count", "9")], "null");
+        assert_eq!(forge.repositories().await.unwrap().len(), 1, "by nothing, when the total shrank meanwhile");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn a_repository_is_followed_by_its_id() {
+    for (server, forge) in servers() {
+        server.outside("GET", "/repositories/{id}");
+        server.on("GET", "/repos/acme/app", 200, repository(1, "app"));
+        assert_eq!(forge.repository(&repo()).await.unwrap().repo, repo());
+
+        let renamed = repository(1, "application").to_string();
+        server.on("GET", "/repos/acme/app", 404, json!({})).on_raw("GET", "/repositories/1", 200, &[], &renamed);
+        assert_eq!(forge.repository(&repo()).await.unwrap().repo.name, "application");
+
+        server.on("GET", "/repos/acme/app", 200, repository(2, "app")).on_raw(
+            "GET",
+            "/repositories/1",
+            200,
+            &[],
+            &renamed,
+        );
+        assert_eq!(forge.repository(&repo()).await.unwrap().repo.name, "application", "another took the name");
+
+        server.on("GET", "/repos/acme/app", 200, repository(2, "app")).on_raw("GET", "/repositories/1", 404, &[], "");
+        assert_eq!(forge.repository(&repo()).await.unwrap_err().kind, ForgeErrorKind::NotFound);
+        for name in ["..", ".", ""] {
+            let elsewhere = RepoRef { name: name.into(), ..repo() };
+            assert_eq!(forge.issue(&elsewhere, Number(1)).await.unwrap_err().kind, ForgeErrorKind::NotFound);
+        }
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn permission_goes_by_id() {
+    let target = "/repos/acme/app/collaborators/ann/permission";
+    for (server, forge) in servers() {
+        let says = |level: &str, id: i64| json!({ "permission": level, "role_name": level, "user": user(id, "ann") });
+        for (level, id, expected) in [
+            ("owner", 7, Permission::Admin),
+            ("admin", 7, Permission::Admin),
+            ("write", 7, Permission::Write),
+            ("read", 7, Permission::Read),
+            ("none", 7, Permission::None),
+            ("owner", 8, Permission::None),
+        ] {
+            server.on("GET", target, 200, says(level, id));
+            assert_eq!(forge.permission(&repo(), &ann()).await.unwrap(), expected, "{level} of {id}");
+        }
+        server.on("GET", target, 200, json!({ "permission": "owner" }));
+        assert_eq!(forge.permission(&repo(), &ann()).await.unwrap(), Permission::None, "nobody is named");
+        server.on("GET", target, 404, json!({ "message": "user does not exist" }));
+        assert_eq!(forge.permission(&repo(), &ann()).await.unwrap(), Permission::None);
+        server.on("GET", target, 200, says("emperor", 7));
+        assert_eq!(forge.permission(&repo(), &ann()).await.unwrap_err().kind, ForgeErrorKind::Bug);
+        server.on("GET", target, 403, json!({ "message": "Only admins can query all permissions" }));
+        let refusal = forge.permission(&repo(), &ann()).await.unwrap_err();
+        assert!(refusal.kind == ForgeErrorKind::Denied && refusal.detail.contains("administrator"), "{refusal}");
+        for nobody in [User { id: UserId(-1), ..ann() }, User { login: String::new(), ..ann() }] {
+            assert_eq!(forge.permission(&repo(), &nobody).await.unwrap(), Permission::None, "not even asked");
+        }
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn issues_are_read_opened_and_closed() {
+    for (server, forge) in servers() {
+        server.on("GET", "/repos/acme/app/issues/1", 200, issue(1, &["bug", "ralph:run"]));
+        let read = forge.issue(&repo(), Number(1)).await.unwrap();
+        assert_eq!((read.number, read.title.as_str(), read.body.as_str()), (Number(1), "It fails", "Really"));
+        assert_eq!((read.author, read.labels), (Some(ann()), vec!["bug".to_owned(), "ralph:run".to_owned()]));
+        assert_eq!((read.open, read.is_pull, read.locked, read.updated_at.0), (true, false, false, 1_741_504_740_000));
+
+        let mut wild = issue(1, &[]);
+        wild["user"] = Value::Null;
+        wild["labels"] = Value::Null;
+        wild["body"] = Value::Null;
+        wild["pull_request"] = json!({ "merged": false });
+        wild["from_the_future"] = json!({});
+        server.on_raw("GET", "/repos/acme/app/issues/1", 200, &[], &wild.to_string());
+        let read = forge.issue(&repo(), Number(1)).await.unwrap();
+        assert_eq!((read.author, read.labels.len(), read.body.as_str(), read.is_pull), (None, 0, "", true));
+
+        server.on_raw("GET", "/repos/acme/app/issues/1", 200, &[("content-type", "text/html")], "<html>");
+        assert!(forge.issue(&repo(), Number(1)).await.unwrap_err().detail.contains("web page"));
+
+        // An unknown label is no filter for the server: what it lists beside is left out.
+        let listed = "/repos/acme/app/issues?state=open&type=issues&labels=ralph%3Arun&limit=50&page=1";
+        let both = json!([issue(1, &["ralph:run"]), issue(2, &["bug"])]);
+        server.on_with("GET", listed, 200, &[("x-total-count", "2")], both);
+        let found = forge.issues_labelled(&repo(), "ralph:run").await.unwrap();
+        assert_eq!(found.iter().map(|i| i.number.0).collect::<Vec<_>>(), [1]);
+
+        server.on("PATCH", "/repos/acme/app/issues/1", 201, issue(1, &[]));
+        forge.set_issue_open(&repo(), Number(1), false).await.unwrap();
+        server.on("PATCH", "/repos/acme/app/issues/1", 201, issue(1, &[]));
+        forge.set_issue_open(&repo(), Number(1), true).await.unwrap();
+        let states = server.bodies("PATCH", "/repos/acme/app/issues/1");
+        assert_eq!(states, [json!({ "state": "closed" }), json!({ "state": "open" })]);
+        server.on("PATCH", "/repos/acme/app/issues/1", 412, json!({ "message": "open dependencies" }));
+        let blocked = forge.set_issue_open(&repo(), Number(1), false).await.unwrap_err();
+        assert_eq!(blocked.kind, ForgeErrorKind::Conflict);
+        assert_eq!(forge.issue_edits(&repo(), Number(1)).await.unwrap(), []);
+        server.finish();
+    }
+}
+
+const REPO_LABELS: &str = "/repos/acme/app/labels?limit=50&page=1";
+const ORG_LABELS: &str = "/orgs/acme/labels?limit=50&page=1";
+const ISSUE_LABELS: &str = "/repos/acme/app/issues/1/labels";
+
+fn label(id: i64, name: &str) -> Value {
+    json!({ "id": id, "name": name })
+}
+
+fn one_page(server: &ContractTransport, target: &str, items: Vec<Value>) {
+    let total = items.len().to_string();
+    server.on_with("GET", target, 200, &[("x-total-count", &total)], json!(items));
+}
+
+#[tokio::test]
+async fn labels_are_found_by_name_also_those_of_the_organisation() {
+    for (server, forge) in servers() {
+        one_page(&server, REPO_LABELS, vec![label(4, "bug"), label(5, "both")]);
+        one_page(&server, ORG_LABELS, vec![label(90, "ralph:run"), label(91, "both")]);
+        server.on("POST", "/repos/acme/app/issues", 201, issue(9, &["bug"]));
+        let new = NewIssue { title: "T".into(), body: "B".into(), labels: vec!["ralph:run".into(), "both".into()] };
+        assert_eq!(forge.create_issue(&repo(), &new).await.unwrap().number, Number(9));
+        let sent = server.bodies("POST", "/repos/acme/app/issues");
+        assert_eq!(sent, [json!({ "title": "T", "body": "B", "labels": [90, 5] })]);
+
+        server.on("POST", ISSUE_LABELS, 200, json!([label(4, "bug"), label(90, "ralph:run")]));
+        forge.add_labels(&repo(), Number(1), &["bug".into()]).await.expect("from memory");
+        forge.add_labels(&repo(), Number(1), &[]).await.expect("nothing to send");
+
+        one_page(&server, REPO_LABELS, vec![label(4, "bug")]);
+        server.on("GET", ORG_LABELS, 404, json!({}));
+        let missing = forge.add_labels(&repo(), Number(1), &["new".into()]).await.unwrap_err();
+        assert_eq!(missing.kind, ForgeErrorKind::NotFound);
+        assert!(missing.what.contains("\"new\""), "{missing}");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn a_label_made_anew_is_found_again() {
+    for (server, forge) in servers() {
+        for id in [4, 44] {
+            one_page(&server, REPO_LABELS, vec![label(id, "bug")]);
+            server.on("GET", ORG_LABELS, 404, json!({}));
+        }
+        server.on("POST", ISSUE_LABELS, 200, json!([])).on("POST", ISSUE_LABELS, 200, json!([label(44, "bug")]));
+        forge.add_labels(&repo(), Number(1), &["bug".into()]).await.unwrap();
+        let sent = server.bodies("POST", ISSUE_LABELS);
+        assert_eq!(sent, [json!({ "labels": [4] }), json!({ "labels": [44] })]);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn missing_labels_are_made_and_others_left() {
+    for (server, forge) in servers() {
+        one_page(&server, REPO_LABELS, vec![label(4, "ralph:run")]);
+        server.on("GET", ORG_LABELS, 404, json!({}));
+        server.on("POST", "/repos/acme/app/labels", 201, label(6, "ralph:paused"));
+        let spec = |name: &str| LabelSpec { name: name.into(), color: "00aabb".into(), description: "D".into() };
+        forge.ensure_labels(&repo(), &[spec("ralph:run"), spec("ralph:paused")]).await.unwrap();
+        let made = server.bodies("POST", "/repos/acme/app/labels");
+        assert_eq!(made, [json!({ "name": "ralph:paused", "color": "#00aabb", "description": "D" })]);
+        server.on("POST", ISSUE_LABELS, 200, json!([label(6, "ralph:paused")]));
+        forge.add_labels(&repo(), Number(1), &["ralph:paused".into()]).await.expect("its id is known");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn a_label_is_taken_off_only_where_it_is() {
+    for (server, forge) in servers() {
+        server.on("GET", ISSUE_LABELS, 200, json!([label(4, "bug"), label(6, "ralph:run")]));
+        server.on("DELETE", "/repos/acme/app/issues/1/labels/6", 204, Value::Null);
+        forge.remove_label(&repo(), Number(1), "ralph:run").await.unwrap();
+        server.on("GET", ISSUE_LABELS, 200, json!([label(4, "bug")]));
+        forge.remove_label(&repo(), Number(1), "ralph:run").await.expect("not there is no error");
+        server.on("GET", ISSUE_LABELS, 200, json!([label(6, "ralph:run")]));
+        server.on("DELETE", "/repos/acme/app/issues/1/labels/6", 404, json!({}));
+        forge.remove_label(&repo(), Number(1), "ralph:run").await.expect("gone meanwhile is no error");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn comments_are_read_in_order_and_written() {
+    let all = "/repos/acme/app/issues/1/comments";
+    for (server, forge) in servers() {
+        let listed = json!([
+            comment(3, "2025-03-09T16:19:00Z"),
+            comment(2, "2025-03-09T16:00:00Z"),
+            comment(1, "2025-03-09T16:00:00Z")
+        ]);
+        server.on("GET", &format!("{all}?since=2025-03-09T07%3A19%3A00Z"), 200, listed);
+        let since = Some(Timestamp(1_741_504_740_999));
+        let found = forge.comments(&repo(), Number(1), since).await.unwrap();
+        assert_eq!(found.iter().map(|c| c.id.0).collect::<Vec<_>>(), [1, 2, 3]);
+        server.on_raw("GET", all, 200, &[], "null");
+        assert_eq!(forge.comments(&repo(), Number(1), None).await.unwrap(), []);
+
+        server.on("POST", all, 201, comment(8, MOMENT));
+        assert_eq!(forge.create_comment(&repo(), Number(1), "hello").await.unwrap().id, CommentId(8));
+        assert_eq!(server.bodies("POST", all), [json!({ "body": "hello" })]);
+
+        let one = "/repos/acme/app/issues/comments/8";
+        server.on("PATCH", one, 200, comment(8, MOMENT)).on("DELETE", one, 204, Value::Null).on(
+            "DELETE",
+            one,
+            404,
+            json!({}),
+        );
+        forge.edit_comment(&repo(), CommentId(8), "new").await.unwrap();
+        forge.delete_comment(&repo(), CommentId(8)).await.unwrap();
+        forge.delete_comment(&repo(), CommentId(8)).await.expect("gone is no error");
+        forge.minimize_comment(&repo(), CommentId(8)).await.expect("nothing to do there");
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn a_locked_conversation_is_a_conflict_and_other_refusals_are_not() {
+    let all = "/repos/acme/app/issues/1/comments";
+    for (server, forge) in servers() {
+        for (locked, expected) in [(true, ForgeErrorKind::Conflict), (false, ForgeErrorKind::Denied)] {
+            let mut seen = issue(1, &[]);
+            seen["is_locked"] = locked.into();
+            server.on("POST", all, 403, json!({ "message": "Kommentieren nicht erlaubt" }));
+            server.on("GET", "/repos/acme/app/issues/1", 200, seen);
+            assert_eq!(forge.create_comment(&repo(), Number(1), "x").await.unwrap_err().kind, expected);
+        }
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn reactions_may_be_there_already() {
+    let target = "/repos/acme/app/issues/comments/8/reactions";
+    for (server, forge) in servers() {
+        let given = json!({ "content": "eyes", "user": user(12, "ralph") });
+        server.on("POST", target, 201, given.clone());
+        for _ in 0..3 {
+            server.on("POST", target, 200, given.clone());
+        }
+        for reaction in [Reaction::Eyes, Reaction::Rocket, Reaction::Confused, Reaction::ThumbsDown] {
+            forge.react(&repo(), CommentId(8), reaction).await.unwrap();
+        }
+        let sent: Vec<Value> = server.bodies("POST", target).into_iter().map(|b| b["content"].clone()).collect();
+        assert_eq!(sent, ["eyes", "rocket", "confused", "-1"]);
+        server.on("POST", target, 403, json!({ "message": "Comment is locked" }));
+        let locked = forge.react(&repo(), CommentId(8), Reaction::Eyes).await.unwrap_err();
+        assert_eq!(locked.kind, ForgeErrorKind::Conflict);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn pull_requests_are_found_by_branch_of_this_repository() {
+    let page = |n: u32| format!("/repos/acme/app/pulls?state=all&limit=50&page={n}");
+    for (server, forge) in servers() {
+        let fork = pull(9, "ralph/1-x", 77, "Same name, a fork", false);
+        let total = [("x-total-count", "3")];
+        server.on_with("GET", &page(1), 200, &total, json!([fork]));
+        let newest_first = json!([pull(8, "ralph/1-x", 1, "B", false), pull(3, "ralph/1-x", 1, "A", false)]);
+        server.on_with("GET", &page(2), 200, &total, newest_first);
+        let found = forge.find_pull(&repo(), "ralph/1-x").await.unwrap().unwrap();
+        assert_eq!((found.number, found.head_repo, found.head_sha), (Number(8), Some(RepoId(1)), Sha::new(SHA)));
+        server.on_with("GET", &page(1), 200, &[("x-total-count", "1")], json!([pull(1, "other", 1, "A", false)]));
+        assert_eq!(forge.find_pull(&repo(), "ralph/1-x").await.unwrap(), None);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn drafts_live_in_the_title() {
+    let one = "/repos/acme/app/pulls/5";
+    for (server, forge) in servers() {
+        server.on("POST", "/repos/acme/app/pulls", 201, pull(5, "ralph/1-x", 1, "WIP: Fix", true));
+        let new = NewPull {
+            title: "Fix".into(),
+            body: "B".into(),
+            head: "ralph/1-x".into(),
+            base: "main".into(),
+            draft: true,
+        };
+        let made = forge.create_pull(&repo(), &new).await.unwrap();
+        assert!(made.draft && made.number == Number(5));
+        let sent = server.bodies("POST", "/repos/acme/app/pulls");
+        assert_eq!(sent, [json!({ "title": "WIP: Fix", "body": "B", "head": "ralph/1-x", "base": "main" })]);
+        server.on("POST", "/repos/acme/app/pulls", 409, json!({ "message": "pull request already exists" }));
+        assert_eq!(forge.create_pull(&repo(), &new).await.unwrap_err().kind, ForgeErrorKind::Conflict);
+
+        let draft = || pull(5, "ralph/1-x", 1, "WIP: Fix", true);
+        let ready = || pull(5, "ralph/1-x", 1, "Fix", false);
+        server.on("GET", one, 200, draft()).on("PATCH", one, 201, draft());
+        forge.update_pull(&repo(), Number(5), "Fix more", "C").await.unwrap();
+        server.on("GET", one, 200, draft()).on("PATCH", one, 201, ready());
+        forge.set_pull_ready(&repo(), Number(5)).await.unwrap();
+        server.on("GET", one, 200, ready());
+        forge.set_pull_ready(&repo(), Number(5)).await.expect("ready is no error");
+        server.on("GET", one, 200, ready()).on("PATCH", one, 201, ready());
+        forge.update_pull(&repo(), Number(5), "Fix more", "C").await.unwrap();
+        let titles: Vec<Value> = server.bodies("PATCH", one).into_iter().map(|b| b["title"].clone()).collect();
+        assert_eq!(titles, ["WIP: Fix more", "Fix", "Fix more"]);
+
+        server.on("GET", one, 200, pull(5, "ralph/1-x", 1, "Entwurf: Fix", true));
+        let stuck = forge.set_pull_ready(&repo(), Number(5)).await.unwrap_err();
+        assert!(stuck.kind == ForgeErrorKind::Conflict && stuck.detail.contains("Entwurf"), "{stuck}");
+        server.on("GET", one, 200, ready());
+        assert!(!forge.pull(&repo(), Number(5)).await.unwrap().draft);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn reviewers_who_cannot_be_asked_are_left_out() {
+    let target = "/repos/acme/app/pulls/5/requested_reviewers";
+    for (server, forge) in servers() {
+        let refusal = || json!({ "message": "poster of pr can't be reviewer" });
+        server.on("POST", target, 422, refusal()).on("POST", target, 422, refusal()).on("POST", target, 201, json!([]));
+        forge.request_reviewers(&repo(), Number(5), &["me".into(), "ann".into()]).await.unwrap();
+        let asked: Vec<Value> = server.bodies("POST", target).into_iter().map(|b| b["reviewers"].clone()).collect();
+        assert_eq!(asked, [json!(["me", "ann"]), json!(["me"]), json!(["ann"])]);
+        server.on("POST", target, 422, refusal());
+        forge.request_reviewers(&repo(), Number(5), &["me".into()]).await.unwrap();
+        forge.request_reviewers(&repo(), Number(5), &[]).await.unwrap();
+        server.on("POST", target, 500, json!({}));
+        let failure = forge.request_reviewers(&repo(), Number(5), &["me".into(), "ann".into()]).await.unwrap_err();
+        assert_eq!(failure.kind, ForgeErrorKind::Transient { after_ms: None, ambiguous: true });
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn reviews_and_remarks_that_were_handed_in_are_read() {
+    let list = "/repos/acme/app/pulls/5/reviews?limit=50&page=1";
+    let review = |id: i64, state: &str, at: &str, remarks: i64| json!({ "id": id, "state": state, "body": "b", "user": user(7, "ann"), "submitted_at": at, "comments_count": remarks });
+    for (server, forge) in servers() {
+        let mut dismissed = review(4, "APPROVED", "2025-01-01T00:00:04Z", 0);
+        dismissed["dismissed"] = true.into();
+        let reviews = || {
+            vec![
+                review(3, "REQUEST_CHANGES", "2025-01-01T00:00:03Z", 2),
+                review(1, "APPROVED", "2025-01-01T00:00:01Z", 0),
+                review(2, "COMMENT", "2025-01-01T00:00:02Z", 0),
+                dismissed.clone(),
+                review(5, "PENDING", "2025-01-01T00:00:05Z", 0),
+                review(6, "REQUEST_REVIEW", "2025-01-01T00:00:06Z", 0),
+            ]
+        };
+        one_page(&server, list, reviews());
+        let found = forge.reviews(&repo(), Number(5)).await.unwrap();
+        use ReviewVerdict::{Approved, ChangesRequested, Commented, Dismissed};
+        let verdicts: Vec<_> = found.iter().map(|r| (r.id, r.verdict)).collect();
+        assert_eq!(verdicts, [(1, Approved), (2, Commented), (3, ChangesRequested), (4, Dismissed)]);
+        assert_eq!(found[0].author, Some(ann()));
+
+        one_page(&server, list, reviews());
+        let remark = |id: i64, position: u64| json!({ "id": id, "body": "here", "user": user(7, "ann"), "created_at": MOMENT, "path": "src/a.rs", "position": position });
+        server.on("GET", "/repos/acme/app/pulls/5/reviews/3/comments", 200, json!([remark(31, 12), remark(30, 0)]));
+        let found = forge.review_remarks(&repo(), Number(5)).await.unwrap();
+        let places: Vec<_> = found.iter().map(|r| (r.comment.id.0, r.path.as_str(), r.line)).collect();
+        assert_eq!(places, [(30, "src/a.rs", None), (31, "src/a.rs", Some(12))]);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn ci_counts_statuses_and_describes_failures() {
+    let target = |page: u32| format!("/repos/acme/app/commits/{SHA}/status?limit=50&page={page}");
+    let status = |status: &str| json!({ "status": status, "context": format!("ci/{status}"), "description": "Failing after 3s", "target_url": "/acme/app/actions/runs/1/jobs/0" });
+    for (server, forge) in servers() {
+        let states = ["success", "warning", "skipped", "pending"].map(status);
+        server.on("GET", &target(1), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
+        let states = ["error", "failure"].map(status);
+        server.on("GET", &target(2), 200, json!({ "state": "failure", "total_count": 6, "statuses": states }));
+        let found = forge.ci(&repo(), &Sha::new(SHA)).await.unwrap();
+        assert_eq!((found.passed, found.pending, found.failed.len()), (3, 1, 2));
+        assert_eq!(found.failed[0].name, "ci/error");
+        assert_eq!(found.failed[0].url, "https://git.test/acme/app/actions/runs/1/jobs/0");
+        assert_eq!(found.failed[0].log, "Failing after 3s");
+        server.on_raw("GET", &target(1), 200, &[], r#"{"state":"","statuses":null,"total_count":0}"#);
+        assert_eq!(forge.ci(&repo(), &Sha::new(SHA)).await.unwrap(), CiState::default());
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn branches_with_slashes_are_read_and_missing_ones_are_none() {
+    for (server, forge) in servers() {
+        let branch = json!({ "name": "ralph/1-x", "protected": true, "commit": { "id": SHA } });
+        server.on("GET", "/repos/acme/app/branches/ralph/1-x", 200, branch);
+        let found = forge.branch(&repo(), "ralph/1-x").await.unwrap();
+        assert_eq!(found, Some(Branch { sha: Sha::new(SHA), protected: true }));
+        server.on("GET", "/repos/acme/app/branches/gone", 404, json!({}));
+        assert_eq!(forge.branch(&repo(), "gone").await.unwrap(), None);
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn the_webhook_is_made_kept_and_replaced() {
+    let (list, hooks) = ("/repos/acme/app/hooks?limit=50&page=1", "/repos/acme/app/hooks");
+    let url = "https://ralph.test/webhooks/work";
+    let hook = |id: i64, url: &str| json!({ "id": id, "type": "gitea", "active": true, "config": { "url": url, "content_type": "json" } });
+    let (old, new) = (SecretString::from("old"), SecretString::from("new"));
+    for (server, forge) in servers() {
+        one_page(&server, list, vec![hook(1, "https://other.test")]);
+        server.on("POST", hooks, 201, hook(2, url));
+        assert_eq!(forge.ensure_webhook(&repo(), url, &old).await.unwrap(), Some(2));
+        let sent = server.bodies("POST", hooks).remove(0);
+        assert_eq!(sent["config"], json!({ "url": url, "content_type": "json", "secret": "old" }));
+        assert_eq!((&sent["type"], &sent["active"]), (&json!("gitea"), &json!(true)));
+
+        one_page(&server, list, vec![hook(1, "https://other.test"), hook(2, url)]);
+        assert_eq!(forge.ensure_webhook(&repo(), url, &old).await.unwrap(), Some(2), "made by us, so left alone");
+
+        for (secret, forge) in [(&new, &forge), (&old, &over(settings(), &server))] {
+            one_page(&server, list, vec![hook(2, url)]);
+            server.on("POST", hooks, 201, hook(3, url)).on("DELETE", "/repos/acme/app/hooks/2", 204, Value::Null);
+            assert_eq!(forge.ensure_webhook(&repo(), url, secret).await.unwrap(), Some(3), "its secret is not known");
+        }
+        let order: Vec<String> = server.seen().iter().rev().take(2).map(|s| s.method.clone()).collect();
+        assert_eq!(order, ["DELETE", "POST"], "the new one comes before the old one goes");
+
+        server.on("POST", "/repos/acme/app/hooks/3/tests", 204, Value::Null);
+        forge.test_webhook(&repo(), 3).await.unwrap();
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
+    let url = Url::parse("https://user:pass@git.test/forge/?x=1#y").unwrap();
+    let transport = ReqwestTransport::new().unwrap();
+    let with = |settings| {
+        Gitea::with_transport(settings, Clock::manual(Timestamp(0)), Arc::new(ReqwestTransport::new().unwrap()))
+    };
+    let forge =
+        Gitea::with_transport(GiteaSettings { url, ..settings() }, Clock::manual(Timestamp(0)), Arc::new(transport));
+    let access = forge.unwrap().git_access(&repo(), true).await.unwrap();
+    assert_eq!(access.url, "https://git.test/forge/acme/app.git");
+    assert_eq!(access.credential.unwrap().1.expose_secret(), "s3cret");
+    assert!(!format!("{:?}", settings()).contains("s3cret"));
+    let unusable = with(GiteaSettings { token: SecretString::from("a\nb"), ..settings() }).err().unwrap();
+    assert!(!unusable.to_string().contains('\n') && unusable.to_string().contains("token"), "{unusable}");
+    for address in ["ftp://git.test", "mailto:a@git.test"] {
+        assert!(with(GiteaSettings { url: Url::parse(address).unwrap(), ..settings() }).is_err(), "{address}");
+    }
+}
+
+fn parsed(event: &str, body: &Value) -> Parsed {
+    webhook::parse(&ForgeName::new("work"), event, body.to_string().as_bytes())
+}
+
+fn sample(name: &str) -> Option<Value> {
+    contract_file(&format!("gitea-webhooks/{name}.json")).map(|bytes| serde_json::from_slice(&bytes).unwrap())
+}
+
+/// The name of the event a body was read as, or `ignored`.
+fn read_as(parsed: &Parsed) -> String {
+    match parsed {
+        Parsed::Event(event) => serde_json::to_value(event).unwrap()["event"].as_str().unwrap().to_owned(),
+        Parsed::Ignored(_) => "ignored".to_owned(),
+        Parsed::Malformed(wrong) => panic!("{wrong}"),
+    }
+}
+
+#[test]
+fn every_recorded_delivery_is_an_event_or_ignored_on_purpose() {
+    let expected = [
+        ("create-event.json", "ignored"),
+        ("delete-event.json", "pushed"),
+        ("fork-event.json", "ignored"),
+        ("issue-assign-event.json", "ignored"),
+        ("issue-comment-event.json", "comment_created"),
+        ("issue-label-event.json", "label_set"),
+        ("issue-milestone-event.json", "ignored"),
+        ("issues-event.json", "issue_opened"),
+        ("pull-request-assign-event.json", "ignored"),
+        ("pull-request-comment-event.json", "comment_created"),
+        ("pull-request-event.json", "pull_changed"),
+        ("pull-request-label-event.json", "label_set"),
+        ("pull-request-milestone-event.json", "ignored"),
+        ("pull-request-review-event.json", "review_submitted"),
+        ("push-event.json", "pushed"),
+        ("release-event.json", "ignored"),
+        ("repository-event.json", "repository_changed"),
+    ];
+    let Some(names) = contract_folder("gitea-webhooks") else { return };
+    assert_eq!(names, expected.map(|(name, _)| name));
+    for (name, event) in expected {
+        let bytes = contract_file(&format!("gitea-webhooks/{name}")).unwrap();
+        for header in ["issues", "ping", ""] {
+            let parsed = webhook::parse(&ForgeName::new("work"), header, &bytes);
+            assert_eq!(read_as(&parsed), event, "{name} under the header {header:?}");
+        }
+    }
+}
+
+#[test]
+fn actions_of_issues_and_pull_requests() {
+    let (Some(issue), Some(pull)) = (sample("issues-event"), sample("pull-request-event")) else { return };
+    for (payload, action, event) in [
+        (&issue, "edited", "issue_edited"),
+        (&issue, "closed", "issue_closed"),
+        (&issue, "reopened", "issue_reopened"),
+        (&issue, "deleted", "issue_gone"),
+        (&issue, "label_updated", "label_set"),
+        (&issue, "label_cleared", "label_set"),
+        (&issue, "labeled", "ignored"),
+        (&issue, "", "ignored"),
+        (&pull, "edited", "pull_changed"),
+        (&pull, "closed", "pull_changed"),
+        (&pull, "reopened", "pull_changed"),
+        (&pull, "synchronized", "pull_changed"),
+        (&pull, "label_cleared", "label_set"),
+        (&pull, "review_requested", "ignored"),
+    ] {
+        let mut payload = payload.clone();
+        payload["action"] = action.into();
+        assert_eq!(read_as(&parsed("issues", &payload)), event, "{action}");
+    }
+    let Some(mut comment) = sample("issue-comment-event") else { return };
+    for action in ["edited", "deleted"] {
+        comment["action"] = action.into();
+        let Parsed::Ignored(why) = parsed("issue_comment", &comment) else { panic!("{action} was not ignored") };
+        assert!(why.contains(action), "{why}");
+    }
+}
+
+#[test]
+fn what_events_say() {
+    let (Some(comment), Some(mut pull), Some(review)) =
+        (sample("pull-request-comment-event"), sample("pull-request-event"), sample("pull-request-review-event"))
+    else {
+        return;
+    };
+    let Parsed::Event(event) = parsed("issue_comment", &comment) else { panic!("no event") };
+    let ForgeEvent::CommentCreated { repo, issue, comment, sender } = *event else { panic!("{event:?}") };
+    assert_eq!((repo.forge.as_str(), repo.id, repo.full_name().as_str()), ("work", RepoId(1), "example/example"));
+    assert!(issue.is_pull);
+    assert_eq!((comment.id, comment.body.as_str(), sender.id), (CommentId(6), "example", UserId(1)));
+
+    pull["action"] = "closed".into();
+    pull["pull_request"]["merged"] = true.into();
+    pull["pull_request"]["state"] = "closed".into();
+    let Parsed::Event(event) = parsed("pull_request", &pull) else { panic!("no event") };
+    let ForgeEvent::PullChanged { pull, .. } = *event else { panic!("{event:?}") };
+    assert!(pull.merged && !pull.open && pull.head_repo == Some(RepoId(2)));
+
+    for (kind, verdict) in [
+        ("pull_request_comment", Some(ReviewVerdict::Commented)),
+        ("pull_request_review_comment", Some(ReviewVerdict::Commented)),
+        ("pull_request_approved", Some(ReviewVerdict::Approved)),
+        ("pull_request_review_approved", Some(ReviewVerdict::Approved)),
+        ("pull_request_review_rejected", Some(ReviewVerdict::ChangesRequested)),
+        ("pull_request_review_request", None),
+    ] {
+        let mut review = review.clone();
+        review["review"]["type"] = kind.into();
+        match (parsed("pull_request_comment", &review), verdict) {
+            (Parsed::Event(event), Some(expected)) => {
+                let ForgeEvent::ReviewSubmitted { id, verdict, body, .. } = *event else { panic!("{event:?}") };
+                assert_eq!((id, verdict, body.as_str()), (None, expected, "123"), "{kind}");
+            }
+            (Parsed::Ignored(_), None) => {}
+            (other, _) => panic!("{kind}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn pushes_deletions_statuses_and_workflows() {
+    let Some(push) = sample("push-event") else { return };
+    let zeros = "0".repeat(40);
+    for (reference, after, expected) in [
+        ("refs/heads/ralph/1-x", SHA, Some(("ralph/1-x", Some(Sha::new(SHA))))),
+        ("refs/heads/main", zeros.as_str(), Some(("main", None))),
+        ("refs/tags/v1", SHA, None),
+        ("refs/heads/", SHA, None),
+    ] {
+        let mut push = push.clone();
+        push["ref"] = reference.into();
+        push["after"] = after.into();
+        match (parsed("push", &push), expected) {
+            (Parsed::Event(event), Some((name, to))) => {
+                let ForgeEvent::Pushed { branch, after, .. } = *event else { panic!("{event:?}") };
+                assert_eq!((branch.as_str(), after), (name, to));
+            }
+            (Parsed::Ignored(_), None) => {}
+            (other, _) => panic!("{reference}: {other:?}"),
+        }
+    }
+    let base = |extra: Value| {
+        let mut payload = json!({ "repository": push["repository"], "sender": push["sender"] });
+        payload.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        parsed("x", &payload)
+    };
+    let checks = |branch: Option<&str>| match branch {
+        Some(branch) => (Sha::new(SHA), Some(branch.to_owned())),
+        None => (Sha::new(SHA), None),
+    };
+    for (payload, expected) in [
+        (json!({ "sha": SHA, "state": "failure", "context": "ci" }), Some(checks(None))),
+        (
+            json!({ "action": "completed", "workflow_run": { "head_sha": SHA, "head_branch": "b" } }),
+            Some(checks(Some("b"))),
+        ),
+        (json!({ "action": "completed", "workflow_job": { "head_sha": SHA } }), Some(checks(None))),
+        (json!({ "action": "in_progress", "workflow_run": { "head_sha": SHA } }), None),
+    ] {
+        match (base(payload), expected) {
+            (Parsed::Event(event), Some(expected)) => {
+                let ForgeEvent::ChecksChanged { sha, branch, .. } = *event else { panic!("{event:?}") };
+                assert_eq!((sha, branch), expected);
+            }
+            (Parsed::Ignored(_), None) => {}
+            (other, expected) => panic!("{other:?} is not {expected:?}"),
+        }
+    }
+}
+
+#[test]
+fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
+    let Some(issue) = sample("issue-label-event") else { return };
+    let changed = |change: &dyn Fn(&mut Value)| {
+        let mut payload = issue.clone();
+        change(&mut payload);
+        parsed("issues", &payload)
+    };
+    let Parsed::Event(event) = changed(&|p| {
+        p["issue"]["user"] = Value::Null;
+        p["sender"] = Value::Null;
+        p["issue"]["labels"] = Value::Null;
+        p["unheard_of"] = json!([1]);
+    }) else {
+        panic!("a deleted account is no reason to refuse")
+    };
+    let ForgeEvent::LabelSet { issue: seen, sender, .. } = *event else { panic!("{event:?}") };
+    assert_eq!((seen.author, seen.labels.len(), sender.id), (None, 0, UserId(-1)));
+
+    let refused: [&dyn Fn(&mut Value); 10] = [
+        &|p| p["issue"]["number"] = Value::Null,
+        &|p| p["issue"]["number"] = json!(-1),
+        &|p| p["issue"]["state"] = json!("ajar"),
+        &|p| p["issue"]["updated_at"] = json!("yesterday"),
+        &|p| p["issue"] = json!([]),
+        &|p| p["issue"]["labels"] = json!(["bug"]),
+        &|p| p["repository"] = json!({ "id": 0, "name": "x", "full_name": "a/x" }),
+        &|p| p["repository"] = json!({ "id": 1, "name": "x" }),
+        &|p| p["action"] = json!(["opened"]),
+        &|p| p["sender"] = json!("ann"),
+    ];
+    for (index, change) in refused.iter().enumerate() {
+        assert!(matches!(changed(*change), Parsed::Malformed(_)), "change {index}: {:?}", changed(*change));
+    }
+    assert!(matches!(changed(&|p| p["repository"] = Value::Null), Parsed::Ignored(_)));
+
+    let text = issue.to_string();
+    let raw = |body: &[u8]| webhook::parse(&ForgeName::new("work"), "issues\n", body);
+    for body in [
+        &b""[..],
+        b"[]",
+        b"null",
+        b"payload=%7B%7D",
+        b"\xff",
+        text.replacen("{", r#"{"action":"opened","#, 1).as_bytes(),
+        &text.as_bytes()[..text.len() - 1],
+    ] {
+        assert!(matches!(raw(body), Parsed::Malformed(_)), "{:?}", String::from_utf8_lossy(body));
+    }
+    assert!(matches!(raw(b"{}"), Parsed::Ignored(why) if !why.contains('\n')));
+}
