@@ -79,3 +79,61 @@ fn failed(error: reqwest::Error, ambiguous: bool) -> TransportError {
     }
     TransportError { ambiguous, detail }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Sends one request to a server that writes `answer` and closes.
+    async fn exchange(answer: &[u8], max_bytes: usize) -> (Result<Response<Bytes>, TransportError>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/a?b=1", listener.local_addr().unwrap());
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = vec![0; 4096];
+            let read = stream.read(&mut seen).await.unwrap();
+            stream.write_all(answer).await.unwrap();
+            drop(stream);
+            String::from_utf8_lossy(&seen[..read]).into_owned()
+        };
+        let transport = ReqwestTransport { max_bytes, ..ReqwestTransport::new().unwrap() };
+        let request = Request::get(address).header("x-own", "1").body(Bytes::new()).unwrap();
+        tokio::join!(transport.send(request), serve)
+    }
+
+    #[tokio::test]
+    async fn an_answer_comes_back_as_it_is() {
+        let redirect = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 2\r\n\r\nhi";
+        let (answer, seen) = exchange(redirect, 100).await;
+        let answer = answer.unwrap();
+        assert_eq!((answer.status().as_u16(), &answer.body()[..]), (302, &b"hi"[..]));
+        assert_eq!(answer.headers()["location"], "http://127.0.0.1:1/");
+        assert!(seen.starts_with("GET /a?b=1 HTTP/1.1\r\n") && seen.contains("x-own: 1"), "{seen}");
+        assert!(!seen.to_lowercase().contains("accept-encoding"), "nothing compressed is asked for: {seen}");
+    }
+
+    #[tokio::test]
+    async fn broken_and_oversized_answers_are_ambiguous() {
+        let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n";
+        assert!(exchange(chunked, 6).await.0.is_ok());
+        let cases: [&[u8]; 5] =
+            [chunked, b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc", b"", b"HTTP/1.1", b"not http at all\r\n\r\n"];
+        for answer in cases {
+            let failure = exchange(answer, 5).await.0.unwrap_err();
+            assert!(failure.ambiguous, "{failure}");
+            assert!(!failure.detail.contains("127.0.0.1"), "the address is left out: {failure}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_has_reached_nobody() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}/", listener.local_addr().unwrap());
+        drop(listener);
+        let request = Request::get(address).body(Bytes::new()).unwrap();
+        assert!(!ReqwestTransport::new().unwrap().send(request).await.unwrap_err().ambiguous);
+    }
+}

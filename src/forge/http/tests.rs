@@ -118,7 +118,8 @@ async fn every_way_to_ask_for_a_pause_is_obeyed() {
     let in_90_s = (NOW.0 / 1_000 + 90).to_string();
     let past = (NOW.0 / 1_000 - 90).to_string();
     let far = (NOW.0 / 1_000 + 90_000).to_string();
-    let cases: Vec<(u16, Vec<(&str, &str)>, &str, i64)> = vec![
+    type Case<'a> = (u16, Vec<(&'a str, &'a str)>, &'a str, i64);
+    let cases: Vec<Case> = vec![
         (429, vec![], "", 60_000),
         (429, vec![("retry-after", "7")], "", 7_000),
         (429, vec![("retry-after", "0")], "", 0),
