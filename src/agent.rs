@@ -1,1 +1,215 @@
 //! Backends: what runs a coding agent and reads its output.
+//!
+//! A backend is a command with a way to call it and a way to read what it prints. Both are a row of the table in
+//! `preset`; everything else (folders, environment, sandbox, limits, report) is the same for all, in `command`.
+
+mod claude;
+mod command;
+mod preset;
+mod report;
+mod script;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::ids::Money;
+use crate::domain::task::AgentReport;
+use crate::process::Cookie;
+
+pub use claude::ClaudeStream;
+pub use preset::names as preset_names;
+
+/// One run of an agent in a work tree.
+#[derive(Debug, Clone)]
+pub struct AgentRun {
+    /// What the agent is told.
+    pub prompt: String,
+    /// The work tree, absolute; the agent runs in it and may change it.
+    pub tree: PathBuf,
+    /// What it may read beside (and within) the tree, absolute.
+    pub read_only: Vec<PathBuf>,
+    /// A folder outside the tree for this attempt alone, absolute: prompt, report and home of the agent.
+    pub scratch: PathBuf,
+    /// The loop, for the agent's environment.
+    pub loop_id: String,
+    /// Number of the iteration, from 1.
+    pub iteration: u32,
+    /// Model by the operator's name; the settings' map turns it into the backend's. `None` for the backend's default.
+    pub model: Option<String>,
+    /// Longest run.
+    pub wall: Duration,
+    /// Longest silence.
+    pub idle: Duration,
+    /// What it may cost; backends that do not tell their cost are not held to it.
+    pub max_cost: Option<Money>,
+    /// Mark of its processes.
+    pub cookie: Cookie,
+    /// Whether it is shut in by bubblewrap.
+    pub sandboxed: bool,
+    /// Whether it has the host's network when shut in.
+    pub network: bool,
+}
+
+/// How a run of an agent went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentOutcome {
+    /// In one word.
+    pub status: AgentStatus,
+    /// What it reported; `None` where it wrote nothing that can be read.
+    pub report: Option<AgentReport>,
+    /// What was wrong with the report, in a sentence; also where only a part of it was.
+    pub report_problem: Option<String>,
+    /// The last thing it said, masked, at most 16 KiB.
+    pub final_message: String,
+    /// The backend's session, for going on with it.
+    pub session: Option<String>,
+    /// Tokens read, cached ones included.
+    pub tokens_in: u64,
+    /// Tokens written.
+    pub tokens_out: u64,
+    /// Cost by the backend's own figure.
+    pub cost: Option<Money>,
+    /// Tools it called.
+    pub tool_calls: u32,
+    /// Calls that failed.
+    pub tool_errors: u32,
+    /// What went wrong on the way, at most 50, masked.
+    pub errors: Vec<String>,
+    /// Milliseconds it took.
+    pub duration_ms: u64,
+    /// What it printed on both outputs, masked, at most 16 MiB, its middle left out where there was more.
+    pub output: String,
+    /// Tools that it was not allowed to use.
+    pub denied: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum AgentStatus {
+    /// It came to its own end. What that is worth, the checks say.
+    Finished,
+    /// It broke off.
+    Failed { reason: String },
+    /// It was ended: it ran or was silent for too long.
+    TimedOut { what: String },
+    /// It was ended from outside.
+    Cancelled,
+    /// It cannot run here until somebody acts: program missing, not logged in, model unknown, no sandbox.
+    Unavailable { reason: String },
+    /// The provider does not serve us now (a limit, or trouble of its own). Not an iteration.
+    Limited { until_ms: Option<i64>, reason: String },
+    /// It was ended: it cost more than it may.
+    OverBudget,
+}
+
+/// What an agent does while it runs; texts are masked and at most 4,000 characters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum AgentEvent {
+    /// It has a session by this name.
+    Session { id: String },
+    /// It said something, or printed a line that is not understood further.
+    Text { text: String },
+    /// It called a tool.
+    ToolCalled { name: String },
+    /// A call failed.
+    ToolFailed { text: String },
+    /// The provider was asked again.
+    Retried { reason: String },
+    /// What it has used so far.
+    Used { tokens_in: u64, tokens_out: u64, cost: Option<Money> },
+}
+
+/// Something that can run a coding agent.
+#[async_trait]
+pub trait Backend: Send + Sync {
+    /// The operator's name for it.
+    fn name(&self) -> &str;
+
+    /// Runs the agent to its end. Never fails: whatever happens is in the outcome.
+    async fn run(
+        &self,
+        run: AgentRun,
+        cancel: &CancellationToken,
+        on_event: &mut (dyn FnMut(AgentEvent) + Send),
+    ) -> AgentOutcome;
+
+    /// Its version.
+    ///
+    /// # Errors
+    /// A sentence that says why it does not answer and what to do.
+    async fn probe(&self) -> Result<String, String>;
+}
+
+/// What sort of backend it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BackendKind {
+    /// Any command.
+    Script,
+    /// A coding agent that is known by name; see [`preset_names`].
+    Preset(String),
+}
+
+/// A backend as configured. Everything is resolved by the caller: nothing is read from files or environment here.
+#[derive(Debug, Clone)]
+pub struct BackendSettings {
+    /// What sort it is.
+    pub kind: BackendKind,
+    /// Program and first arguments; empty for the preset's own program. A path is taken from `config_folder`.
+    pub command: Vec<String>,
+    /// Folder of the operator's file, absolute.
+    pub config_folder: PathBuf,
+    /// `PATH` of the agent, and where its program is looked up.
+    pub path: OsString,
+    /// Tool folders that it may read when shut in (see `process::sandbox::View::tools`).
+    pub tools: Vec<PathBuf>,
+    /// The backend's names of models by the operator's.
+    pub models: BTreeMap<String, String>,
+    /// Its further environment: names on the allow list with their values, which are masked in all output.
+    pub env: Vec<(String, SecretString)>,
+    /// Further arguments, after the preset's own.
+    pub args: Vec<String>,
+    /// The service's own secrets: never given to the agent, masked in all output.
+    pub masked: Vec<SecretString>,
+}
+
+impl BackendSettings {
+    /// Settings with nothing but a kind.
+    pub fn new(kind: BackendKind, config_folder: impl Into<PathBuf>, path: impl Into<OsString>) -> Self {
+        Self {
+            kind,
+            command: Vec::new(),
+            config_folder: config_folder.into(),
+            path: path.into(),
+            tools: Vec::new(),
+            models: BTreeMap::new(),
+            env: Vec::new(),
+            args: Vec::new(),
+            masked: Vec::new(),
+        }
+    }
+}
+
+/// Makes the backend `name` from its settings; its program is looked up now, once, and never in a work tree.
+///
+/// # Errors
+/// A sentence for the operator: unknown preset, no command, program missing or not executable.
+pub fn build(name: &str, settings: BackendSettings) -> Result<Box<dyn Backend>, String> {
+    let preset = match &settings.kind {
+        BackendKind::Script => &script::PRESET,
+        BackendKind::Preset(preset) => preset::find(preset).ok_or_else(|| {
+            format!("backend {name}: there is no preset {preset:?}; there are: {}", preset_names().join(", "))
+        })?,
+    };
+    command::CommandBackend::new(name, preset, settings)
+        .map(|backend| Box::new(backend) as Box<dyn Backend>)
+        .map_err(|reason| format!("backend {name}: {reason}"))
+}

@@ -77,6 +77,8 @@ const LOGINS: [&str; 10] = [
     ".pypirc",
     ".git-credentials",
 ];
+/// Tools that find their data by `HOME` unless told otherwise: name of the folder, variable.
+const TOOL_HOMES: [(&str, &str); 2] = [(".rustup", "RUSTUP_HOME"), (".pyenv", "PYENV_ROOT")];
 /// Home of a sandbox without a folder for it.
 const EMPTY_HOME: &str = "/home/agent";
 
@@ -218,20 +220,46 @@ impl View {
         for (path, writable) in binds {
             arguments.bind(path, writable)?;
         }
-        if !in_system(program) && !self.shows(program) {
-            arguments.bind(program, false)?;
-        }
+        self.show_program(&mut arguments, program)?;
         arguments.push("--chdir", &[cwd.as_os_str()]);
         Ok(arguments.0)
     }
 
-    fn shows(&self, path: &Path) -> bool {
-        self.read_only.iter().chain(&self.writable).any(|shown| path.starts_with(shown))
+    /// The program itself is always there, with the package that it is a link into.
+    fn show_program(&self, arguments: &mut Arguments, program: &Path) -> Result<(), String> {
+        let real = program.canonicalize().map_err(|e| format!("{program:?} cannot be found: {e}"))?;
+        if !self.shows(&real) {
+            arguments.bind(package(&real), false)?;
+        }
+        if real != program && !self.shows(program) && !program.starts_with(package(&real)) {
+            arguments.push("--symlink", &[real.as_os_str(), program.as_os_str()]);
+        }
+        Ok(())
     }
+
+    fn shows(&self, path: &Path) -> bool {
+        in_system(path) || self.read_only.iter().chain(&self.writable).any(|shown| path.starts_with(shown))
+    }
+}
+
+/// Variables by which tools in these folders still find their data when `HOME` is another.
+pub fn tool_environment(tools: &[PathBuf]) -> Vec<(OsString, OsString)> {
+    tools
+        .iter()
+        .filter_map(|folder| {
+            let (_, variable) = TOOL_HOMES.iter().find(|(name, _)| folder.ends_with(name))?;
+            Some((OsString::from(variable), folder.into()))
+        })
+        .collect()
 }
 
 fn in_system(path: &Path) -> bool {
     SYSTEM.iter().any(|folder| path.starts_with(folder))
+}
+
+/// What of the machine a program needs: all of `node_modules`, where it lies in one; else itself.
+fn package(program: &Path) -> &Path {
+    program.ancestors().filter(|above| above.ends_with("node_modules")).last().unwrap_or(program)
 }
 
 /// An argument list for bubblewrap.

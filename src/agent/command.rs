@@ -1,0 +1,272 @@
+//! Runs a coding agent that is a command: folders, environment, sandbox, limits, report; the same for every preset.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::ExposeSecret;
+use tokio_util::sync::CancellationToken;
+
+use super::preset::{Call, Preset, Reader, Reading, VERSION_WAIT, shortened};
+use super::report;
+use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings};
+use crate::process::sandbox::{ScratchHome, View, tool_environment};
+use crate::process::{
+    self, Ended, Finished, Flow, Limits, Masker, ProcessError, Sandbox, Spec, Stdin, Stream, executable,
+};
+
+/// `PATH` where the settings have none.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Bytes kept of each output stream of an agent.
+const KEEP_BYTES: usize = 4 * 1024 * 1024;
+/// Between SIGTERM and SIGKILL.
+const GRACE: Duration = Duration::from_secs(5);
+/// Most errors that an outcome lists.
+const MAX_ERRORS: usize = 50;
+/// Longest final message, in bytes.
+const MAX_FINAL_MESSAGE: usize = 16 * 1024;
+/// File of the report in its folder.
+const REPORT: &str = "report.json";
+
+/// A preset with an operator's settings.
+pub(super) struct CommandBackend {
+    name: String,
+    preset: &'static Preset,
+    settings: BackendSettings,
+    program: PathBuf,
+    secrets: Masker,
+}
+
+/// The folders of one attempt, under its scratch folder.
+struct Folders {
+    home: PathBuf,
+    temporary: PathBuf,
+    /// The only one, with `home`, that an agent in a sandbox can write to.
+    report: PathBuf,
+    prompt: PathBuf,
+}
+
+impl CommandBackend {
+    pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSettings) -> Result<Self, String> {
+        if settings.path.is_empty() {
+            settings.path = DEFAULT_PATH.into();
+        }
+        let program = match settings.command.first() {
+            Some(program) => program.clone(),
+            None => {
+                preset.program.ok_or("`command` is missing: give the program and its arguments as a list")?.to_owned()
+            }
+        };
+        let program =
+            executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
+        let secrets = Masker::new(
+            settings.env.iter().map(|(_, value)| value).chain(&settings.masked).map(|value| value.expose_secret()),
+        );
+        Ok(Self { name: name.to_owned(), preset, settings, program, secrets })
+    }
+
+    fn spec(&self, run: &AgentRun, folders: &Folders) -> Spec {
+        let model = run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str));
+        let call = Call { run, model, root: rustix::process::geteuid().is_root() };
+        let mut spec = Spec::new(&self.program, &run.tree)
+            .args(self.settings.command.iter().skip(1))
+            .args((self.preset.arguments)(&call))
+            .args(&self.settings.args);
+        spec.env = self.environment(&folders.home, &folders.temporary);
+        let iteration = run.iteration.to_string();
+        for (name, value) in [
+            ("RALPH_PROMPT_FILE", folders.prompt.as_os_str()),
+            ("RALPH_REPORT", folders.report.join(REPORT).as_os_str()),
+            ("RALPH_LOOP", run.loop_id.as_ref()),
+            ("RALPH_ITERATION", iteration.as_ref()),
+            ("RALPH_MODEL", model.unwrap_or_default().as_ref()),
+        ] {
+            spec = spec.env(name, value);
+        }
+        for (name, value) in (self.preset.environment)(&call) {
+            spec = spec.env(name, value);
+        }
+        for (name, value) in &self.settings.env {
+            spec = spec.env(name, value.expose_secret());
+        }
+        spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
+        spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
+        spec.cookie = Some(run.cookie.clone());
+        spec.secrets = self.secrets.clone();
+        if run.sandboxed {
+            let mut read_only = run.read_only.clone();
+            read_only.extend(self.settings.tools.iter().filter(|tool| tool.exists()).cloned());
+            read_only.push(folders.prompt.clone());
+            spec.sandbox = Sandbox::Bubblewrap(View {
+                writable: vec![run.tree.clone(), folders.report.clone()],
+                read_only,
+                home: ScratchHome::Folder(folders.home.clone()),
+                network: run.network,
+            });
+        }
+        spec
+    }
+
+    /// What every agent has in its environment. Nothing of ours is inherited.
+    fn environment(&self, home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
+        let mut environment: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), self.settings.path.clone()),
+            ("HOME".into(), home.into()),
+            ("TMPDIR".into(), temporary.into()),
+            ("LANG".into(), "C.UTF-8".into()),
+            ("TERM".into(), "dumb".into()),
+            ("NO_COLOR".into(), "1".into()),
+            ("CI".into(), "true".into()),
+        ];
+        environment.extend(tool_environment(&self.settings.tools));
+        environment
+    }
+}
+
+impl Folders {
+    /// Makes them, for their owner alone, and takes away what an earlier attempt left.
+    fn prepare(run: &AgentRun) -> io::Result<Self> {
+        let folders = Self {
+            home: run.scratch.join("home"),
+            temporary: run.scratch.join("tmp"),
+            report: run.scratch.join("report"),
+            prompt: run.scratch.join("prompt.md"),
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&run.scratch)?;
+        for folder in [&folders.home, &folders.temporary, &folders.report] {
+            match fs::symlink_metadata(folder) {
+                Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
+                Ok(_) => fs::remove_file(folder)?,
+                Err(_) => {}
+            }
+            builder.create(folder)?;
+        }
+        match fs::remove_file(&folders.prompt) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => fs::write(&folders.prompt, &run.prompt)?,
+        }
+        Ok(folders)
+    }
+}
+
+#[async_trait]
+impl Backend for CommandBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn run(
+        &self,
+        run: AgentRun,
+        cancel: &CancellationToken,
+        on_event: &mut (dyn FnMut(AgentEvent) + Send),
+    ) -> AgentOutcome {
+        let folders = match Folders::prepare(&run) {
+            Ok(folders) => folders,
+            Err(e) => {
+                let reason = format!("its folder {} could not be made: {e}", run.scratch.display());
+                return nothing(AgentStatus::Failed { reason });
+            }
+        };
+        let mut reader = (self.preset.reader)();
+        let mut lines = |stream: Stream, line: &str| {
+            reader.line(stream, line, on_event);
+            match (reader.cost(), run.max_cost) {
+                (Some(cost), Some(max)) if cost > max && !reader.complete() => Flow::Stop(format!("it cost {cost}")),
+                _ => Flow::Continue,
+            }
+        };
+        match process::run(self.spec(&run, &folders), cancel, Some(&mut lines)).await {
+            Ok(finished) => self.outcome(&run, &folders, finished, reader.as_mut()),
+            Err(error @ ProcessError::Wait { .. }) => nothing(AgentStatus::Failed { reason: error.to_string() }),
+            Err(error) => nothing(AgentStatus::Unavailable { reason: error.to_string() }),
+        }
+    }
+
+    async fn probe(&self) -> Result<String, String> {
+        let Some(arguments) = self.preset.version else { return Ok("no version".to_owned()) };
+        let home = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
+        let mut spec = Spec::new(&self.program, home.path())
+            .args(self.settings.command.iter().skip(1))
+            .args(arguments.iter().copied());
+        spec.env = self.environment(home.path(), home.path());
+        spec.limits = Limits { wall: VERSION_WAIT, keep_bytes: 8 * 1024, ..Limits::default() };
+        let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|e| e.to_string())?;
+        let said = finished.stdout.text();
+        match said.trim().lines().next() {
+            Some(version) if finished.success() => Ok(shortened(version, 100)),
+            _ => Err(format!(
+                "{} {} did not answer: {}",
+                self.program.display(),
+                arguments.join(" "),
+                super::script::how_it_ended(&finished.ended, &finished)
+            )),
+        }
+    }
+}
+
+impl CommandBackend {
+    fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
+        let reading = reader.finish(&finished);
+        let status = match &finished.ended {
+            Ended::Cancelled => AgentStatus::Cancelled,
+            Ended::Stopped(_) => AgentStatus::OverBudget,
+            // One that hangs after its last word has done its work.
+            Ended::WallLimit | Ended::IdleLimit if reader.complete() => reading.status.clone(),
+            Ended::WallLimit => {
+                AgentStatus::TimedOut { what: format!("it ran for longer than {} s", run.wall.as_secs_f64()) }
+            }
+            Ended::IdleLimit => {
+                AgentStatus::TimedOut { what: format!("it printed nothing for {} s", run.idle.as_secs_f64()) }
+            }
+            Ended::Exited(_) | Ended::Signalled(_) => reading.status.clone(),
+        };
+        let (report, report_problem) = report::read(&folders.report, REPORT, &self.secrets);
+        let mut output = finished.stdout.text();
+        if finished.stderr.total_bytes > 0 {
+            output.push_str("\n--- standard error ---\n");
+            output.push_str(&finished.stderr.text());
+        }
+        let mut outcome = assembled(status, reading);
+        outcome.report = report;
+        outcome.report_problem = report_problem;
+        outcome.duration_ms = u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX);
+        outcome.output = output;
+        outcome
+    }
+}
+
+/// The outcome of a run that never came about.
+fn nothing(status: AgentStatus) -> AgentOutcome {
+    assembled(status.clone(), Reading::only(status))
+}
+
+fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
+    reading.errors.truncate(MAX_ERRORS);
+    let start = reading.final_message.len().saturating_sub(MAX_FINAL_MESSAGE);
+    let start = reading.final_message.ceil_char_boundary(start);
+    AgentOutcome {
+        status,
+        report: None,
+        report_problem: None,
+        final_message: reading.final_message.split_off(start),
+        session: reading.session,
+        tokens_in: reading.tokens_in,
+        tokens_out: reading.tokens_out,
+        cost: reading.cost,
+        tool_calls: reading.tool_calls,
+        tool_errors: reading.tool_errors,
+        errors: reading.errors,
+        duration_ms: 0,
+        output: String::new(),
+        denied: reading.denied,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Reads the report that an agent wrote: data to weigh, from a file that it had in its hands.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use serde_json::Value;
+
+use crate::domain::task::AgentReport;
+use crate::process::Masker;
+
+/// Longest report.
+const MAX_BYTES: u64 = 256 * 1024;
+/// Most entries of a list.
+const MAX_ENTRIES: usize = 50;
+/// Longest text, in characters.
+const MAX_TEXT: usize = 4_000;
+
+/// The report at `folder/name`, and what is wrong with it. No report at all is not wrong.
+pub(super) fn read(folder: &Path, name: &str, secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
+    match contents(folder, name) {
+        Ok(None) => (None, None),
+        Ok(Some(bytes)) => parse(&bytes, secrets),
+        Err(problem) => (None, Some(format!("the report was ignored: {problem}"))),
+    }
+}
+
+/// Opens nothing but a plain file that is in the folder itself: no link, pipe or device that the agent put there.
+fn contents(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())
+        .map_err(|_| "its folder is no longer the one that was made for it".to_owned())?;
+    let file = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(rustix::io::Errno::NOENT) => return Ok(None),
+        Err(rustix::io::Errno::LOOP) => return Err("it is a symbolic link".to_owned()),
+        Err(error) => return Err(format!("it cannot be opened ({error})")),
+    };
+    let stat = rustix::fs::fstat(&file).map_err(|e| format!("it cannot be read ({e})"))?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || stat.st_nlink != 1 {
+        return Err("it is not a plain file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let read = File::from(file).take(MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|e| format!("it cannot be read ({e})"))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("it is longer than {} KiB", MAX_BYTES / 1024));
+    }
+    Ok(Some(bytes))
+}
+
+fn parse(bytes: &[u8], secrets: &Masker) -> (Option<AgentReport>, Option<String>) {
+    let text = String::from_utf8_lossy(bytes);
+    let fields = match serde_json::from_str::<Value>(text.trim_start_matches('\u{feff}')) {
+        Ok(Value::Object(fields)) => fields,
+        Ok(_) => return (None, Some("the report was ignored: it is not a JSON object".to_owned())),
+        Err(e) => return (None, Some(format!("the report was ignored: it is not JSON ({e})"))),
+    };
+    let mut fields = Fields { fields, secrets, wrong: Vec::new() };
+    let report = AgentReport {
+        completion_percentage: fields.number("completion_percentage", 100.0),
+        quality_score: fields.number("quality_score", 1.0),
+        summary: fields.text("summary"),
+        approach: fields.text("approach"),
+        learnings: fields.list("learnings"),
+        blockers: fields.list("blockers"),
+        resolution_steps: fields.list("resolution_steps"),
+        next_steps: fields.list("next_steps"),
+        completion_signal: fields.flag("completion_signal"),
+    };
+    let problem =
+        (!fields.wrong.is_empty()).then(|| format!("parts of the report were ignored: {}", fields.wrong.join("; ")));
+    (Some(report), problem)
+}
+
+/// An object whose fields may be missing or wrong; what is wrong is noted.
+struct Fields<'a> {
+    fields: serde_json::Map<String, Value>,
+    secrets: &'a Masker,
+    wrong: Vec<String>,
+}
+
+impl Fields<'_> {
+    /// The field; `None` where it is missing or null.
+    fn take(&mut self, name: &str) -> Option<Value> {
+        self.fields.remove(name).filter(|value| !value.is_null())
+    }
+
+    fn number(&mut self, name: &str, max: f64) -> Option<f64> {
+        let number = self.take(name)?.as_f64().filter(|n| (0.0..=max).contains(n));
+        if number.is_none() {
+            self.wrong.push(format!("{name} is not a number from 0 to {max}"));
+        }
+        number
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        match self.take(name) {
+            None => false,
+            Some(Value::Bool(flag)) => flag,
+            Some(_) => {
+                self.wrong.push(format!("{name} is neither true nor false"));
+                false
+            }
+        }
+    }
+
+    fn text(&mut self, name: &str) -> String {
+        match self.take(name) {
+            None => String::new(),
+            Some(Value::String(text)) => self.clean(&text),
+            Some(_) => {
+                self.wrong.push(format!("{name} is not a text"));
+                String::new()
+            }
+        }
+    }
+
+    fn list(&mut self, name: &str) -> Vec<String> {
+        let entries = match self.take(name) {
+            None => return Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(Value::String(one)) => vec![Value::String(one)],
+            Some(_) => {
+                self.wrong.push(format!("{name} is not a list"));
+                return Vec::new();
+            }
+        };
+        if entries.len() > MAX_ENTRIES {
+            self.wrong.push(format!("{name} has more than {MAX_ENTRIES} entries"));
+        }
+        let texts: Vec<&str> = entries.iter().take(MAX_ENTRIES).filter_map(Value::as_str).collect();
+        if texts.len() < entries.len().min(MAX_ENTRIES) {
+            self.wrong.push(format!("{name} has entries that are not texts"));
+        }
+        texts.into_iter().map(|text| self.clean(text)).filter(|text| !text.is_empty()).collect()
+    }
+
+    /// Masked before it is cut, so that no half of a secret is left.
+    fn clean(&self, text: &str) -> String {
+        self.secrets.mask(text.trim()).chars().take(MAX_TEXT).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn parsed(json: &str) -> (Option<AgentReport>, Option<String>) {
+        parse(json.as_bytes(), &Masker::new(["swordfish"]))
+    }
+
+    #[test]
+    fn a_full_report_is_read() {
+        let (report, problem) = parsed(
+            r#"{"completion_percentage": 80, "quality_score": 0.5, "summary": " did swordfish ", "approach": "a",
+                "learnings": ["l"], "blockers": [], "resolution_steps": null, "next_steps": "one", "new_field": {},
+                "completion_signal": true}"#,
+        );
+        assert_eq!(problem, None);
+        let expected = AgentReport {
+            completion_percentage: Some(80.0),
+            quality_score: Some(0.5),
+            summary: "did ***".into(),
+            approach: "a".into(),
+            learnings: vec!["l".into()],
+            next_steps: vec!["one".into()],
+            completion_signal: true,
+            ..AgentReport::default()
+        };
+        assert_eq!(report, Some(expected));
+    }
+
+    #[test]
+    fn wrong_parts_are_noted_and_ignored() {
+        for (json, note) in [
+            (r#"{"completion_percentage": "80"}"#, "completion_percentage is not a number from 0 to 100"),
+            (r#"{"completion_percentage": 1e9}"#, "completion_percentage"),
+            (r#"{"quality_score": -0.1}"#, "quality_score is not a number from 0 to 1"),
+            (r#"{"summary": ["x"]}"#, "summary is not a text"),
+            (r#"{"learnings": {"a": 1}}"#, "learnings is not a list"),
+            (r#"{"blockers": [1, {}]}"#, "blockers has entries that are not texts"),
+            (r#"{"completion_signal": "true"}"#, "completion_signal is neither"),
+        ] {
+            let (report, problem) = parsed(json);
+            assert_eq!(report, Some(AgentReport::default()), "{json}");
+            assert!(problem.as_deref().is_some_and(|p| p.contains(note)), "{json}: {problem:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_ignored_whole() {
+        let deep = "[".repeat(100_000);
+        for json in ["", "{", "[]", "3", "\"x\"", "\u{0}", deep.as_str()] {
+            let (report, problem) = parsed(json);
+            assert_eq!(report, None);
+            assert!(problem.is_some_and(|p| p.starts_with("the report was ignored")));
+        }
+        assert_eq!(parsed("\u{feff}{}").0, Some(AgentReport::default()));
+    }
+
+    #[test]
+    fn sizes_are_bounded() {
+        let many = serde_json::json!({"learnings": vec!["x"; 60], "summary": "ä".repeat(5_000)}).to_string();
+        let (report, problem) = parsed(&many);
+        let report = report.unwrap();
+        assert_eq!((report.learnings.len(), report.summary.chars().count()), (50, 4_000));
+        assert!(problem.unwrap().contains("more than 50"));
+    }
+
+    #[test]
+    fn only_a_plain_file_in_its_own_folder_is_read() {
+        let root = tempfile::tempdir().unwrap();
+        let (folder, masker) = (root.path().join("report"), Masker::default());
+        fs::create_dir(&folder).unwrap();
+        fs::write(root.path().join("secret"), "{}").unwrap();
+        let read = |name: &str| read(&folder, name, &masker);
+        assert_eq!(read("missing"), (None, None));
+
+        symlink(root.path().join("secret"), folder.join("link")).unwrap();
+        fs::hard_link(root.path().join("secret"), folder.join("hard")).unwrap();
+        fs::create_dir(folder.join("folder")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, folder.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        fs::write(folder.join("long"), vec![b' '; 256 * 1024 + 1]).unwrap();
+        for (name, words) in [
+            ("link", "symbolic link"),
+            ("hard", "plain file"),
+            ("folder", "plain file"),
+            ("pipe", "plain file"),
+            ("long", "256 KiB"),
+        ] {
+            let (report, problem) = read(name);
+            assert_eq!(report, None, "{name}");
+            assert!(problem.as_deref().is_some_and(|p| p.contains(words)), "{name}: {problem:?}");
+        }
+        fs::write(folder.join("good"), r#"{"summary":"s"}"#).unwrap();
+        assert_eq!(read("good").0.unwrap().summary, "s");
+
+        fs::rename(&folder, root.path().join("moved")).unwrap();
+        symlink(root.path().join("moved"), &folder).unwrap();
+        assert!(self::read(&folder, "good", &masker).1.unwrap().contains("folder"));
+    }
+}

@@ -1,0 +1,59 @@
+//! A backend that is any command: it gets the prompt on standard input and says what it likes.
+
+use super::preset::{MAX_EVENT_TEXT, Preset, Reader, Reading, shortened};
+use super::{AgentEvent, AgentStatus};
+use crate::domain::ids::Money;
+use crate::process::{Ended, Finished, Stream};
+
+/// Bytes of the output's end that count as its final message.
+const FINAL_MESSAGE: usize = 4 * 1024;
+
+pub(super) const PRESET: Preset = Preset {
+    name: "script",
+    program: None,
+    arguments: |_| Vec::new(),
+    environment: |_| Vec::new(),
+    reader: || Box::new(Plain),
+    version: None,
+};
+
+/// Plain text; success is exit code 0.
+struct Plain;
+
+impl Reader for Plain {
+    fn line(&mut self, _: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        if !line.trim().is_empty() {
+            on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
+        }
+    }
+
+    fn cost(&self) -> Option<Money> {
+        None
+    }
+
+    fn complete(&self) -> bool {
+        false
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        let mut reading = Reading::only(match &finished.ended {
+            Ended::Exited(0) => AgentStatus::Finished,
+            ended => AgentStatus::Failed { reason: how_it_ended(ended, finished) },
+        });
+        reading.final_message = finished.stdout.last(FINAL_MESSAGE).trim().to_owned();
+        reading
+    }
+}
+
+/// In a sentence, with the last line of its error output.
+pub(super) fn how_it_ended(ended: &Ended, finished: &Finished) -> String {
+    let how = match ended {
+        Ended::Exited(code) => format!("it exited with {code}"),
+        Ended::Signalled(signal) => format!("it was killed by signal {signal}"),
+        other => format!("it was ended ({other:?})"),
+    };
+    match finished.stderr.last(FINAL_MESSAGE).trim().lines().last() {
+        Some(said) => format!("{how}: {}", shortened(said.trim(), 500)),
+        None => how,
+    }
+}
