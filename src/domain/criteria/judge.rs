@@ -31,6 +31,8 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
         None => return no("was ended by a signal".to_owned()),
         Some(127) => return no(not_found(output)),
         Some(126) => return no("a program could not be executed (exit code 126); is it executable?".to_owned()),
+        // What a shell or a sandbox makes of a signal.
+        Some(code @ 129..=192) => return no(format!("was ended by signal {} (exit code {code})", code - 128)),
         Some(_) => {}
     }
     let code = exit.unwrap_or(-1);

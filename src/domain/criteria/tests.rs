@@ -219,6 +219,7 @@ fn outcomes_are_judged_by_the_rule() {
             None,
         ),
         (&CheckRule::ExitCode, Some(127), "", false, "command not found (exit code 127)", None),
+        (&coverage, Some(137), "TOTAL 1 99%", false, "was ended by signal 9 (exit code 137)", None),
         (&CheckRule::EmptyOutput, Some(0), " \n\t\n", true, "", None),
         (&CheckRule::EmptyOutput, Some(0), "a\n\nb\n", false, "printed 2 lines, must print nothing", None),
         (&CheckRule::EmptyOutput, Some(0), "a", false, "printed 1 line, must print nothing", None),

@@ -1,0 +1,199 @@
+//! Runs each check in a sandbox of its own and judges how it went.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::counts;
+use super::reports::Reports;
+use crate::domain::criteria::{Verdict, judge};
+use crate::domain::task::{Check, CheckOutcome, CheckReport, TestCounts};
+use crate::process::sandbox::{ScratchHome, View};
+use crate::process::{self, Cookie, Ended, Finished, Limits, Masker, ProcessError, Sandbox, Spec};
+
+/// Bytes of a check's output that are judged, half from its beginning and half from its end.
+const JUDGED_BYTES: usize = 4 << 20;
+/// Bytes of the output's end that stay in the outcome.
+const SHOWN_BYTES: usize = 16 * 1024;
+/// Time between asking a check to end and killing it.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// How checks are run on this machine.
+#[derive(Debug, Clone)]
+pub struct CheckRunner {
+    /// The shell, called with `-c` and the command.
+    pub shell: PathBuf,
+    /// Whether each check gets a sandbox; off only where the operator asks for none.
+    pub sandboxed: bool,
+    /// Tool chains that checks may read inside the sandbox.
+    pub read_only: Vec<PathBuf>,
+    /// Whether checks reach the host's network.
+    pub network: bool,
+    /// Their whole environment, but for `HOME`, `TMPDIR` and `CI`, which are set here. Never a key or a token.
+    pub env: Vec<(OsString, OsString)>,
+    /// What is masked in their output.
+    pub masker: Masker,
+    /// Mark by which processes that left their group are found.
+    pub cookie: Option<Cookie>,
+    /// Globs of JUnit files that checks write, from the top of the tree; their counts are taken before printed ones.
+    pub junit: Vec<String>,
+}
+
+/// Why there is no report. How a check went is never an error, but an outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ChecksError {
+    /// There is no work tree.
+    #[error("the work tree {0:?} is missing or no folder; it has to be made again before checks can run")]
+    NoTree(PathBuf),
+    /// The scratch folder cannot be used.
+    #[error("the scratch folder {folder:?} for checks could not be made: {source}; is the disk full?")]
+    Scratch { folder: PathBuf, source: std::io::Error },
+    /// Nothing could be run: no shell, or no sandbox.
+    #[error("check `{check}` could not be started: {source}")]
+    Start { check: String, source: ProcessError },
+    /// The run was cancelled; what had ended by then is no report.
+    #[error("the checks were cancelled while `{check}` ran")]
+    Cancelled { check: String },
+}
+
+impl CheckRunner {
+    /// A runner with `/bin/sh`, in a sandbox without network, with an empty environment.
+    pub fn new() -> Self {
+        Self {
+            shell: PathBuf::from("/bin/sh"),
+            sandboxed: true,
+            read_only: Vec::new(),
+            network: false,
+            env: Vec::new(),
+            masker: Masker::default(),
+            cookie: None,
+            junit: Vec::new(),
+        }
+    }
+
+    /// Runs the checks one after the other in `tree`, each with its own limit, and judges them. `scratch` is their home,
+    /// outside the tree; it is made when missing. One outcome a check, in their order; a check that fails, hangs or
+    /// prints without end does not keep the next from running.
+    ///
+    /// # Errors
+    /// Only where a check could not be run at all, or was cancelled.
+    pub async fn run_all(
+        &self,
+        tree: &Path,
+        scratch: &Path,
+        checks: &[Check],
+        cancel: &CancellationToken,
+    ) -> Result<CheckReport, ChecksError> {
+        if !tree.is_dir() {
+            return Err(ChecksError::NoTree(tree.to_owned()));
+        }
+        let temporary = scratch.join("tmp");
+        std::fs::create_dir_all(&temporary)
+            .map_err(|source| ChecksError::Scratch { folder: scratch.to_owned(), source })?;
+        let mut report = CheckReport::default();
+        for check in checks {
+            report.outcomes.push(self.run(tree, scratch, check, cancel).await?);
+        }
+        Ok(report)
+    }
+
+    async fn run(
+        &self,
+        tree: &Path,
+        scratch: &Path,
+        check: &Check,
+        cancel: &CancellationToken,
+    ) -> Result<CheckOutcome, ChecksError> {
+        let reports = Reports::new(tree, &self.junit);
+        let before = match reports.clone() {
+            Some(reports) => blocking(move || reports.stamps()).await.unwrap_or_default(),
+            None => Default::default(),
+        };
+        let finished = process::run(self.spec(tree, scratch, check), cancel, None)
+            .await
+            .map_err(|source| ChecksError::Start { check: check.name.clone(), source })?;
+        if finished.ended == Ended::Cancelled {
+            return Err(ChecksError::Cancelled { check: check.name.clone() });
+        }
+        let written = match reports {
+            Some(reports) => blocking(move || reports.counts_since(&before)).await.flatten(),
+            None => None,
+        };
+        Ok(outcome(check, &finished, written))
+    }
+
+    fn spec(&self, tree: &Path, scratch: &Path, check: &Check) -> Spec {
+        // Both outputs in one, so that a message stands where it was printed.
+        let command = format!("exec 2>&1\n{}", check.command);
+        let mut spec = Spec::new(&self.shell, tree).args(["-c".to_owned(), command]);
+        let ours = ["HOME", "TMPDIR", "CI"].map(OsStr::new);
+        spec.env = self.env.iter().filter(|(name, _)| !ours.contains(&name.as_os_str())).cloned().collect();
+        spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp")).env("CI", "true");
+        spec.limits =
+            Limits { wall: Duration::from_secs(check.timeout_s), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
+        if self.sandboxed {
+            spec.sandbox = Sandbox::Bubblewrap(View {
+                writable: vec![tree.to_owned()],
+                read_only: self.read_only.clone(),
+                home: ScratchHome::Folder(scratch.to_owned()),
+                network: self.network,
+            });
+        }
+        spec.cookie = self.cookie.clone();
+        spec.secrets = self.masker.clone();
+        spec
+    }
+}
+
+impl Default for CheckRunner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Runs `work` where it may block; `None` when it panicked.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+fn outcome(check: &Check, finished: &Finished, written: Option<TestCounts>) -> CheckOutcome {
+    let output = counts::strip_escapes(&finished.stdout.text());
+    let (exit_code, verdict) = match finished.ended {
+        Ended::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
+        Ended::WallLimit => (None, failed(format!("timed out after {} s", check.timeout_s))),
+        Ended::Signalled(_) | Ended::IdleLimit | Ended::Cancelled | Ended::Stopped(_) => {
+            (None, judge(&check.rule, None, &output))
+        }
+    };
+    let by_pattern = || check.counts.as_ref().and_then(|pattern| counts::read_pattern(pattern, &output));
+    CheckOutcome {
+        name: check.name.clone(),
+        command: check.command.clone(),
+        holds: verdict.holds,
+        why: verdict.why,
+        exit_code,
+        duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
+        tests: written.or_else(|| counts::read(&output)).or_else(by_pattern),
+        measured: verdict.measured,
+        output: tail(&output, SHOWN_BYTES).to_owned(),
+    }
+}
+
+fn failed(why: String) -> Verdict {
+    Verdict { holds: false, why, measured: None }
+}
+
+/// The last lines of a text, at most `bytes` of it.
+fn tail(text: &str, bytes: usize) -> &str {
+    if text.len() <= bytes {
+        return text;
+    }
+    let end = &text[text.ceil_char_boundary(text.len() - bytes)..];
+    // A line that was cut reads as nonsense; but a single line without end is better than nothing.
+    end.split_once('\n').map(|(_, whole)| whole).filter(|whole| !whole.is_empty()).unwrap_or(end)
+}
+
+#[cfg(test)]
+mod tests;

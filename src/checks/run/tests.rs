@@ -1,0 +1,186 @@
+//! Tests of the runner with real shells, with and without the sandbox.
+
+use super::*;
+use crate::domain::criteria::plain;
+use crate::domain::ids::Percent;
+use crate::domain::task::{CheckRule, CheckSource};
+
+struct Place {
+    folder: tempfile::TempDir,
+    runner: CheckRunner,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("folder");
+        std::fs::create_dir(folder.path().join("tree")).expect("tree");
+        let runner = CheckRunner {
+            sandboxed: false,
+            env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into()), ("HOME".into(), "/nowhere".into())],
+            ..CheckRunner::new()
+        };
+        Self { folder, runner }
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.folder.path().join("tree")
+    }
+
+    async fn run(&self, checks: &[Check]) -> Vec<CheckOutcome> {
+        let cancel = CancellationToken::new();
+        let report = self.runner.run_all(&self.tree(), &self.folder.path().join("scratch"), checks, &cancel).await;
+        report.expect("report").outcomes
+    }
+
+    async fn one(&self, command: &str) -> CheckOutcome {
+        self.run(&[check(command)]).await.remove(0)
+    }
+}
+
+fn check(command: &str) -> Check {
+    plain(command, CheckSource::Command)
+}
+
+#[tokio::test]
+async fn outcomes_come_in_order_and_a_failure_does_not_stop_the_next() {
+    let place = Place::new();
+    let mut cover = check("echo 'TOTAL 79.5%'");
+    cover.rule = CheckRule::Coverage { pattern: r"(\S+)%".into(), min: Percent(80.0) };
+    let mut silent = check("echo one; echo two >&2");
+    silent.rule = CheckRule::EmptyOutput;
+    let mut counted = check("echo 'done: 3 ok'");
+    counted.counts = Some(r"done: (?P<passed>\d+) ok".into());
+    let all = place.run(&[check("exit 3"), check("pwd"), cover, silent, check("no-such-program-here"), counted]).await;
+    let why: Vec<&str> = all.iter().map(|outcome| outcome.why.as_str()).collect();
+    assert_eq!(
+        why,
+        [
+            "exited with 3",
+            "",
+            "found 79.5 %, needs 80 %",
+            "printed 2 lines, must print nothing",
+            "command not found: no-such-program-here",
+            ""
+        ]
+    );
+    assert_eq!(all[0].exit_code, Some(3));
+    assert!(all[1].holds && all[1].output.trim_end().ends_with("/tree"));
+    assert_eq!(all[2].measured, Some(79.5));
+    assert_eq!(all[3].output, "one\ntwo\n", "both outputs, as they were printed");
+    assert_eq!(all[5].tests, Some(TestCounts { passing: 3, failing: 0, skipped: 0 }));
+}
+
+#[tokio::test]
+async fn a_check_sees_only_the_given_environment() {
+    let place = Place::new();
+    let outcome = place
+        .one("echo $HOME; echo $TMPDIR; echo $CI; test -d \"$TMPDIR\"; env | cut -d= -f1 | sort | tr '\\n' ' '")
+        .await;
+    let scratch = place.folder.path().join("scratch");
+    let lines: Vec<&str> = outcome.output.lines().collect();
+    assert_eq!(lines[0], scratch.to_string_lossy());
+    assert_eq!(lines[1], scratch.join("tmp").to_string_lossy());
+    assert_eq!(lines[2], "true");
+    assert!(!lines[3].contains("CARGO"), "{}", lines[3]);
+}
+
+#[tokio::test]
+async fn a_check_that_hangs_is_ended_with_its_children() {
+    let place = Place::new();
+    let mut hanging = check("sleep 600 & echo started; sleep 600");
+    hanging.timeout_s = 1;
+    let outcome = place.run(&[hanging]).await.remove(0);
+    assert_eq!((outcome.holds, outcome.why.as_str(), outcome.exit_code), (false, "timed out after 1 s", None));
+    assert_eq!(outcome.output, "started\n");
+}
+
+#[tokio::test]
+async fn floods_secrets_and_escapes_do_not_reach_the_outcome() {
+    let mut place = Place::new();
+    place.runner.masker = Masker::new(["s3cr3t-value-1234"]);
+    let flood = place.one("yes 0123456789 | head -c 20000000; echo; echo end").await;
+    assert!(flood.holds && flood.output.len() <= SHOWN_BYTES && flood.output.ends_with("end\n"));
+    let outcome = place.one("echo s3cr3t-value-1234; printf '\\033[31mred\\033[0m\\n'").await;
+    assert!(!outcome.output.contains("s3cr3t-value-1234"), "{}", outcome.output);
+    assert!(outcome.output.ends_with("\nred\n"), "{}", outcome.output);
+    let killed = place.one("kill -9 $$").await;
+    assert_eq!((killed.holds, killed.exit_code, killed.why.as_str()), (false, None, "was ended by a signal"));
+}
+
+#[tokio::test]
+async fn cancelling_ends_at_once_and_gives_no_report() {
+    let place = Place::new();
+    let (tree, scratch) = (place.tree(), place.folder.path().join("scratch"));
+    let cancel = CancellationToken::new();
+    let checks = [check("true"), check("touch begun; sleep 600")];
+    let running = place.runner.run_all(&tree, &scratch, &checks, &cancel);
+    let cancelling = async {
+        while !tree.join("begun").exists() {
+            tokio::task::yield_now().await;
+        }
+        cancel.cancel();
+    };
+    let (result, ()) = tokio::join!(running, cancelling);
+    assert!(matches!(result, Err(ChecksError::Cancelled { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn our_own_failures_are_errors() {
+    let mut place = Place::new();
+    let cancel = CancellationToken::new();
+    let scratch = place.folder.path().join("scratch");
+    let gone = place.folder.path().join("gone");
+    let result = place.runner.run_all(&gone, &scratch, &[check("true")], &cancel).await;
+    assert!(matches!(result, Err(ChecksError::NoTree(_))), "{result:?}");
+    let file = place.folder.path().join("file");
+    std::fs::write(&file, "").expect("file");
+    let result = place.runner.run_all(&place.tree(), &file, &[check("true")], &cancel).await;
+    assert!(matches!(result, Err(ChecksError::Scratch { .. })), "{result:?}");
+    place.runner.shell = "/no/such/shell".into();
+    let result = place.runner.run_all(&place.tree(), &scratch, &[check("true")], &cancel).await;
+    assert!(matches!(result, Err(ChecksError::Start { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn junit_files_count_when_the_check_wrote_them() {
+    let mut place = Place::new();
+    place.runner.junit = vec!["**/reports/*.xml".into()];
+    let reports = place.tree().join("a/reports");
+    std::fs::create_dir_all(&reports).expect("folder");
+    let suite = |cases: &str| format!("<testsuite>{cases}</testsuite>");
+    std::fs::write(reports.join("old.xml"), suite("<testcase/><testcase/>")).expect("old");
+    std::fs::write(place.folder.path().join("outside.xml"), suite("<testcase/>")).expect("outside");
+    std::os::unix::fs::symlink(place.folder.path().join("outside.xml"), reports.join("link.xml")).expect("link");
+    let write = "echo '<testsuite><testcase/><testcase><failure/></testcase></testsuite>' > a/reports/new.xml; \
+                 ln -s ../../../outside.xml a/reports/other.xml; echo '1..1'; echo 'ok 1'; exit 1";
+    let outcome = place.one(write).await;
+    assert_eq!(outcome.tests, Some(TestCounts { passing: 1, failing: 1, skipped: 0 }));
+    // Nothing written: what was printed counts.
+    let printed = place.one("echo '1..1'; echo 'ok 1'").await;
+    assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
+}
+
+#[tokio::test]
+async fn the_sandbox_hides_the_machine_and_the_network() {
+    let mut place = Place::new();
+    place.runner.sandboxed = true;
+    std::fs::write(place.folder.path().join("service-file"), "private").expect("file");
+    let command = "echo kept > made; cat ../service-file; ls /root; cat /proc/net/dev | grep -c eth; true";
+    let report = place
+        .runner
+        .run_all(&place.tree(), &place.folder.path().join("scratch"), &[check(command)], &CancellationToken::new())
+        .await;
+    let outcome = match report {
+        Ok(mut report) => report.outcomes.remove(0),
+        // Where the machine has no namespaces for us, the refusal is what has to be seen: never a run without sandbox.
+        Err(error) => {
+            assert!(matches!(&error, ChecksError::Start { source: ProcessError::Sandbox { .. }, .. }), "{error}");
+            assert!(!place.tree().join("made").exists());
+            return;
+        }
+    };
+    assert!(outcome.holds, "{}", outcome.why);
+    assert!(!outcome.output.contains("private"), "{}", outcome.output);
+    assert!(outcome.output.lines().any(|line| line == "0"), "no interface but loopback: {}", outcome.output);
+    assert_eq!(std::fs::read_to_string(place.tree().join("made")).expect("written through"), "kept\n");
+}
