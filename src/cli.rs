@@ -1,1 +1,184 @@
 //! The command line: one file a subcommand.
+
+pub mod backup;
+pub mod check;
+pub mod completions;
+pub mod demo;
+pub mod init;
+pub mod local;
+pub mod loops;
+pub mod schema;
+pub mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::config::{Env, Problems};
+
+/// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
+#[derive(Debug, Parser)]
+#[command(name = "ralph-bot", version, propagate_version = true, arg_required_else_help = true)]
+pub struct Cli {
+    /// What is the same for every subcommand.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every subcommand.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Global {
+    /// The operator's file [default: RALPH_CONFIG, else ralph-control.yaml]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// When to use colours; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto)]
+    pub color: Color,
+}
+
+/// When to use colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless `NO_COLOR` is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Write a working configuration
+    Init(init::InitArgs),
+    /// Look for what would keep the service from working
+    Check,
+    /// Print the JSON Schema of a configuration file
+    Schema(schema::SchemaArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// Why a subcommand did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The configuration is wrong; exit code 2.
+    #[error(transparent)]
+    Config(#[from] Problems),
+    /// The arguments do not fit together; exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// It was tried and failed; exit code 1.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CliError {
+    /// 1 it failed, 2 wrong usage or configuration.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Config(_) | Self::Usage(_) => 2,
+        }
+    }
+}
+
+/// What a subcommand comes to: an exit code of its own choosing, or an error.
+pub type CliResult = Result<ExitCode, CliError>;
+
+/// Reads the arguments, does what they say, and reports what went wrong on standard error.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let choice = match cli.global.color {
+        Color::Auto => anstream::ColorChoice::Auto,
+        Color::Always => anstream::ColorChoice::Always,
+        Color::Never => anstream::ColorChoice::Never,
+    };
+    choice.write_global();
+    match run(cli, &Env::of_process()) {
+        Ok(code) => code,
+        Err(error) => {
+            let red = anstyle::AnsiColor::Red.on_default().bold();
+            anstream::eprintln!("{red}error:{red:#} {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn run(cli: Cli, env: &Env) -> CliResult {
+    match cli.command {
+        Command::Init(args) => init::run(&args, &cli.global, env),
+        Command::Check => check::run(&cli.global, env),
+        Command::Schema(args) => schema::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// Writes to standard output. A reader that went away (`| head`) is no failure.
+pub(crate) fn print(text: &str) -> CliResult {
+    use std::io::Write as _;
+    match anstream::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(CliError::Failed(format!("standard output cannot be written: {error}")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    /// The subcommands' arguments, also of those that `app` runs.
+    #[derive(Debug, Parser)]
+    enum Every {
+        Serve(serve::ServeArgs),
+        Demo(demo::DemoArgs),
+        Local(local::LocalArgs),
+        Loops(loops::LoopsArgs),
+        Backup(backup::BackupArgs),
+    }
+
+    #[test]
+    fn arguments_are_read_as_documented() {
+        let parse = |line: &str| Every::try_parse_from(std::iter::once("x").chain(line.split(' ')));
+        assert!(matches!(parse("serve"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::All));
+        assert!(matches!(parse("serve --role ingest"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::Ingest));
+        assert!(matches!(parse("demo --exit --fast"), Ok(Every::Demo(a)) if a.exit && a.fast));
+        assert!(matches!(parse("local --repo . --task fix --check a --check b --backend c"),
+            Ok(Every::Local(a)) if a.check == ["a", "b"] && a.backend.as_deref() == Some("c")));
+        assert!(matches!(parse("loops"), Ok(Every::Loops(a)) if a.command.is_none()));
+        assert!(matches!(parse("loops abort r-1-aaaaaa no longer needed"),
+            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Abort(a)) }))
+            if a.id == "r-1-aaaaaa" && a.reason.join(" ") == "no longer needed"));
+        assert!(matches!(parse("loops resume r-1-aaaaaa --max-iterations 5 --timeout 90m --budget 2.5 try harder"),
+            Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Resume(a)) }))
+            if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
+        assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
+        for wrong in ["serve --role x", "local --task x", "loops resume", "loops resume a --timeout soon", "backup"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn exit_codes_tell_failure_from_wrong_usage() {
+        assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
+        assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
+        assert_eq!(CliError::Config(Problems(Vec::new())).exit_code(), 2);
+    }
+}

@@ -1,3 +1,7 @@
 //! The binary: arguments to `cli`.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ralph_bot::cli::main()
+}

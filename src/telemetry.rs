@@ -1,1 +1,231 @@
 //! Logging and metrics.
+
+use std::io::IsTerminal;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::Env;
+
+/// Variable with the filter (`info`, `ralph_bot=debug,warn`).
+pub const FILTER_VARIABLE: &str = "RALPH_LOG";
+
+/// Variable with the format, `text` or `json`.
+pub const FORMAT_VARIABLE: &str = "RALPH_LOG_FORMAT";
+
+/// What is logged where nothing is said: our own news, and others' only when something is wrong.
+const FILTER_DEFAULT: &str = "warn,ralph_bot=info";
+
+/// Why logging could not be started.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TelemetryError {
+    /// The filter is not one.
+    #[error("environment variable {FILTER_VARIABLE}: not a filter such as `info` or `ralph_bot=debug`: {0}")]
+    Filter(String),
+    /// The format is not one.
+    #[error("environment variable {FORMAT_VARIABLE}: it is `text` or `json`")]
+    Format,
+    /// Logging was started before.
+    #[error("logging was started before")]
+    Started,
+}
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// Starts logging to standard error: text on a terminal and JSON elsewhere, unless the environment says otherwise.
+///
+/// # Errors
+/// When a variable is wrong, or logging was started before.
+pub fn init(env: &Env) -> Result<(), TelemetryError> {
+    let terminal = std::io::stderr().is_terminal();
+    let (filter, format) = settings(env, terminal)?;
+    let colours = terminal && env.get("NO_COLOR").is_none_or(str::is_empty);
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    match format {
+        Format::Text => base.try_init(),
+        Format::Json => base.json().flatten_event(true).try_init(),
+    }
+    .map_err(|_| TelemetryError::Started)
+}
+
+fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryError> {
+    let filter = env.get(FILTER_VARIABLE).filter(|text| !text.is_empty()).unwrap_or(FILTER_DEFAULT);
+    let filter = EnvFilter::builder().parse(filter).map_err(|error| TelemetryError::Filter(error.to_string()))?;
+    let format = match env.get(FORMAT_VARIABLE) {
+        Some("text") => Format::Text,
+        Some("json") => Format::Json,
+        None | Some("") if terminal => Format::Text,
+        None | Some("") => Format::Json,
+        Some(_) => return Err(TelemetryError::Format),
+    };
+    Ok((filter, format))
+}
+
+/// Labels of a metric: names that are fixed, values from small sets (never text from outside, which has no end).
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// Upper bounds of the buckets of durations, in seconds: from a quick call to a long agent run.
+const BUCKETS_S: [f64; 10] = [0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0];
+
+/// What the service counts. Cheap to clone; clones count into the same numbers.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: std::sync::Arc<Registry>,
+    deliveries: Family<Labels<2>, Counter>,
+    loops: Family<Labels<1>, Gauge>,
+    iterations: Family<Labels<1>, Counter>,
+    agent_runs: Family<Labels<2>, Counter>,
+    agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    effects: Family<Labels<2>, Counter>,
+    forge_requests: Family<Labels<2>, Counter>,
+    cost_usd: Family<Labels<1>, Counter<f64, AtomicU64>>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn durations() -> Histogram {
+    Histogram::new(BUCKETS_S)
+}
+
+impl Metrics {
+    /// All numbers at nothing.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("ralph");
+        let deliveries = Family::<Labels<2>, Counter>::default();
+        let loops = Family::<Labels<1>, Gauge>::default();
+        let iterations = Family::<Labels<1>, Counter>::default();
+        let agent_runs = Family::<Labels<2>, Counter>::default();
+        let agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(durations as fn() -> Histogram);
+        let effects = Family::<Labels<2>, Counter>::default();
+        let forge_requests = Family::<Labels<2>, Counter>::default();
+        let cost_usd = Family::<Labels<1>, Counter<f64, AtomicU64>>::default();
+        registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
+        registry.register("loops", "Loops by state", loops.clone());
+        registry.register("iterations", "Finished iterations by outcome", iterations.clone());
+        registry.register("agent_runs", "Runs of agents by backend and outcome", agent_runs.clone());
+        registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
+        registry.register("effects", "Effects carried out by kind and outcome", effects.clone());
+        registry.register("forge_requests", "Requests to forges by forge and class of status", forge_requests.clone());
+        registry.register("cost_usd", "Money spent by backend, in US dollars", cost_usd.clone());
+        Self {
+            registry: std::sync::Arc::new(registry),
+            deliveries,
+            loops,
+            iterations,
+            agent_runs,
+            agent_seconds,
+            effects,
+            forge_requests,
+            cost_usd,
+        }
+    }
+
+    /// A delivery of `forge` was `accepted`, `repeated`, `refused`, ….
+    pub fn delivery(&self, forge: &str, outcome: &str) {
+        self.deliveries.get_or_create(&[("forge", forge.to_owned()), ("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// There are `count` loops in `state` now.
+    pub fn loops_in_state(&self, state: &str, count: i64) {
+        self.loops.get_or_create(&[("state", state.to_owned())]).set(count);
+    }
+
+    /// An iteration ended as `complete`, `incomplete`, `failed`, ….
+    pub fn iteration(&self, outcome: &str) {
+        self.iterations.get_or_create(&[("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// A run of an agent ended after `seconds` and cost `usd` (0 where unknown).
+    pub fn agent_run(&self, backend: &str, outcome: &str, seconds: f64, usd: f64) {
+        let labels = [("backend", backend.to_owned()), ("outcome", outcome.to_owned())];
+        self.agent_runs.get_or_create(&labels).inc();
+        self.agent_seconds.get_or_create(&[("backend", backend.to_owned())]).observe(seconds);
+        if usd.is_finite() && usd > 0.0 {
+            self.cost_usd.get_or_create(&[("backend", backend.to_owned())]).inc_by(usd);
+        }
+    }
+
+    /// An effect of `kind` was `done`, is to be tried `again`, or `failed`.
+    pub fn effect(&self, kind: &str, outcome: &str) {
+        self.effects.get_or_create(&[("kind", kind.to_owned()), ("outcome", outcome.to_owned())]).inc();
+    }
+
+    /// A request to `forge` was answered with `status`; `None` where there was no answer.
+    pub fn forge_request(&self, forge: &str, status: Option<u16>) {
+        let class = status.map_or("none".to_owned(), |status| format!("{}xx", status / 100));
+        self.forge_requests.get_or_create(&[("forge", forge.to_owned()), ("status", class)]).inc();
+    }
+
+    /// All numbers in the OpenMetrics text format.
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing into a String cannot fail; what a metric could not write is missing from the text.
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_and_filter_come_from_the_environment() {
+        for (variables, terminal, format) in [
+            (vec![], true, Ok(Format::Text)),
+            (vec![], false, Ok(Format::Json)),
+            (vec![(FORMAT_VARIABLE, "json")], true, Ok(Format::Json)),
+            (vec![(FORMAT_VARIABLE, "text"), (FILTER_VARIABLE, "debug")], false, Ok(Format::Text)),
+            (vec![(FORMAT_VARIABLE, "xml")], false, Err(TelemetryError::Format)),
+        ] {
+            assert_eq!(settings(&Env::of(variables), terminal).map(|(_, format)| format), format);
+        }
+        let wrong = settings(&Env::of([(FILTER_VARIABLE, "a=b=c")]), true);
+        assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
+    }
+
+    #[test]
+    fn numbers_are_written_with_their_labels() {
+        let metrics = Metrics::new();
+        metrics.clone().delivery("work", "accepted");
+        metrics.delivery("work", "accepted");
+        metrics.loops_in_state("running", 2);
+        metrics.iteration("complete");
+        metrics.agent_run("claude", "ok", 61.0, 0.25);
+        metrics.agent_run("claude", "ok", 1.0, f64::NAN);
+        metrics.effect("comment", "done");
+        metrics.forge_request("work", Some(201));
+        metrics.forge_request("work", None);
+        let text = metrics.encode();
+        for line in [
+            "ralph_deliveries_total{forge=\"work\",outcome=\"accepted\"} 2",
+            "ralph_loops{state=\"running\"} 2",
+            "ralph_iterations_total{outcome=\"complete\"} 1",
+            "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",
+            "ralph_agent_run_seconds_count{backend=\"claude\"} 2",
+            "ralph_cost_usd_total{backend=\"claude\"} 0.25",
+            "ralph_effects_total{kind=\"comment\",outcome=\"done\"} 1",
+            "ralph_forge_requests_total{forge=\"work\",status=\"2xx\"} 1",
+            "ralph_forge_requests_total{forge=\"work\",status=\"none\"} 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
+        }
+    }
+}

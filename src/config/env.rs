@@ -51,7 +51,7 @@ pub(super) fn apply(env: &Env, root: &mut Node, shape: Shape<'_>, report: &mut R
         }
         let place = Place::Variable(name.clone());
         if let Err(message) = set(root, shape, &steps, text, &place, "") {
-            report.add(place, "", message);
+            report.add(place, name, message);
         }
     }
 }

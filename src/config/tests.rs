@@ -143,20 +143,21 @@ fn wrong_types_and_values_say_what_is_expected() {
          comments_per_day: 1.5\nprogress: loud\nsandbox: { required: bubblwrap, network: [null, 5] }\n\
          delete_branch: yes\nintelligence: 3\n"
     ), @r"
+    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
     conf/ralph-control.yaml:1:9: `server`: expected a map, found a number
     conf/ralph-control.yaml:2:9: `forges`: expected a list, found a map
     conf/ralph-control.yaml:4:10: `limits.loops`: expected a whole number, found text
     conf/ralph-control.yaml:5:15: `limits.iterations`: the number must be between 0 and 4294967295
     conf/ralph-control.yaml:6:12: `limits.timeout`: expected a duration such as 90s, 30m, 2h or 1h30m, at most a year
     conf/ralph-control.yaml:7:13: `limits.cost_usd`: expected an amount in US dollars such as 10 or 2.50, from 0 to 1000000, found text
-    conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a number
+    conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a fraction
     conf/ralph-control.yaml:9:11: `progress`: unknown value `loud`; it is one of `comments`, `status-only`
     conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; it is one of `auto`, `bubblewrap`, `none`; did you mean `bubblewrap`?
     conf/ralph-control.yaml:10:43: `sandbox.network[0]`: expected text, found nothing
     conf/ralph-control.yaml:10:49: `sandbox.network[1]`: expected text, found a number
     conf/ralph-control.yaml:11:16: `delete_branch`: expected true or false, found text
     conf/ralph-control.yaml:12:15: `intelligence`: expected text, found a number
-    13 errors in the configuration; nothing was started
+    14 errors in the configuration; nothing was started
     ");
 }
 
@@ -286,9 +287,8 @@ fn secrets_that_are_none_are_refused() {
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` contradict each other; keep one of them
-    conf/ralph-control.yaml:1:10: `forges[0]`: no credential; name one with `token_env` or `token_file`, or `app_id` with `private_key_file`
     conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`
-    3 errors in the configuration; nothing was started
+    2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
     conf/ralph-control.yaml:1:47: `forges[0].token_file`: the file conf/nowhere is not readable: No such file or directory (os error 2)
@@ -315,8 +315,13 @@ fn backends_must_be_usable() {
         "{forge}\nbackends:\n  cluade: {{}}\n  mine: {{ type: script }}\n  model: {{ type: api, url: 'https://x' }}\n  \
          inner: {{ type: internal }}\n  blank: {{ type: external, command: [''] }}\n  key: {{ type: api, url: 'https://x', roles: [assistant], api_key: k }}\n"
     )), @r"
+    conf/ralph-control.yaml:4:11: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
+    conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; a list of the program and its arguments
+    conf/ralph-control.yaml:6:10: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
+    conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; the address of the HTTP interface
+    conf/ralph-control.yaml:8:37: `backends.blank.command`: the program has no name
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets are never written into this file; put it into an environment variable and name that with `api_key_env`, or into a file and name that with `api_key_file`
-    1 error in the configuration; nothing was started
+    6 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
     conf/ralph-control.yaml:3:11: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
@@ -418,13 +423,14 @@ fn wrong_variables_are_named() {
     )
     .expect_err("mistakes");
     insta::assert_snapshot!(wrong, @r"
-    environment variable RALPH_FORGES__7__URL: `forges` has 1 items; the next is number 1
+    environment variable RALPH_FORGES__7__URL: `forges` has no item 7; the next new one is 1
     environment variable RALPH_FORGES__HOME__URL: `forges` has no item named `home`; use its name or its number, counted from 0
+    environment variable RALPH_LIMITS__ITERATIONS: `limits.iterations`: 0 would stop every loop at once
     environment variable RALPH_LIMITS__LOOPS: `limits.loops`: expected a whole number, found text
     environment variable RALPH_SERVER__LISTEN__X: `server.listen`: expected text, found a map
     environment variable RALPH_SERVER__LISTN: unknown key `listn` in `server`; did you mean `listen`?
     environment variable RALPH_SERVR__LISTEN: unknown key `servr`; did you mean `server`?
-    6 errors in the configuration; nothing was started
+    7 errors in the configuration; nothing was started
     ");
 }
 

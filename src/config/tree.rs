@@ -88,24 +88,28 @@ impl Node {
     pub(super) fn without(&self, keys: &[String]) -> Node {
         let mut sound = self.clone();
         for key in keys {
-            let key = key
-                .find('[')
-                .filter(|_| key.ends_with(']'))
-                .map_or(key.as_str(), |_| key.rsplit_once('[').map_or(key.as_str(), |(list, _)| list));
-            let mut node = &mut sound;
-            for step in key.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-                node = match (&mut node.value, step.parse::<usize>()) {
-                    (Value::List(items), Ok(index)) if index < items.len() => &mut items[index],
-                    (Value::Map(entries), _) => match entries.iter_mut().find(|e| e.key == step) {
-                        Some(entry) => &mut entry.node,
-                        None => break,
-                    },
-                    _ => break,
-                };
+            let mut steps: Vec<&str> = key.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect();
+            if key.ends_with(']') {
+                steps.pop();
             }
-            node.value = Value::Null;
+            sound.clear(&steps);
         }
         sound
+    }
+
+    fn clear(&mut self, steps: &[&str]) {
+        let Some((step, rest)) = steps.split_first() else {
+            self.value = Value::Null;
+            return;
+        };
+        let next = match &mut self.value {
+            Value::List(items) => step.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
+            Value::Map(entries) => entries.iter_mut().find(|e| e.key == *step).map(|e| &mut e.node),
+            _ => None,
+        };
+        if let Some(next) = next {
+            next.clear(rest);
+        }
     }
 
     /// The same as JSON, without places, and without the keys that were given no value.

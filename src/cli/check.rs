@@ -1,0 +1,264 @@
+//! `ralph-bot check`: the doctor. One line a finding; exit code 1 if something fails.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::{CliError, CliResult, Global, print};
+use crate::config::{BackendConfig, BackendKind, Config, Env, SandboxRequired, operator_file};
+
+/// Free space below which a loop is likely to run out of it, in bytes.
+const SPACE_WARN: u64 = 5 << 30;
+
+/// Free space below which the service cannot be trusted to keep its database, in bytes.
+const SPACE_FAIL: u64 = 512 << 20;
+
+/// Oldest git whose options the service relies on (`safe.bareRepository`, partial clones of bare mirrors).
+pub const GIT_MIN: (u32, u32) = (2, 38);
+
+/// How a finding went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// As it should be.
+    Ok,
+    /// It works, and could be better.
+    Warn,
+    /// It does not work.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at ("disk", "backend claude").
+    pub name: String,
+    /// How it went.
+    pub outcome: Outcome,
+    /// What was found, in a sentence without secrets.
+    pub detail: String,
+    /// What to do; empty where it is as it should be.
+    pub fix: String,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(name: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { name: name.into(), outcome: Outcome::Ok, detail: detail.into(), fix: String::new() }
+    }
+
+    /// It works, and could be better.
+    pub fn warn(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name: name.into(), outcome: Outcome::Warn, detail: detail.into(), fix: fix.into() }
+    }
+
+    /// It does not work.
+    pub fn fail(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { name: name.into(), outcome: Outcome::Fail, detail: detail.into(), fix: fix.into() }
+    }
+}
+
+/// Looks at the configuration and at this machine.
+///
+/// # Errors
+/// When the configuration is wrong or standard output cannot be written.
+pub fn run(global: &Global, env: &Env) -> CliResult {
+    let path = operator_file(global.config.as_deref(), env);
+    let config = Config::load(&path, env)?;
+    let mut findings = vec![Finding::ok("configuration", path.display().to_string())];
+    findings.extend(machine(&config));
+    report(&findings, global.json)
+}
+
+/// What can be told from the configuration and this machine alone.
+pub fn machine(config: &Config) -> Vec<Finding> {
+    let mut findings =
+        vec![public_url(config), disk(&config.data_dir), git_program(), sandbox(config.sandbox.required)];
+    findings.extend(config.backends.iter().map(|(name, backend)| program_of(name, backend)));
+    findings
+}
+
+/// Prints `findings`; the exit code is 1 if one of them fails.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn report(findings: &[Finding], json: bool) -> CliResult {
+    let text = if json {
+        let lines: Result<Vec<_>, _> = findings.iter().map(serde_json::to_string).collect();
+        lines.map_err(|error| CliError::Failed(error.to_string()))?.join("\n") + "\n"
+    } else {
+        findings.iter().map(line).collect()
+    };
+    print(&text)?;
+    let failed = findings.iter().any(|finding| finding.outcome == Outcome::Fail);
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn line(finding: &Finding) -> String {
+    let (word, style): (_, Style) = match finding.outcome {
+        Outcome::Ok => ("ok  ", AnsiColor::Green.on_default()),
+        Outcome::Warn => ("warn", AnsiColor::Yellow.on_default()),
+        Outcome::Fail => ("FAIL", AnsiColor::Red.on_default().bold()),
+    };
+    let fix = if finding.fix.is_empty() { String::new() } else { format!("; {}", finding.fix) };
+    format!("{style}{word}{style:#} {}: {}{fix}\n", finding.name, finding.detail)
+}
+
+fn public_url(config: &Config) -> Finding {
+    const NAME: &str = "public address";
+    match &config.server.public_url {
+        Some(url) if url.scheme() == "https" => Finding::ok(NAME, url.as_str()),
+        Some(url) => Finding::warn(NAME, format!("{url} is not encrypted"), "put a proxy with TLS in front of it"),
+        None => Finding::warn(NAME, "none", "set `server.public_url`, so that comments can link to the dashboard"),
+    }
+}
+
+/// Whether the data folder can be used, and how much space is left there.
+fn disk(folder: &Path) -> Finding {
+    const NAME: &str = "disk";
+    let existing =
+        folder.ancestors().map(|p| if p.as_os_str().is_empty() { Path::new(".") } else { p }).find(|p| p.exists());
+    let Some(existing) = existing else {
+        return Finding::fail(NAME, format!("{} cannot be made", folder.display()), "set `data_dir`");
+    };
+    if rustix::fs::access(existing, rustix::fs::Access::WRITE_OK).is_err() || !existing.is_dir() {
+        let detail = format!("{} is not a folder that can be written", existing.display());
+        return Finding::fail(NAME, detail, "set `data_dir`, or give the service's account the right to write there");
+    }
+    match rustix::fs::statvfs(existing) {
+        Ok(stat) => space(folder, stat.f_bavail.saturating_mul(stat.f_frsize)),
+        Err(error) => Finding::warn(NAME, format!("the free space of {} is unknown: {error}", existing.display()), ""),
+    }
+}
+
+fn space(folder: &Path, free: u64) -> Finding {
+    let detail = format!("{:.1} GiB free for {}", free as f64 / f64::from(1u32 << 30), folder.display());
+    let fix = "make room, or set `data_dir` to another disk";
+    match free {
+        _ if free < SPACE_FAIL => Finding::fail("disk", detail, fix),
+        _ if free < SPACE_WARN => Finding::warn("disk", detail, fix),
+        _ => Finding::ok("disk", detail),
+    }
+}
+
+fn git_program() -> Finding {
+    match which::which("git") {
+        Ok(path) => Finding::ok("git program", path.display().to_string()),
+        Err(_) => Finding::fail("git program", "not found", "install git"),
+    }
+}
+
+/// Whether git is new enough, by what `git --version` printed.
+pub fn git_version(printed: &str) -> Finding {
+    const NAME: &str = "git version";
+    let number = printed.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("");
+    let mut parts = number.split('.').map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
+        return Finding::warn(
+            NAME,
+            "not understood",
+            format!("make sure that it is {}.{} or newer", GIT_MIN.0, GIT_MIN.1),
+        );
+    };
+    if (major, minor) < GIT_MIN {
+        return Finding::fail(NAME, number, format!("install git {}.{} or newer", GIT_MIN.0, GIT_MIN.1));
+    }
+    Finding::ok(NAME, number)
+}
+
+fn sandbox(required: SandboxRequired) -> Finding {
+    const NAME: &str = "sandbox";
+    match (required, which::which("bwrap")) {
+        (SandboxRequired::None, _) => Finding::warn(
+            NAME,
+            "switched off; agents can read and write whatever this account can",
+            "set `sandbox.required` to auto",
+        ),
+        (_, Ok(path)) => Finding::ok(NAME, path.display().to_string()),
+        (_, Err(_)) => Finding::fail(NAME, "bubblewrap is not installed", "install the package `bubblewrap`"),
+    }
+}
+
+fn program_of(name: &str, backend: &BackendConfig) -> Finding {
+    let finding = format!("backend {name}");
+    let program = match (backend.kind, backend.command.first()) {
+        (Some(BackendKind::Api | BackendKind::Internal), _) => {
+            let url = backend.url.as_ref().map(ToString::to_string).unwrap_or_default();
+            return Finding::ok(finding, format!("{url}, needs no program"));
+        }
+        (_, Some(program)) => program.as_str(),
+        (_, None) => name,
+    };
+    match which::which(program) {
+        Ok(path) => Finding::ok(finding, path.display().to_string()),
+        Err(_) => {
+            Finding::fail(finding, format!("the program `{program}` is not found"), "install it, or set `command`")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn git_versions_are_compared_as_numbers() {
+        for (printed, outcome) in [
+            ("git version 2.47.1", Outcome::Ok),
+            ("git version 2.38.0", Outcome::Ok),
+            ("git version 2.39.5 (Apple Git-154)", Outcome::Ok),
+            ("git version 3.0", Outcome::Ok),
+            ("git version 2.9.0", Outcome::Fail),
+            ("git version 1.99.0", Outcome::Fail),
+            ("something else", Outcome::Warn),
+            ("", Outcome::Warn),
+        ] {
+            assert_eq!(git_version(printed).outcome, outcome, "{printed}");
+        }
+    }
+
+    #[test]
+    fn little_space_is_told() {
+        let folder = Path::new("data");
+        assert_eq!(space(folder, 20 << 30).outcome, Outcome::Ok);
+        assert_eq!(
+            space(folder, 1 << 30),
+            Finding::warn("disk", "1.0 GiB free for data", "make room, or set `data_dir` to another disk")
+        );
+        assert_eq!(space(folder, 0).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn a_data_folder_that_cannot_be_one_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_ne!(disk(&folder.path().join("new/data")).outcome, Outcome::Fail);
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        assert_eq!(disk(&file.join("data")).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn a_missing_program_is_told() {
+        let env = Env::of([("T", "t"), ("S", "0123456789abcdef0123456789abcdef")]);
+        let text = "\
+forges: [{ name: g, kind: github, token_env: T, webhook_secret_env: S }]
+backends:
+  gone: { type: script, command: [no-such-program-here] }
+  there: { type: script, command: [sh] }
+  model: { type: internal, url: 'http://127.0.0.1:1' }
+";
+        let config = Config::parse(Path::new("f.yaml"), text, &env).expect("valid");
+        let outcome = |name: &str| program_of(name, &config.backends[name]).outcome;
+        assert_eq!([outcome("gone"), outcome("there"), outcome("model")], [Outcome::Fail, Outcome::Ok, Outcome::Ok]);
+    }
+
+    #[test]
+    fn lines_say_what_to_do() {
+        let plain = anstream::adapter::strip_str(&line(&Finding::fail("git", "not found", "install git"))).to_string();
+        assert_eq!(plain, "FAIL git: not found; install git\n");
+        let json = serde_json::to_value(Finding::ok("git", "2.47")).expect("JSON");
+        assert_eq!(json, serde_json::json!({"name": "git", "outcome": "ok", "detail": "2.47", "fix": ""}));
+    }
+}

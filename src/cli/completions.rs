@@ -1,0 +1,23 @@
+//! `ralph-bot completions`: completions for a shell.
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, CliResult, print};
+
+/// Arguments of `completions`.
+#[derive(Debug, Clone, Args)]
+pub struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Prints the completions.
+///
+/// # Errors
+/// When standard output cannot be written.
+pub fn run(args: &CompletionsArgs) -> CliResult {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "ralph-bot", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}

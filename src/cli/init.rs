@@ -1,0 +1,343 @@
+//! `ralph-bot init`: asks for forge, token and backend and writes a working configuration.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use data_encoding::HEXLOWER;
+
+use super::{CliError, CliResult, Global, print};
+use crate::config::{Env, PRESETS, operator_file};
+
+/// Bytes of randomness in a webhook secret; written as twice as many characters.
+const SECRET_BYTES: usize = 32;
+
+/// Arguments of `init`; what is left out is asked for, or with `--yes` gets its default.
+#[derive(Debug, Clone, Args)]
+pub struct InitArgs {
+    /// The software of the forge
+    #[arg(long, value_enum)]
+    pub forge: Option<ForgeChoice>,
+    /// Short name of the forge; webhooks go to /webhooks/NAME
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Address of the forge; needed for Gitea and Forgejo
+    #[arg(long)]
+    pub url: Option<String>,
+    /// Environment variable that holds the access token
+    #[arg(long, value_name = "VARIABLE", conflicts_with = "app_id")]
+    pub token_env: Option<String>,
+    /// Number of the GitHub App
+    #[arg(long, value_name = "NUMBER", requires = "private_key_file")]
+    pub app_id: Option<u64>,
+    /// File with the private key of the GitHub App
+    #[arg(long, value_name = "FILE", requires = "app_id")]
+    pub private_key_file: Option<PathBuf>,
+    /// Backend that runs agents: claude, codex, gemini, opencode, kimi or aider
+    #[arg(long)]
+    pub backend: Option<String>,
+    /// Address under which the forge reaches this service
+    #[arg(long)]
+    pub public_url: Option<String>,
+    /// Ask nothing
+    #[arg(long)]
+    pub yes: bool,
+    /// Replace a configuration that exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Kinds of forge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ForgeChoice {
+    /// github.com or Enterprise Server.
+    Github,
+    /// Gitea or Forgejo.
+    Gitea,
+}
+
+/// What the configuration is written from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Answers {
+    kind: ForgeChoice,
+    name: String,
+    url: Option<String>,
+    auth: Auth,
+    backend: String,
+    public_url: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Auth {
+    TokenEnv(String),
+    App { id: u64, key: PathBuf },
+}
+
+/// Asks, and writes the configuration and a webhook secret beside it.
+///
+/// # Errors
+/// When an answer is missing or wrong, the configuration exists, or a file cannot be written.
+pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
+    let file = operator_file(global.config.as_deref(), env);
+    if file.exists() && !args.force {
+        let message = format!("{} exists; --force replaces it, --config names another file", file.display());
+        return Err(CliError::Usage(message));
+    }
+    let interactive = !args.yes;
+    if interactive && !std::io::stdin().is_terminal() {
+        return Err(CliError::Usage(
+            "there is no terminal to ask on; use --yes with --forge and the other options".into(),
+        ));
+    }
+    let answers = answers(args, interactive)?;
+    let written = write(&file, &answers)?;
+    let next = next_steps(&answers, &file, &written);
+    if global.json {
+        let files: Vec<_> = [&file, &written].iter().map(|path| path.display().to_string()).collect();
+        return print(&format!("{}\n", serde_json::json!({ "written": files, "next": next })));
+    }
+    let steps: String = next.iter().enumerate().map(|(index, step)| format!("  {}. {step}\n", index + 1)).collect();
+    print(&format!("Written: {} and {}\nNext:\n{steps}", file.display(), written.display()))
+}
+
+fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
+    let kind = match args.forge {
+        Some(kind) => kind,
+        None if interactive => choose_forge()?,
+        None => return Err(CliError::Usage("--forge is missing; it is github or gitea".into())),
+    };
+    let url = match (&args.url, kind) {
+        (Some(url), _) => Some(url.clone()),
+        (None, ForgeChoice::Github) => None,
+        (None, ForgeChoice::Gitea) if interactive => Some(ask("Address of the server", None)?),
+        (None, ForgeChoice::Gitea) => {
+            return Err(CliError::Usage("--url is missing; the address of the server".into()));
+        }
+    };
+    let word = if kind == ForgeChoice::Github { "github" } else { "gitea" };
+    let or_ask = |given: &Option<String>, question: &str, default: &str| match given {
+        Some(answer) => Ok(answer.clone()),
+        None if interactive => ask(question, Some(default)),
+        None => Ok(default.to_owned()),
+    };
+    let name = or_ask(&args.name, "Short name of the forge", word)?;
+    let variable = format!("RALPH_{}_TOKEN", name.to_uppercase().replace('-', "_"));
+    let auth = match (args.app_id, &args.private_key_file) {
+        (Some(_), _) if kind == ForgeChoice::Gitea => {
+            return Err(CliError::Usage("only GitHub has Apps; use --token-env".into()));
+        }
+        (Some(id), Some(key)) => Auth::App { id, key: key.clone() },
+        _ => Auth::TokenEnv(or_ask(&args.token_env, "Environment variable with the access token", &variable)?),
+    };
+    let backend = or_ask(&args.backend, "Backend that runs agents", "claude")?;
+    if !PRESETS.contains(&backend.as_str()) {
+        return Err(CliError::Usage(format!("there is no backend `{backend}`; it is one of {}", PRESETS.join(", "))));
+    }
+    let public_url = match &args.public_url {
+        None if interactive => {
+            Some(ask("Address under which the forge reaches this service", Some("http://localhost:8080"))?)
+        }
+        given => given.clone(),
+    };
+    Ok(Answers { kind, name, url, auth, backend, public_url })
+}
+
+fn ask(question: &str, default: Option<&str>) -> Result<String, CliError> {
+    let mut input = dialoguer::Input::<String>::new().with_prompt(question);
+    if let Some(default) = default {
+        input = input.default(default.to_owned());
+    }
+    input.interact_text().map_err(|error| CliError::Failed(format!("no answer: {error}")))
+}
+
+fn choose_forge() -> Result<ForgeChoice, CliError> {
+    let choice =
+        dialoguer::Select::new().with_prompt("Forge").items(["GitHub", "Gitea or Forgejo"]).default(0).interact();
+    match choice.map_err(|error| CliError::Failed(format!("no answer: {error}")))? {
+        0 => Ok(ForgeChoice::Github),
+        _ => Ok(ForgeChoice::Gitea),
+    }
+}
+
+/// Writes the secret, unless there is one, and then the configuration; a wrong answer is found before anything is
+/// written. Returns the secret's file.
+fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
+    let secret_name = format!("{}-webhook-secret", answers.name);
+    let text = configuration(answers, &secret_name);
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let failed = |what: &Path, error: &dyn std::fmt::Display| CliError::Failed(format!("{}: {error}", what.display()));
+    validate(&text, answers)?;
+    let secret = folder.join(&secret_name);
+    if !secret.exists() {
+        let value = random_secret().map_err(|error| failed(Path::new("/dev/urandom"), &error))?;
+        write_private(&secret, &value).map_err(|error| failed(&secret, &error))?;
+    }
+    let mut draft = tempfile::NamedTempFile::new_in(folder).map_err(|error| failed(folder, &error))?;
+    draft.write_all(text.as_bytes()).map_err(|error| failed(file, &error))?;
+    draft.persist(file).map_err(|error| failed(file, &error.error))?;
+    Ok(secret)
+}
+
+/// Reads the configuration as the service would, with secrets that stand for the real ones.
+fn validate(text: &str, answers: &Answers) -> Result<(), CliError> {
+    let folder = tempfile::tempdir().map_err(|error| CliError::Failed(format!("a temporary folder: {error}")))?;
+    let stand_in = "x".repeat(2 * SECRET_BYTES);
+    let secret = folder.path().join(format!("{}-webhook-secret", answers.name));
+    let mut variables = Vec::new();
+    let mut text = text.to_owned();
+    match &answers.auth {
+        Auth::TokenEnv(name) => variables.push((name.as_str(), "token")),
+        // The key may not be there yet; its place is checked by `ralph-bot check`.
+        Auth::App { key, .. } => text = text.replace(&quoted(&key.display().to_string()), &quoted("key")),
+    }
+    for path in [secret, folder.path().join("key")] {
+        let written = std::fs::write(&path, &stand_in);
+        written.map_err(|error| CliError::Usage(format!("the name `{}` cannot be used: {error}", answers.name)))?;
+    }
+    let file = folder.path().join("ralph-control.yaml");
+    let parsed = crate::config::Config::parse(&file, &text, &Env::of(variables));
+    parsed.map(|_| ()).map_err(|problems| {
+        let lines: Vec<String> = problems.0.into_iter().map(|problem| problem.message).collect();
+        CliError::Usage(lines.join("\n"))
+    })
+}
+
+fn random_secret() -> std::io::Result<String> {
+    let mut bytes = [0; SECRET_BYTES];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(HEXLOWER.encode(&bytes))
+}
+
+/// Writes a new file that only its owner can read.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// A YAML scalar; JSON strings are YAML.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn configuration(answers: &Answers, secret: &str) -> String {
+    let kind = if answers.kind == ForgeChoice::Github { "github" } else { "gitea" };
+    let url = answers.url.as_ref().map(|url| format!("    url: {}\n", quoted(url))).unwrap_or_default();
+    let auth = match &answers.auth {
+        Auth::TokenEnv(name) => {
+            format!("    token_env: {}              # name of the variable, never the token\n", quoted(name))
+        }
+        Auth::App { id, key } => {
+            format!("    app_id: {id}\n    private_key_file: {}\n", quoted(&key.display().to_string()))
+        }
+    };
+    let public_url = match &answers.public_url {
+        Some(url) => format!("  public_url: {}\n", quoted(url)),
+        None => "  # public_url: \"https://ralph.example.org\"   # for webhooks and links\n".to_owned(),
+    };
+    format!(
+        "# Configuration of ralph-bot. All keys: docs/configuration.md, or `ralph-bot schema operator`.\n\
+         # After a change, `ralph-bot check` says whether it works.\n\n\
+         server:\n  listen: \"127.0.0.1:8080\"\n{public_url}\n\
+         data_dir: data                      # database, mirrors, work trees, logs\n\n\
+         forges:\n  - name: {name}\n    kind: {kind}\n{url}{auth}    webhook_secret_file: {secret}\n\n\
+         # Which repositories are watched; without this, all that the credential sees.\n\
+         # repositories: [\"{plain}:owner/*\"]\n\n\
+         limits:\n  loops: 4\n  iterations: 10\n  timeout: 2h\n  cost_usd: 10\n  cost_usd_per_day: 50\n\n\
+         backends:\n  {backend}: {{ enabled: true }}\n",
+        name = quoted(&answers.name),
+        plain = answers.name,
+        secret = quoted(secret),
+        backend = answers.backend,
+    )
+}
+
+fn next_steps(answers: &Answers, file: &Path, secret: &Path) -> Vec<String> {
+    let mut steps = Vec::new();
+    if let Auth::TokenEnv(name) = &answers.auth {
+        steps.push(format!("put the access token into the environment variable {name}"));
+    }
+    let base = answers.public_url.as_deref().unwrap_or("http://ADDRESS").trim_end_matches('/');
+    steps.push(format!(
+        "let the forge send webhooks (JSON) to {base}/webhooks/{} with the secret in {}",
+        answers.name,
+        secret.display()
+    ));
+    steps.push(format!("ralph-bot check --config {}", file.display()));
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::config::{Config, ForgeAuth, ForgeKind};
+
+    fn init(folder: &Path, options: &str) -> CliResult {
+        let file = folder.join("ralph-control.yaml").display().to_string();
+        let fixed = ["ralph-bot", "--config", &file, "--json", "init"];
+        let cli = Cli::try_parse_from(fixed.into_iter().chain(options.split_whitespace())).expect("arguments");
+        let Command::Init(args) = &cli.command else { panic!("init") };
+        run(args, &cli.global, &Env::default())
+    }
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        init(folder.path(), "--yes --forge gitea --url https://git.example.org --public-url https://r.example.org")
+            .expect("written");
+        let file = folder.path().join("ralph-control.yaml");
+        let config = Config::load(&file, &Env::of([("RALPH_GITEA_TOKEN", "t")])).expect("valid");
+        assert_eq!((config.forges[0].kind, config.forges[0].name.as_str()), (ForgeKind::Gitea, "gitea"));
+        assert!(config.backends.contains_key("claude"));
+        assert_eq!(config.server.public_url.map(|url| url.to_string()).as_deref(), Some("https://r.example.org/"));
+    }
+
+    #[test]
+    fn apps_are_written_with_their_key() {
+        let folder = tempfile::tempdir().expect("a folder");
+        init(folder.path(), "--yes --forge github --name gh --app-id 7 --private-key-file key.pem --backend codex")
+            .expect("written");
+        std::fs::write(folder.path().join("key.pem"), "key").expect("written");
+        let config = Config::load(&folder.path().join("ralph-control.yaml"), &Env::default()).expect("valid");
+        assert!(matches!(config.forges[0].auth, ForgeAuth::App { id: 7, .. }));
+    }
+
+    #[test]
+    fn the_secret_is_private_and_survives_a_second_time() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().expect("a folder");
+        init(folder.path(), "--yes --forge github").expect("written");
+        let path = folder.path().join("github-webhook-secret");
+        let secret = std::fs::read_to_string(&path).expect("a secret");
+        assert_eq!(secret.len(), 2 * SECRET_BYTES);
+        assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+
+        let again = init(folder.path(), "--yes --forge github").expect_err("it exists");
+        assert!(again.to_string().ends_with("exists; --force replaces it, --config names another file"), "{again}");
+        init(folder.path(), "--yes --force --forge github").expect("replaced");
+        assert_eq!(std::fs::read_to_string(&path).expect("a secret"), secret);
+    }
+
+    #[test]
+    fn wrong_answers_write_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (options, says) in [
+            ("--yes", "--forge is missing"),
+            ("--yes --forge gitea", "--url is missing"),
+            ("--yes --forge gitea --url nonsense", "expected an address"),
+            ("--yes --forge github --name Upper", "lower-case"),
+            ("--yes --forge github --name ../x", "cannot be used"),
+            ("--yes --forge github --backend nobody", "it is one of claude"),
+            ("--yes --forge gitea --url https://x --app-id 1 --private-key-file k", "only GitHub has Apps"),
+        ] {
+            let error = init(folder.path(), options).expect_err(options);
+            assert!(error.to_string().contains(says), "{options}: {error}");
+            assert_eq!(error.exit_code(), 2);
+            assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0, "{options}");
+        }
+    }
+}
