@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use data_encoding::HEXLOWER;
 
 use super::{CliError, CliResult, Global, print};
-use crate::config::{Env, PRESETS, operator_file};
+use crate::config::{Config, Env, PRESETS, operator_file};
 
 /// Bytes of randomness in a webhook secret; written as twice as many characters.
 const SECRET_BYTES: usize = 32;
@@ -166,7 +166,7 @@ fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
     let text = configuration(answers, &secret_name);
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let failed = |what: &Path, error: &dyn std::fmt::Display| CliError::Failed(format!("{}: {error}", what.display()));
-    validate(&text, answers)?;
+    validate(&text, answers, &secret_name)?;
     let secret = folder.join(&secret_name);
     if !secret.exists() {
         let value = random_secret().map_err(|error| failed(Path::new("/dev/urandom"), &error))?;
@@ -179,23 +179,18 @@ fn write(file: &Path, answers: &Answers) -> Result<PathBuf, CliError> {
 }
 
 /// Reads the configuration as the service would, with secrets that stand for the real ones.
-fn validate(text: &str, answers: &Answers) -> Result<(), CliError> {
-    let folder = tempfile::tempdir().map_err(|error| CliError::Failed(format!("a temporary folder: {error}")))?;
-    let stand_in = "x".repeat(2 * SECRET_BYTES);
-    let secret = folder.path().join(format!("{}-webhook-secret", answers.name));
+fn validate(text: &str, answers: &Answers, secret_name: &str) -> Result<(), CliError> {
+    let failed = |error: std::io::Error| CliError::Failed(format!("a temporary file: {error}"));
+    let folder = tempfile::tempdir().map_err(failed)?;
+    std::fs::write(folder.path().join("stand-in"), "x".repeat(2 * SECRET_BYTES)).map_err(failed)?;
+    let mut text = text.replace(&quoted(secret_name), &quoted("stand-in"));
     let mut variables = Vec::new();
-    let mut text = text.to_owned();
     match &answers.auth {
         Auth::TokenEnv(name) => variables.push((name.as_str(), "token")),
-        // The key may not be there yet; its place is checked by `ralph-bot check`.
-        Auth::App { key, .. } => text = text.replace(&quoted(&key.display().to_string()), &quoted("key")),
+        // The key may not be there yet; `ralph-bot check` looks for it.
+        Auth::App { key, .. } => text = text.replace(&quoted(&key.display().to_string()), &quoted("stand-in")),
     }
-    for path in [secret, folder.path().join("key")] {
-        let written = std::fs::write(&path, &stand_in);
-        written.map_err(|error| CliError::Usage(format!("the name `{}` cannot be used: {error}", answers.name)))?;
-    }
-    let file = folder.path().join("ralph-control.yaml");
-    let parsed = crate::config::Config::parse(&file, &text, &Env::of(variables));
+    let parsed = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &Env::of(variables));
     parsed.map(|_| ()).map_err(|problems| {
         let lines: Vec<String> = problems.0.into_iter().map(|problem| problem.message).collect();
         CliError::Usage(lines.join("\n"))
@@ -274,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::cli::{Cli, Command};
-    use crate::config::{Config, ForgeAuth, ForgeKind};
+    use crate::config::{ForgeAuth, ForgeKind};
 
     fn init(folder: &Path, options: &str) -> CliResult {
         let file = folder.join("ralph-control.yaml").display().to_string();
@@ -330,7 +325,7 @@ mod tests {
             ("--yes --forge gitea", "--url is missing"),
             ("--yes --forge gitea --url nonsense", "expected an address"),
             ("--yes --forge github --name Upper", "lower-case"),
-            ("--yes --forge github --name ../x", "cannot be used"),
+            ("--yes --forge github --name ../x", "lower-case"),
             ("--yes --forge github --backend nobody", "it is one of claude"),
             ("--yes --forge gitea --url https://x --app-id 1 --private-key-file k", "only GitHub has Apps"),
         ] {
