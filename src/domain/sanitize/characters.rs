@@ -1,0 +1,144 @@
+//! Characters that nobody sees, terminal sequences, character references, and our own markers in foreign text.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// How our own hidden markers begin, after `<!--`.
+const MARKER_WORD: &str = "ralph:";
+
+/// Terminal control sequences (CSI, OSC, two-character escapes), in either form.
+static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?:\x1b\[|\x{9b})[0-9;:<=>?]*[ -/]*[@-~]|(?:\x1b\]|\x{9d})[^\x07\x1b\x{9c}\n]*(?:\x07|\x1b\\|\x{9c})?|\x1b[@-Z\\-_]?")
+        .expect("a constant pattern")
+});
+
+/// Whether a character shows nothing by itself, or changes how others are shown.
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
+        | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{13430}'..='\u{1343f}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}')
+        || is_private(c)
+}
+
+/// Private use and non-characters: fonts decide what they show, mostly nothing.
+fn is_private(c: char) -> bool {
+    matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
+/// Without terminal sequences, invisible characters and our markers; line ends become `\n`, line and paragraph
+/// separators too. Also the number of runs of invisible characters that were taken away (line ends not counted).
+pub(super) fn visible(text: &str) -> (String, usize) {
+    let mut text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'], "\n");
+    if text.contains(['\u{1b}', '\u{9b}', '\u{9d}']) {
+        text = TERMINAL.replace_all(&text, "").into_owned();
+    }
+    let mut kept = String::with_capacity(text.len());
+    let (mut runs, mut within) = (0, false);
+    for c in text.chars() {
+        if is_invisible(c) && c != '\n' && c != '\t' {
+            // What colours or joins emoji is common and says nothing.
+            let joins_emoji = c == '\u{200d}' && kept.ends_with(|before| before >= '\u{2190}');
+            runs += usize::from(!within && c != '\u{fe0f}' && !joins_emoji);
+            within = true;
+        } else {
+            within = false;
+            kept.push(c);
+        }
+    }
+    (without_markers(kept), runs)
+}
+
+/// Breaks what could be taken for one of our hidden markers.
+fn without_markers(mut text: String) -> String {
+    let mut from = 0;
+    while let Some(at) = text.get(from..).and_then(|rest| rest.find("<!--")) {
+        let start = from + at;
+        let rest = text.get(start + 4..).unwrap_or_default().trim_start();
+        if rest.get(..MARKER_WORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(MARKER_WORD)) {
+            text.replace_range(start..start + 4, "");
+            // What is left may have come together to a new beginning.
+            from = start.saturating_sub(4);
+            from = text.floor_char_boundary(from);
+        } else {
+            from = start + 4;
+        }
+    }
+    text
+}
+
+/// Decodes character references once: numbers, and names of ASCII punctuation and of the invisible. References to `&`
+/// that begin another are followed at once.
+pub(super) fn decode_once(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        decoded.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let mut c = '&';
+        while c == '&'
+            && let Some((length, next)) = reference(rest)
+        {
+            rest = &rest[length..];
+            c = next;
+        }
+        decoded.push(c);
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+/// The reference that goes on with `text` after its `&`: the length of that in bytes, and what it stands for.
+fn reference(text: &str) -> Option<(usize, char)> {
+    const LONGEST: usize = 40;
+    let window = text.get(..text.floor_char_boundary(LONGEST))?;
+    let end = window.find(';')?;
+    let name = &window[..end];
+    let c = match name.strip_prefix('#') {
+        Some(number) => {
+            let code = match number.strip_prefix(['x', 'X']) {
+                Some(hex) => u32::from_str_radix(hex, 16).ok()?,
+                None => number.parse().ok()?,
+            };
+            char::from_u32(code).unwrap_or('\u{fffd}')
+        }
+        None => NAMED.iter().find(|(known, _)| *known == name)?.1,
+    };
+    Some((end + 1, c))
+}
+
+/// Decodes character references until none is left, taking invisible characters away in between, so that nothing can
+/// come together afterwards.
+pub(super) fn decoded(text: &str) -> String {
+    /// Nobody nests references deeper than this but to waste our time.
+    const PASSES: usize = 8;
+    let mut text = visible(text).0;
+    for _ in 0..PASSES {
+        let next = visible(&decode_once(&text)).0;
+        if next == text {
+            return text;
+        }
+        text = next;
+    }
+    text.replace('&', "+")
+}
+
+#[rustfmt::skip]
+const NAMED: &[(&str, char)] = &[
+    ("Tab", '\t'), ("NewLine", '\n'), ("excl", '!'), ("quot", '"'), ("QUOT", '"'), ("num", '#'), ("dollar", '$'),
+    ("percnt", '%'), ("amp", '&'), ("AMP", '&'), ("apos", '\''), ("lpar", '('), ("rpar", ')'), ("ast", '*'),
+    ("midast", '*'), ("plus", '+'), ("comma", ','), ("period", '.'), ("sol", '/'), ("colon", ':'), ("semi", ';'),
+    ("lt", '<'), ("LT", '<'), ("equals", '='), ("gt", '>'), ("GT", '>'), ("quest", '?'), ("commat", '@'),
+    ("lsqb", '['), ("lbrack", '['), ("bsol", '\\'), ("rsqb", ']'), ("rbrack", ']'), ("Hat", '^'), ("lowbar", '_'),
+    ("UnderBar", '_'), ("grave", '`'), ("DiacriticalGrave", '`'), ("lcub", '{'), ("lbrace", '{'), ("verbar", '|'),
+    ("vert", '|'), ("VerticalLine", '|'), ("rcub", '}'), ("rbrace", '}'), ("nbsp", '\u{a0}'),
+    ("NonBreakingSpace", '\u{a0}'), ("shy", '\u{ad}'), ("zwj", '\u{200d}'), ("zwnj", '\u{200c}'), ("lrm", '\u{200e}'),
+    ("rlm", '\u{200f}'), ("ZeroWidthSpace", '\u{200b}'), ("NegativeThinSpace", '\u{200b}'),
+    ("NegativeVeryThinSpace", '\u{200b}'), ("NegativeMediumSpace", '\u{200b}'), ("NegativeThickSpace", '\u{200b}'),
+    ("NoBreak", '\u{2060}'), ("ApplyFunction", '\u{2061}'), ("af", '\u{2061}'), ("InvisibleTimes", '\u{2062}'),
+    ("it", '\u{2062}'), ("InvisibleComma", '\u{2063}'), ("ic", '\u{2063}'), ("hyphen", '\u{2010}'), ("dash", '\u{2010}'),
+];

@@ -1,0 +1,267 @@
+//! Text of agents, tools and outsiders as it may stand in our comments: readable, and without effect on anybody.
+//!
+//! Markdown of the simple sort stays (lists, emphasis, code); everything that acts becomes code or plain text. The result
+//! is a fixed point: applied again it stays as it is.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::{characters, fence};
+
+/// Beginning of an item, quote or nesting of both.
+static CONTAINER: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t]*(?:(?:>|[-+*][ \t]|\d{1,9}[.)][ \t])[ \t]*)*"));
+/// Mark of a heading.
+static HEADING: LazyLock<Regex> = LazyLock::new(|| constant(r"^#{1,6}(?:[ \t]+|$)"));
+/// A line that makes a heading of the line above it, or is a rule.
+static UNDERLINE: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t>]*(?:=+|-+)[ \t]*$"));
+/// A picture or link with its address.
+static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([ \t]*([^()\s]*)[^()]*\)"));
+/// Addresses, mentions and references to issues, as they stand in running text.
+static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
+    constant(concat!(
+        r#"(?i)(?:\b(?:https?|ftp|ftps|mailto|xmpp|data|javascript|vbscript|file):|\bwww\.)[^\s<>"'()\[\]{}|\\^`]+"#,
+        r"|[\w.+/@\#:~!-]*(?:@[\w-]|\#\d|\bGH-\d|![0-9])[\w.+/@\#:~!-]*"
+    ))
+});
+/// A command to a bot, at the start of a line.
+static COMMAND: LazyLock<Regex> = LazyLock::new(|| constant(r"^[/!][A-Za-z][\w./:@#~!+-]*"));
+
+fn constant(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("a constant pattern")
+}
+
+/// Links within links that are read; deeper ones lose their meaning all the same.
+const NESTED_LINKS: usize = 4;
+
+/// Longest text in bytes; what is beyond is left out.
+const LONGEST: usize = 64 * 1024;
+
+/// A stretch of a line.
+enum Piece {
+    Text(String),
+    Code(String),
+}
+
+/// Foreign text that may stand in our comments as Markdown, at the start of a line: mentions, references, addresses and
+/// other bots' commands become code, pictures their description, headings plain lines, HTML visible text; hidden
+/// characters and our own markers are gone. Fences are closed.
+pub fn for_people(text: &str) -> String {
+    let text = characters::decoded(&text[..text.floor_char_boundary(LONGEST)]);
+    let mut out: Vec<String> = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        match opening(line) {
+            Some((mark, length, language)) => {
+                let inside: Vec<&str> = lines.by_ref().take_while(|line| !closes(line, mark, length)).collect();
+                out.push(fence(&inside.join("\n"), language));
+            }
+            None => {
+                let line = harmless_line(line);
+                if !UNDERLINE.is_match(&line) {
+                    out.push(line);
+                }
+            }
+        }
+    }
+    out.join("\n").trim_end().to_owned()
+}
+
+/// Whether a line begins as a command to a bot and is not a path.
+pub(super) fn begins_foreign_command(line: &str) -> bool {
+    COMMAND.find(line).is_some_and(|found| !found.as_str()[1..].contains('/'))
+}
+
+/// What a fence is opened with: mark, length, language.
+fn opening(line: &str) -> Option<(char, usize, &str)> {
+    let line = line.trim_start();
+    let mark = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
+    let info = line.trim_start_matches(mark);
+    let length = line.len() - info.len();
+    (length >= 3 && !(mark == '`' && info.contains('`'))).then_some((mark, length, info.trim()))
+}
+
+fn closes(line: &str, mark: char, length: usize) -> bool {
+    let line = line.trim();
+    line.len() >= length && line.chars().all(|c| c == mark)
+}
+
+/// One line outside of fences.
+fn harmless_line(line: &str) -> String {
+    let mut pieces = pieces(line);
+    let mut out = String::with_capacity(line.len() + 8);
+    if let Some(Piece::Text(first)) = pieces.first_mut() {
+        let plain = without_links(first);
+        let (container, rest) = without_heading(&plain);
+        out.push_str(&container);
+        *first = rest;
+        if let Some(command) = COMMAND.find(first) {
+            let end = command.end();
+            push_code(&mut out, &first[..end]);
+            *first =
+                format!("{}{}", if first[end..].starts_with(char::is_whitespace) { "" } else { " " }, &first[end..]);
+        }
+    }
+    for piece in &pieces {
+        match piece {
+            Piece::Text(text) => push_text(&mut out, &without_links(text)),
+            Piece::Code(code) => {
+                if out.ends_with(['`', '\\']) {
+                    out.push(' ');
+                }
+                out.push_str(code);
+            }
+        }
+    }
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// Splits a line into text and code spans. Backslashes before punctuation go, and so do backticks that open nothing: both
+/// could undo what is made code here.
+fn pieces(line: &str) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut text = String::new();
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        match c {
+            '\\' => {
+                let after = rest.trim_start_matches('\\');
+                let run = rest.len() - after.len();
+                match after.chars().next() {
+                    Some('`') => {
+                        text.push('\'');
+                        rest = &after[1..];
+                    }
+                    Some(next) if next.is_ascii_punctuation() => rest = after,
+                    _ => {
+                        text.push_str(&rest[..run]);
+                        rest = after;
+                    }
+                }
+            }
+            '`' => {
+                let after = rest.trim_start_matches('`');
+                let run = rest.len() - after.len();
+                match closing(after, run) {
+                    Some(end) => {
+                        pieces.push(Piece::Text(std::mem::take(&mut text)));
+                        pieces.push(Piece::Code(rest[..run + end + run].to_owned()));
+                        rest = &after[end + run..];
+                    }
+                    None => {
+                        text.push_str(&"'".repeat(run));
+                        rest = after;
+                    }
+                }
+            }
+            c => {
+                text.push(c);
+                rest = &rest[c.len_utf8()..];
+            }
+        }
+    }
+    pieces.push(Piece::Text(text));
+    pieces
+}
+
+/// Where in `text` a run of exactly `run` backticks begins.
+fn closing(text: &str, run: usize) -> Option<usize> {
+    let mut at = 0;
+    while let Some(start) = text[at..].find('`') {
+        let begin = at + start;
+        let length = text[begin..].len() - text[begin..].trim_start_matches('`').len();
+        if length == run {
+            return Some(begin);
+        }
+        at = begin + length;
+    }
+    None
+}
+
+/// The container's marks, and the rest without marks of headings or long runs of tildes.
+fn without_heading(text: &str) -> (String, String) {
+    let container = CONTAINER.find(text).map_or("", |found| found.as_str());
+    let mut rest = &text[container.len()..];
+    while let Some(mark) = HEADING.find(rest) {
+        rest = rest[mark.end()..].trim_start();
+    }
+    if rest.len() + container.len() == text.len() {
+        return (container.to_owned(), rest.to_owned());
+    }
+    // A heading's text may begin as a container, and that as a heading again.
+    let (inner, rest) = without_heading(rest);
+    (format!("{container}{inner}"), rest)
+}
+
+/// Pictures become their description, links their text and, in the open, their address.
+fn without_links(text: &str) -> String {
+    let mut text = text.to_owned();
+    for _ in 0..NESTED_LINKS {
+        if !LINK.is_match(&text) {
+            break;
+        }
+        let replaced = LINK.replace_all(&text, |found: &regex::Captures<'_>| {
+            let (words, address) = (found[2].trim(), &found[3]);
+            let open = found[1].is_empty() && (address.starts_with("http://") || address.starts_with("https://"));
+            if open && words != address && !words.is_empty() {
+                format!("{words} ({address})")
+            } else if open {
+                address.to_owned()
+            } else {
+                words.to_owned()
+            }
+        });
+        text = replaced.into_owned();
+    }
+    for (mark, harmless) in [("](", "] ("), ("][", "] ["), ("]:", "] :"), ("![", "! ["), ("[[", "[ ["), ("~~~", "~~")] {
+        while text.contains(mark) {
+            text = text.replace(mark, harmless);
+        }
+    }
+    text
+}
+
+/// Appends text of which everything that acts is made code and everything that is markup is escaped.
+fn push_text(out: &mut String, text: &str) {
+    let mut rest = text;
+    while let Some(found) = ACTIVE.find(rest) {
+        push_escaped(out, &rest[..found.start()]);
+        let token = found.as_str();
+        let kept = token.trim_end_matches(['.', ',', ':', ';', '!', '?']);
+        push_code(out, kept);
+        rest = &rest[found.start() + kept.len()..];
+        if kept.is_empty() {
+            let next = rest.chars().next().map_or(0, char::len_utf8);
+            push_escaped(out, &rest[..next]);
+            rest = &rest[next..];
+        }
+    }
+    push_escaped(out, rest);
+}
+
+fn push_code(out: &mut String, text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    if out.ends_with(['`', '\\']) {
+        out.push(' ');
+    }
+    out.push('`');
+    out.push_str(text);
+    out.push('`');
+}
+
+/// Escapes what begins a tag or a character reference.
+fn push_escaped(out: &mut String, text: &str) {
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '&' if characters.peek().is_some_and(|next| next.is_ascii_alphanumeric() || *next == '#') => {
+                out.push_str("&amp;");
+            }
+            c => out.push(c),
+        }
+    }
+}
