@@ -47,7 +47,7 @@ pub struct AgentRun {
     pub wall: Duration,
     /// Longest silence.
     pub idle: Duration,
-    /// What it may cost; backends that do not tell their cost are not held to it.
+    /// What it may cost; only backends that count their cost themselves are held to it.
     pub max_cost: Option<Money>,
     /// Mark of its processes.
     pub cookie: Cookie,
@@ -106,7 +106,7 @@ pub enum AgentStatus {
     Unavailable { reason: String },
     /// The provider does not serve us now (a limit, or trouble of its own). Not an iteration.
     Limited { until_ms: Option<i64>, reason: String },
-    /// It was ended: it cost more than it may.
+    /// It stopped because it cost more than it may.
     OverBudget,
 }
 

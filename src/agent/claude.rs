@@ -241,7 +241,7 @@ impl ClaudeStream {
         }
         let nobody_helps = ["/login", "invalid api key", "credit balance", "authenticate", "oauth token"];
         match status {
-            Some(401 | 402 | 403 | 404) => AgentStatus::Unavailable { reason },
+            Some(401..=404) => AgentStatus::Unavailable { reason },
             Some(408 | 429 | 500..=599) => AgentStatus::Limited { until_ms: None, reason },
             _ if says(&nobody_helps) => AgentStatus::Unavailable { reason },
             None if says(&["hit your", "usage limit", "rate limit"]) => {
@@ -286,10 +286,6 @@ impl Reader for ClaudeStream {
             Stream::Stderr if line.trim().is_empty() => {}
             Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
         }
-    }
-
-    fn cost(&self) -> Option<Money> {
-        self.money()
     }
 
     fn complete(&self) -> bool {

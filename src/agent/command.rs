@@ -176,10 +176,7 @@ impl Backend for CommandBackend {
         let mut reader = (self.preset.reader)();
         let mut lines = |stream: Stream, line: &str| {
             reader.line(stream, line, on_event);
-            match (reader.cost(), run.max_cost) {
-                (Some(cost), Some(max)) if cost > max && !reader.complete() => Flow::Stop(format!("it cost {cost}")),
-                _ => Flow::Continue,
-            }
+            Flow::Continue
         };
         match process::run(self.spec(&run, &folders), cancel, Some(&mut lines)).await {
             Ok(finished) => self.outcome(&run, &folders, finished, reader.as_mut()),
@@ -215,7 +212,6 @@ impl CommandBackend {
         let reading = reader.finish(&finished);
         let status = match &finished.ended {
             Ended::Cancelled => AgentStatus::Cancelled,
-            Ended::Stopped(_) => AgentStatus::OverBudget,
             // One that hangs after its last word has done its work.
             Ended::WallLimit | Ended::IdleLimit if reader.complete() => reading.status.clone(),
             Ended::WallLimit => {
@@ -224,7 +220,7 @@ impl CommandBackend {
             Ended::IdleLimit => {
                 AgentStatus::TimedOut { what: format!("it printed nothing for {} s", run.idle.as_secs_f64()) }
             }
-            Ended::Exited(_) | Ended::Signalled(_) => reading.status.clone(),
+            Ended::Exited(_) | Ended::Signalled(_) | Ended::Stopped(_) => reading.status.clone(),
         };
         let (report, report_problem) = report::read(&folders.report, REPORT, &self.secrets);
         let mut output = finished.stdout.text();

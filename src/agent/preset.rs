@@ -38,8 +38,6 @@ pub(super) struct Call<'a> {
 pub(super) trait Reader: Send {
     /// Takes a line, masked.
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
-    /// Cost so far, where the agent says so.
-    fn cost(&self) -> Option<Money>;
     /// Whether the agent has said that it is through.
     fn complete(&self) -> bool;
     /// What came out, after the end.

@@ -2,7 +2,6 @@
 
 use super::preset::{MAX_EVENT_TEXT, Preset, Reader, Reading, shortened};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::Money;
 use crate::process::{Ended, Finished, Stream};
 
 /// Bytes of the output's end that count as its final message.
@@ -25,10 +24,6 @@ impl Reader for Plain {
         if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
-    }
-
-    fn cost(&self) -> Option<Money> {
-        None
     }
 
     fn complete(&self) -> bool {

@@ -13,10 +13,11 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
-use super::{Boxed, Captured, Limits, Spec};
+use super::{Captured, Limits, Spec};
 
 pub use probe::{EscapeTest, SandboxProbe, Tier, probe};
 
@@ -142,8 +143,9 @@ impl Bubblewrap {
     }
 }
 
-/// Looks for bubblewrap, once in the life of this process; why it cannot be used, where it cannot.
-pub(super) fn installed() -> Boxed<'static, Result<&'static Bubblewrap, String>> {
+/// Looks for bubblewrap, once in the life of this process; why it cannot be used, where it cannot. Boxed, as calls go
+/// round in a circle here: a sandboxed run looks for bubblewrap, which is a run.
+pub(super) fn installed() -> BoxFuture<'static, Result<&'static Bubblewrap, String>> {
     static FOUND: OnceCell<Result<Bubblewrap, String>> = OnceCell::const_new();
     Box::pin(async { FOUND.get_or_init(find).await.as_ref().map_err(Clone::clone) })
 }

@@ -5,6 +5,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use tokio_util::sync::CancellationToken;
+
+use super::capture::Keeper;
 use super::*;
 
 fn shell(script: &str) -> Spec {

@@ -1,1 +1,210 @@
+//! Recorded lines of Claude Code (2.1.197 and 2.1.330, shortened), and the table of how runs end.
+
+use std::time::Duration;
+
 use super::*;
+use crate::process::Captured;
+
+const INIT: &str = r#"{"type":"system","subtype":"init","cwd":"/t","session_id":"e845fb08","tools":["Bash"],"model":"claude-sonnet-4-5","permissionMode":"bypassPermissions"}"#;
+const CALL: &str = r#"{"type":"assistant","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"exit 3"}}],"usage":{"input_tokens":100,"cache_creation_input_tokens":20,"cache_read_input_tokens":3,"output_tokens":1}},"session_id":"e845fb08"}"#;
+const FAILED: &str = r#"{"type":"user","message":{"role":"user","content":[{"type":"tool_result","content":"Exit code 3","is_error":true,"tool_use_id":"t1"}]},"session_id":"e845fb08"}"#;
+const SAID: &str = r#"{"type":"assistant","message":{"id":"m2","role":"assistant","content":[{"type":"text","text":"All done."}],"usage":{"input_tokens":100,"cache_creation_input_tokens":20,"cache_read_input_tokens":3,"output_tokens":1}},"session_id":"e845fb08"}"#;
+const DONE: &str = r#"{"type":"result","subtype":"success","is_error":false,"api_error_status":null,"num_turns":2,"result":"All done.","session_id":"e845fb08","total_cost_usd":0.0022518000000000004,"usage":{"input_tokens":200,"cache_creation_input_tokens":40,"cache_read_input_tokens":6,"output_tokens":100},"modelUsage":{"claude-sonnet-4-5":{"inputTokens":200,"outputTokens":100,"cacheReadInputTokens":6,"cacheCreationInputTokens":40,"costUSD":0.0022518000000000004}},"permission_denials":[{"tool_name":"Write","tool_use_id":"t9","tool_input":{}}],"terminal_reason":"completed"}"#;
+const RETRY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"max_retries":1,"retry_delay_ms":574.78,"error_status":429,"error":"rate_limit","session_id":"e845fb08"}"#;
+const LIMIT: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
+const WARNED: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
+
+fn ended(ended: Ended, stdout: &str, stderr: &str) -> Finished {
+    let captured =
+        |text: &str| Captured { head: text.to_owned(), total_bytes: text.len() as u64, ..Captured::default() };
+    Finished {
+        exit_code: if let Ended::Exited(code) = ended { Some(code) } else { None },
+        ended,
+        stdout: captured(stdout),
+        stderr: captured(stderr),
+        duration: Duration::from_secs(1),
+    }
+}
+
+fn read(lines: &[&str], how: Ended, stderr: &str) -> (Reading, Vec<AgentEvent>) {
+    let mut stream = ClaudeStream::default();
+    let mut events = Vec::new();
+    for line in lines {
+        stream.line(line, &mut |event| events.push(event));
+    }
+    (stream.finish(&ended(how, &lines.join("\n"), stderr)), events)
+}
+
+fn result(fields: &str) -> String {
+    format!(r#"{{"type":"result","session_id":"s","total_cost_usd":0,"usage":{{}},"permission_denials":[],{fields}}}"#)
+}
+
+#[test]
+fn a_whole_run_is_read() {
+    let (reading, events) = read(&[INIT, CALL, FAILED, SAID, DONE], Ended::Exited(0), "");
+    let expected = Reading {
+        status: AgentStatus::Finished,
+        final_message: "All done.".into(),
+        session: Some("e845fb08".into()),
+        tokens_in: 246,
+        tokens_out: 100,
+        cost: Some(Money(2252)),
+        tool_calls: 1,
+        tool_errors: 1,
+        errors: vec!["a tool failed: Exit code 3".into()],
+        denied: vec!["Write".into()],
+    };
+    assert_eq!(reading, expected);
+    assert_eq!(
+        events,
+        [
+            AgentEvent::Session { id: "e845fb08".into() },
+            AgentEvent::ToolCalled { name: "Bash".into() },
+            AgentEvent::ToolFailed { text: "Exit code 3".into() },
+            AgentEvent::Text { text: "All done.".into() },
+            AgentEvent::Used { tokens_in: 246, tokens_out: 100, cost: Some(Money(2252)) },
+        ]
+    );
+}
+
+#[test]
+fn how_it_ended_is_judged_by_the_result_line() {
+    let failed = |said: &str, status: &str| {
+        result(&format!(
+            r#""subtype":"success","is_error":true,"api_error_status":{status},"result":"{said}","terminal_reason":"completed""#
+        ))
+    };
+    let limited = |reason: &str| AgentStatus::Limited { until_ms: None, reason: reason.into() };
+    let unavailable = |reason: &str| AgentStatus::Unavailable { reason: reason.into() };
+    let broken = |reason: &str| AgentStatus::Failed { reason: reason.into() };
+    let hit = "You've hit your 5-hour limit · resets 12:35am (UTC)";
+    let until = Some(1_790_000_000_000);
+    for (lines, expected) in [
+        (
+            vec![failed("API Error: Request rejected (429) · no", "429")],
+            limited("API Error: Request rejected (429) · no"),
+        ),
+        (vec![failed("API Error: 500", "500")], limited("API Error: 500")),
+        (vec![failed("API Error: 529 overloaded", "529")], limited("API Error: 529 overloaded")),
+        (
+            vec![failed("Failed to authenticate. API Error: 401", "401")],
+            unavailable("Failed to authenticate. API Error: 401"),
+        ),
+        (
+            vec![failed("Failed to authenticate. API Error: 403", "403")],
+            unavailable("Failed to authenticate. API Error: 403"),
+        ),
+        (
+            vec![failed("There's an issue with the selected model", "404")],
+            unavailable("There's an issue with the selected model"),
+        ),
+        (vec![failed("API Error: 400", "400")], broken("API Error: 400")),
+        (vec![failed("Prompt is too long", "413")], broken("Prompt is too long")),
+        (
+            vec![failed("Request timed out. Check your connection", "null")],
+            limited("Request timed out. Check your connection"),
+        ),
+        (vec![failed("Connection dropped (ECONNRESET)", "null")], limited("Connection dropped (ECONNRESET)")),
+        (vec![failed("Not logged in · Please run /login", "null")], unavailable("Not logged in · Please run /login")),
+        (vec![failed("Credit balance is too low", "400")], unavailable("Credit balance is too low")),
+        (
+            vec![LIMIT.into(), failed(hit, "429")],
+            AgentStatus::Limited { until_ms: until, reason: format!("{hit} (five hour)") },
+        ),
+        (vec![WARNED.into(), failed("API Error: 429", "429")], limited("API Error: 429")),
+        (
+            vec![failed("Claude AI usage limit reached|1790000000", "null")],
+            AgentStatus::Limited { until_ms: until, reason: "Claude AI usage limit reached|1790000000".into() },
+        ),
+        (vec![failed("", "null")], broken("completed")),
+        (
+            vec![result(
+                r#""subtype":"error_max_turns","is_error":true,"errors":["Reached maximum number of turns (2)"],"num_turns":3"#,
+            )],
+            AgentStatus::Finished,
+        ),
+        (
+            vec![result(
+                r#""subtype":"error_max_budget_usd","is_error":true,"errors":["Reached maximum budget ($1)"]"#,
+            )],
+            AgentStatus::OverBudget,
+        ),
+        (
+            vec![result(r#""subtype":"error_during_execution","is_error":true,"errors":["it broke"]"#)],
+            broken("it broke"),
+        ),
+        (
+            vec![result(r#""subtype":"success","is_error":false,"result":"x","terminal_reason":"aborted""#)],
+            broken("it ended with \"aborted\""),
+        ),
+        (vec![result(r#""subtype":"success","is_error":false,"result":"x""#)], AgentStatus::Finished),
+    ] {
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        // The exit code is 1 in most of these, and 0 in some versions: it must not matter.
+        for code in [0, 1] {
+            assert_eq!(read(&lines, Ended::Exited(code), "").0.status, expected, "{lines:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_result_line_the_end_itself_is_judged() {
+    let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
+    for (how, stderr, expected) in [
+        (Ended::Exited(0), "", failed("it ended without a word")),
+        (Ended::Exited(143), "", failed("it exited with 143")),
+        (Ended::Signalled(9), "x\ny\n", failed("it was killed by signal 9: y")),
+        (
+            Ended::Exited(1),
+            "No conversation found with session ID: 1",
+            failed("it exited with 1: No conversation found with session ID: 1"),
+        ),
+        (
+            Ended::Exited(1),
+            "error: unknown option '--new'",
+            AgentStatus::Unavailable { reason: "it exited with 1: error: unknown option '--new'".into() },
+        ),
+    ] {
+        assert_eq!(read(&[], how.clone(), stderr).0.status, expected, "{how:?}");
+    }
+    let (reading, _) = read(&[INIT, CALL], Ended::Signalled(15), "");
+    assert_eq!(reading.status, failed("it was killed by signal 15"));
+    assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (123, 1, None));
+}
+
+#[test]
+fn what_is_new_degrades_to_text() {
+    let (text, events) = read(&["Hello,", "", "it is done."], Ended::Exited(0), "");
+    assert_eq!((text.status, text.final_message.as_str()), (AgentStatus::Finished, "Hello,\n\nit is done."));
+    assert!(text.errors[0].contains("not understood"), "{:?}", text.errors);
+    assert_eq!(events.len(), 2);
+
+    let (renamed, _) = read(&[INIT, SAID, r#"{"type":"outcome","fine":true}"#], Ended::Exited(0), "");
+    assert_eq!((renamed.status, renamed.final_message.as_str()), (AgentStatus::Finished, "All done."));
+
+    let odd = [
+        "[1]",
+        "3",
+        "null",
+        "{",
+        "\u{feff}{}",
+        r#"{"type":7}"#,
+        r#"{"type":"assistant","message":[]}"#,
+        r#"{"type":"assistant","message":{"content":"text","usage":{"input_tokens":-1,"output_tokens":"7"}}}"#,
+        r#"{"type":"user","message":{"content":[{"type":"tool_result","is_error":true,"content":[{"text":"in a list"}]}]}}"#,
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":9223372036854775807}}"#,
+        r#"{"type":"result","is_error":"no","total_cost_usd":"1","modelUsage":[],"usage":{"input_tokens":18446744073709551615,"cache_read_input_tokens":9},"errors":[1],"permission_denials":[{}]}"#,
+    ];
+    let (reading, _) = read(&odd, Ended::Exited(0), "");
+    assert_eq!((reading.status, reading.tool_errors, reading.cost), (AgentStatus::Finished, 1, None));
+    assert_eq!(reading.tokens_in, u64::MAX);
+}
+
+#[test]
+fn retries_are_told_and_notes_are_bounded() {
+    let lines = vec![RETRY; 80];
+    let (reading, events) = read(&lines, Ended::Exited(1), "");
+    assert_eq!(reading.errors.len(), 50);
+    assert_eq!(reading.errors[0], "the provider was asked again: rate_limit (429)");
+    assert_eq!(events[1], AgentEvent::Retried { reason: "rate_limit (429)".into() });
+}

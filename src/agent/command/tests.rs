@@ -1,1 +1,218 @@
+//! Real scripts as agents.
+
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
+use crate::agent::{BackendKind, build};
+use crate::domain::ids::Money;
+use crate::process::{Cookie, sandbox, survivors};
+
+/// An operator's folder with a script in it, a tree and a scratch folder.
+struct Place {
+    root: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(script: &str) -> Self {
+        let place = Self { root: tempfile::tempdir().unwrap() };
+        for folder in ["config", "tree", "scratch"] {
+            fs::create_dir(place.at(folder)).unwrap();
+        }
+        fs::write(place.at("config/agent.sh"), format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(place.at("config/agent.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+        place
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join(name)
+    }
+
+    fn settings(&self, kind: BackendKind) -> BackendSettings {
+        let mut settings = BackendSettings::new(kind, self.at("config"), "/usr/bin:/bin");
+        settings.command = vec!["./agent.sh".into()];
+        settings.env = vec![("MODEL_KEY".into(), "swordfish-77".into())];
+        settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
+        settings
+    }
+
+    fn run(&self) -> AgentRun {
+        AgentRun {
+            prompt: "do the thing\n".into(),
+            tree: self.at("tree"),
+            read_only: Vec::new(),
+            scratch: self.at("scratch/attempt"),
+            loop_id: "L7".into(),
+            iteration: 3,
+            model: Some("small".into()),
+            wall: Duration::from_secs(30),
+            idle: Duration::from_secs(30),
+            max_cost: None,
+            cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
+            sandboxed: false,
+            network: false,
+        }
+    }
+}
+
+async fn outcome(settings: BackendSettings, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
+    let backend = build("mine", settings).unwrap();
+    let mut events = Vec::new();
+    let outcome = backend.run(run, &CancellationToken::new(), &mut |event| events.push(event)).await;
+    (outcome, events)
+}
+
+const REPORTING: &str = r#"cat >prompt-seen; cat "$RALPH_PROMPT_FILE" >>prompt-seen
+echo "$RALPH_LOOP $RALPH_ITERATION $RALPH_MODEL ${RALPH_COOKIE%%-*} $LANG"
+echo "key is $MODEL_KEY" >&2
+echo x >"$HOME/made" && echo x >"$TMPDIR/made" && pwd
+printf '{"summary":"used %s","completion_percentage":40}' "$MODEL_KEY" >"$RALPH_REPORT""#;
+
+#[tokio::test]
+async fn a_script_gets_its_prompt_and_environment_and_is_read() {
+    let place = Place::new(REPORTING);
+    let (outcome, events) = outcome(place.settings(BackendKind::Script), place.run()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+    let tree = place.at("tree");
+    let first = "L7 3 vendor-small-1 agent C.UTF-8";
+    assert_eq!(outcome.final_message, format!("{first}\n{}", tree.display()));
+    assert!(outcome.output.ends_with("--- standard error ---\nkey is ***\n"), "{}", outcome.output);
+    assert_eq!(fs::read_to_string(tree.join("prompt-seen")).unwrap(), "do the thing\ndo the thing\n");
+    let report = outcome.report.unwrap();
+    assert_eq!((report.summary.as_str(), report.completion_percentage), ("used ***", Some(40.0)));
+    assert!(events.contains(&AgentEvent::Text { text: first.into() }), "{events:?}");
+    assert!(events.contains(&AgentEvent::Text { text: "key is ***".into() }), "{events:?}");
+}
+
+#[tokio::test]
+async fn the_same_script_works_in_the_sandbox() {
+    let probe = sandbox::probe().await;
+    if let Err(reason) = &probe.bubblewrap {
+        println!("skipped: bubblewrap: {reason}");
+        return;
+    }
+    let private = "cat \"$0\" >/dev/null && ls /etc/shadow ../config ../scratch/attempt 2>/dev/null; ls -A ..";
+    let place = Place::new(&format!("{REPORTING}\n{private}"));
+    fs::write(place.at("config/secrets"), "x").unwrap();
+    let run = AgentRun { sandboxed: true, ..place.run() };
+    let (outcome, _) = outcome(place.settings(BackendKind::Script), run).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+    assert_eq!(outcome.report.unwrap().completion_percentage, Some(40.0));
+    let listed: Vec<&str> = outcome.final_message.lines().skip(2).collect();
+    let expected = "../config:|agent.sh||../scratch/attempt:|home|prompt.md|report|config|scratch|tree"
+        .split('|')
+        .collect::<Vec<_>>();
+    assert_eq!(listed, expected);
+}
+
+#[tokio::test]
+async fn what_an_earlier_attempt_left_is_gone() {
+    let place = Place::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
+    let attempt = place.at("scratch/attempt");
+    fs::create_dir_all(attempt.join("report")).unwrap();
+    fs::write(attempt.join("report/report.json"), "{}").unwrap();
+    std::os::unix::fs::symlink(place.at("config"), attempt.join("home")).unwrap();
+    let (outcome, _) = outcome(place.settings(BackendKind::Script), place.run()).await;
+    assert_eq!((outcome.final_message.as_str(), outcome.report, outcome.report_problem), ("", None, None));
+    assert!(place.at("config/agent.sh").is_file());
+}
+
+#[tokio::test]
+async fn the_end_of_a_run_is_told_in_one_word() {
+    let stuck = "trap '' TERM; while :; do sleep 300; done";
+    let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
+    for (script, idle, wall, expected) in [
+        ("exit 3", 30_000, 30_000, failed("it exited with 3")),
+        ("echo 'no such model' >&2; exit 1", 30_000, 30_000, failed("it exited with 1: no such model")),
+        ("kill -SEGV $$", 30_000, 30_000, failed("it was killed by signal 11")),
+        ("sleep 300", 200, 30_000, AgentStatus::TimedOut { what: "it printed nothing for 0.2 s".into() }),
+        ("sleep 300", 30_000, 200, AgentStatus::TimedOut { what: "it ran for longer than 0.2 s".into() }),
+    ] {
+        let place = Place::new(script);
+        let run = AgentRun { idle: Duration::from_millis(idle), wall: Duration::from_millis(wall), ..place.run() };
+        let (outcome, _) = outcome(place.settings(BackendKind::Script), run).await;
+        assert_eq!(outcome.status, expected, "{script}");
+    }
+    let place = Place::new(&format!("setsid sleep 300 & {}", stuck.replace("trap '' TERM;", "")));
+    let (run, cancel) = (place.run(), CancellationToken::new());
+    let cookie = run.cookie.clone();
+    cancel.cancel();
+    let backend = build("mine", place.settings(BackendKind::Script)).unwrap();
+    let outcome = backend.run(run, &cancel, &mut |_| ()).await;
+    assert_eq!(outcome.status, AgentStatus::Cancelled);
+    assert_eq!(survivors(cookie.as_str()), vec![]);
+}
+
+#[tokio::test]
+async fn a_program_that_went_away_is_unavailable() {
+    let place = Place::new("true");
+    let backend = build("mine", place.settings(BackendKind::Script)).unwrap();
+    fs::remove_file(place.at("config/agent.sh")).unwrap();
+    let outcome = backend.run(place.run(), &CancellationToken::new(), &mut |_| ()).await;
+    assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "{outcome:?}");
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused_in_a_sentence() {
+    let place = Place::new("true");
+    let with = |kind: BackendKind, command: &[&str]| {
+        let mut settings = place.settings(kind);
+        settings.command = command.iter().map(|c| (*c).to_owned()).collect();
+        build("mine", settings).err().unwrap_or_default()
+    };
+    for (kind, command, words) in [
+        (BackendKind::Script, vec![], "`command` is missing"),
+        (BackendKind::Script, vec!["./gone.sh"], "there is no program"),
+        (BackendKind::Script, vec!["agent.sh"], "there is no program"),
+        (BackendKind::Script, vec!["."], "there is no program"),
+        (BackendKind::Script, vec!["./"], "cannot be executed"),
+        (BackendKind::Preset("codecs".into()), vec![], "there are: claude"),
+    ] {
+        let said = with(kind, &command);
+        assert!(said.starts_with("backend mine: ") && said.contains(words), "{command:?}: {said}");
+    }
+    assert_eq!(with(BackendKind::Script, &["./agent.sh", "x"]), "");
+}
+
+#[tokio::test]
+async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
+    let place = Place::new(
+        r#"case $1 in --version) echo "2.1.197 (Claude Code)"; exit;; esac
+           printf '%s\n' "$@" >arguments; env | sort >environment
+           echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.5,"session_id":"s"}'"#,
+    );
+    let mut settings = place.settings(BackendKind::Preset("claude".into()));
+    settings.args = vec!["--max-turns".into(), "5".into()];
+    assert_eq!(build("c", settings.clone()).unwrap().probe().await, Ok("2.1.197 (Claude Code)".into()));
+
+    let run = AgentRun { max_cost: Some(Money(1_250_000)), ..place.run() };
+    let (done, _) = outcome(settings, run).await;
+    assert_eq!((done.status, done.cost), (AgentStatus::Finished, Some(Money(500_000))));
+    assert_eq!((done.final_message.as_str(), done.session.as_deref()), ("done", Some("s")));
+    let arguments = fs::read_to_string(place.at("tree/arguments")).unwrap().replace('\n', " ");
+    assert_eq!(
+        arguments,
+        "-p --output-format stream-json --verbose --permission-mode acceptEdits --strict-mcp-config --setting-sources user \
+         --model vendor-small-1 --max-budget-usd 1.250000 --max-turns 5 "
+    );
+    let environment = fs::read_to_string(place.at("tree/environment")).unwrap();
+    for expected in ["DISABLE_AUTOUPDATER=1", "MODEL_KEY=swordfish-77", "CLAUDE_CODE_MAX_RETRIES=3"] {
+        assert!(environment.lines().any(|line| line == expected), "{expected}");
+    }
+    assert!(!environment.contains("IS_SANDBOX"), "it is not shut in");
+}
+
+#[tokio::test]
+async fn an_agent_that_hangs_after_its_last_word_is_finished() {
+    let place =
+        Place::new(r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done"}'; sleep 300"#);
+    let run = AgentRun { idle: Duration::from_millis(200), ..place.run() };
+    let (outcome, _) = outcome(place.settings(BackendKind::Preset("claude".into())), run).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_version_that_does_not_come_is_told() {
+    let place = Place::new("echo broken >&2; exit 5");
+    let backend = build("c", place.settings(BackendKind::Preset("claude".into()))).unwrap();
+    assert!(backend.probe().await.unwrap_err().contains("exited with 5: broken"));
+}

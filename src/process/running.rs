@@ -1,0 +1,292 @@
+//! Runs one child to its end: reads, watches its bounds, ends it, and kills what is left of it.
+
+use std::future::pending;
+use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::capture::{self, Captured, Keeper, LineCutter};
+use super::{
+    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, sandbox, spawn,
+    survivors,
+};
+use crate::clock::Stopwatch;
+
+/// How long output is still read after the main process has ended, for what its children had yet to print.
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long a killed process may take to disappear before we give up waiting for it (uninterruptible I/O).
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// Bytes read at a time.
+const CHUNK: usize = 64 * 1024;
+
+/// Runs a program to its end and returns what it printed.
+///
+/// `lines` is called for each line while the program runs and may end it. Dropping the future kills the program.
+/// Must not be called from a blocking-pool thread: bubblewrap dies with the *thread* that started it.
+///
+/// # Errors
+/// Only where nothing ran; how a program ended is in [`Finished::ended`].
+pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
+    let watch = Stopwatch::start();
+    let program = spec.program.clone();
+    let mut child = spawn::start(&spec).await?;
+    let mut guard = KillGuard::new(&child, &spec);
+    let mut output = Output::new(&mut child, &spec, lines);
+    let mut limits = Watch { wall: Box::pin(tokio::time::sleep(spec.limits.wall)), idle: spec.limits.idle, cancel };
+
+    let (why, status) = match until_end(&mut child, &mut output, &mut limits).await {
+        Step::Exited(status) => (None, status),
+        Step::Over(why) => (Some(why), guard.end(&mut child, &mut output, spec.limits.grace).await),
+    };
+    // What is left of the pipes is read for a short while: a daemon may hold them open for ever.
+    let drained = tokio::time::timeout(DRAIN, output.drain()).await;
+    guard.kill_rest().await;
+    if drained.is_err() {
+        let _ = tokio::time::timeout(Duration::from_millis(100), output.drain()).await;
+    }
+    guard.disarm();
+
+    let status = status.map_err(|source| ProcessError::Wait { program: program.clone(), source })?;
+    let (stdout, stderr) = output.finish();
+    if why.is_none()
+        && let Some(reason) = sandbox::setup_failure(&spec.sandbox, status, &stdout, &stderr)
+    {
+        return Err(ProcessError::Sandbox { program, reason });
+    }
+    let ended = why.unwrap_or_else(|| match (status.code(), status.signal()) {
+        (Some(code), _) => Ended::Exited(code),
+        (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
+    });
+    Ok(Finished { ended, exit_code: status.code(), stdout, stderr, duration: watch.elapsed() })
+}
+
+/// What came first.
+enum Step {
+    Exited(std::io::Result<ExitStatus>),
+    Over(Ended),
+}
+
+/// The bounds that are watched while a process runs.
+struct Watch<'a> {
+    wall: Pin<Box<Sleep>>,
+    idle: Option<Duration>,
+    cancel: &'a CancellationToken,
+}
+
+/// Reads and waits until the process exits, a bound is reached, or the reader has had enough.
+async fn until_end(child: &mut Child, output: &mut Output<'_>, watch: &mut Watch<'_>) -> Step {
+    let idle_limit = watch.idle;
+    let mut idle = Box::pin(silence(idle_limit));
+    loop {
+        tokio::select! {
+            // In this order: a process that floods its output must not keep its limits from being seen.
+            biased;
+            () = watch.cancel.cancelled() => return Step::Over(Ended::Cancelled),
+            () = &mut watch.wall => return Step::Over(Ended::WallLimit),
+            status = child.wait() => return Step::Exited(status),
+            read = output.read() => {
+                if let Flow::Stop(reason) = read {
+                    return Step::Over(Ended::Stopped(reason));
+                }
+                idle.set(silence(idle_limit));
+            }
+            () = &mut idle => return Step::Over(Ended::IdleLimit),
+        }
+    }
+}
+
+/// Ends after `limit`; never, without one.
+async fn silence(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => tokio::time::sleep(limit).await,
+        None => pending().await,
+    }
+}
+
+/// Both outputs of a child, kept within bounds and cut into lines.
+struct Output<'a> {
+    stdout: Option<ChildStdout>,
+    stderr: Option<ChildStderr>,
+    kept: [Keeper; 2],
+    cutters: [LineCutter; 2],
+    buffers: [Vec<u8>; 2],
+    lines: Option<Lines<'a>>,
+    secrets: Masker,
+}
+
+impl<'a> Output<'a> {
+    fn new(child: &mut Child, spec: &Spec, lines: Option<Lines<'a>>) -> Self {
+        let keep = spec.limits.keep_bytes;
+        Self {
+            stdout: child.stdout.take(),
+            stderr: child.stderr.take(),
+            kept: [Keeper::new(keep), Keeper::new(keep)],
+            cutters: [LineCutter::default(), LineCutter::default()],
+            buffers: [vec![0; CHUNK], vec![0; CHUNK]],
+            lines,
+            secrets: spec.secrets.clone(),
+        }
+    }
+
+    /// Reads one chunk of either output; never returns when both have ended.
+    async fn read(&mut self) -> Flow {
+        let [out, err] = &mut self.buffers;
+        let (index, read) = tokio::select! {
+            read = next_chunk(&mut self.stdout, out) => (0, read),
+            read = next_chunk(&mut self.stderr, err) => (1, read),
+        };
+        if read == 0 {
+            if index == 0 {
+                self.stdout = None;
+            } else {
+                self.stderr = None;
+            }
+        }
+        self.take(index, read)
+    }
+
+    /// Keeps a chunk and hands on the lines it completes; a chunk of 0 bytes is the end of the output.
+    fn take(&mut self, index: usize, read: usize) -> Flow {
+        let bytes = &self.buffers[index][..read];
+        self.kept[index].push(bytes);
+        let Some(lines) = self.lines.as_mut() else { return Flow::Continue };
+        let stream = if index == 0 { Stream::Stdout } else { Stream::Stderr };
+        let secrets = &self.secrets;
+        let mut flow = Flow::Continue;
+        let mut emit = |line: &[u8], cut: bool| {
+            if flow == Flow::Continue {
+                flow = lines(stream, &capture::masked_line(secrets, line, cut));
+            }
+        };
+        if read == 0 {
+            self.cutters[index].end(&mut emit);
+        } else {
+            self.cutters[index].push(bytes, &mut emit);
+        }
+        flow
+    }
+
+    /// Reads on until both outputs have ended. Lines are still handed on; what their reader says no longer counts.
+    async fn drain(&mut self) {
+        while self.stdout.is_some() || self.stderr.is_some() {
+            self.read().await;
+        }
+    }
+
+    fn finish(mut self) -> (Captured, Captured) {
+        for index in 0..2 {
+            // A line without an end, on an output that something still holds open.
+            self.take(index, 0);
+        }
+        let [stdout, stderr] = self.kept;
+        (stdout.finish(&self.secrets), stderr.finish(&self.secrets))
+    }
+}
+
+/// Number of bytes read; 0 at the end and on an error. Never returns where there is nothing to read from.
+async fn next_chunk<R: tokio::io::AsyncRead + Unpin>(from: &mut Option<R>, buffer: &mut [u8]) -> usize {
+    match from {
+        Some(reader) => reader.read(buffer).await.unwrap_or(0),
+        None => pending().await,
+    }
+}
+
+/// Kills what belongs to a run, at the latest when dropped.
+struct KillGuard {
+    group: Option<Pid>,
+    cookie: Option<Cookie>,
+    sandboxed: bool,
+}
+
+impl KillGuard {
+    fn new(child: &Child, spec: &Spec) -> Self {
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Self { group: pid, cookie: spec.cookie.clone(), sandboxed: !matches!(spec.sandbox, Sandbox::None) }
+    }
+
+    /// SIGTERM, `grace`, SIGKILL. Output is read meanwhile, so that a process can finish what it is printing.
+    async fn end(&self, child: &mut Child, output: &mut Output<'_>, grace: Duration) -> std::io::Result<ExitStatus> {
+        if !grace.is_zero() {
+            self.ask();
+            if let Some(status) = exit_within(child, output, grace).await {
+                return status;
+            }
+        }
+        self.kill_now();
+        match exit_within(child, output, KILL_WAIT).await {
+            Some(status) => status,
+            None => Err(std::io::Error::other("it does not die (stuck in the kernel)")),
+        }
+    }
+
+    /// Asks to end. In a sandbox only those within are asked: bubblewrap itself would take them down without grace.
+    fn ask(&self) {
+        let inside = self.cookie.as_ref().map(|c| survivors(c.as_str())).unwrap_or_default();
+        let inside: Vec<_> = inside.iter().filter(|s| Some(s.pid()) != self.group).collect();
+        for survivor in &inside {
+            survivor.signal(Signal::TERM);
+            survivor.signal(Signal::CONT);
+        }
+        if (!self.sandboxed || inside.is_empty())
+            && let Some(group) = self.group
+        {
+            let _ = kill_process_group(group, Signal::TERM);
+            // One that was stopped sees the first signal only when it goes on.
+            let _ = kill_process_group(group, Signal::CONT);
+        }
+    }
+
+    fn kill_now(&self) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        if let Some(cookie) = &self.cookie {
+            for survivor in survivors(cookie.as_str()) {
+                survivor.signal(Signal::KILL);
+            }
+        }
+    }
+
+    /// Kills what outlived the main process, and waits until it is gone.
+    async fn kill_rest(&self) {
+        self.kill_now();
+        if let Some(cookie) = &self.cookie {
+            end_survivors(cookie.as_str(), Duration::ZERO).await;
+        }
+    }
+
+    fn disarm(&mut self) {
+        self.group = None;
+        self.cookie = None;
+    }
+}
+
+impl Drop for KillGuard {
+    fn drop(&mut self) {
+        self.kill_now();
+    }
+}
+
+/// The status, if the process exits in time.
+async fn exit_within(
+    child: &mut Child,
+    output: &mut Output<'_>,
+    time: Duration,
+) -> Option<std::io::Result<ExitStatus>> {
+    let mut limit = Box::pin(tokio::time::sleep(time));
+    loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => return Some(status),
+            () = &mut limit => return None,
+            _ = output.read() => {}
+        }
+    }
+}
