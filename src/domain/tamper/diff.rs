@@ -1,0 +1,244 @@
+//! A tolerant reader of unified git diffs.
+
+/// What a line of a hunk does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    Context,
+    Added,
+    Removed,
+}
+
+/// One line of a hunk, without its mark and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    pub change: Change,
+    pub text: String,
+}
+
+/// A run of lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Hunk {
+    /// What git writes behind the second `@@`: the function or section it is in.
+    pub heading: String,
+    pub lines: Vec<Line>,
+}
+
+/// The change of one file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct FileDiff {
+    /// Path before; `None` for a new file.
+    pub old: Option<String>,
+    /// Path after; `None` for a deleted file.
+    pub new: Option<String>,
+    pub hunks: Vec<Hunk>,
+}
+
+impl FileDiff {
+    /// The path after the change, or before it where the file is gone.
+    pub fn path(&self) -> &str {
+        self.new.as_deref().or(self.old.as_deref()).unwrap_or_default()
+    }
+
+    /// Both paths; the same one twice mostly.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.old.as_deref().into_iter().chain(self.new.as_deref())
+    }
+
+    /// All lines of one sort.
+    pub fn lines(&self, change: Change) -> impl Iterator<Item = &str> {
+        self.hunks
+            .iter()
+            .flat_map(|hunk| &hunk.lines)
+            .filter(move |line| line.change == change)
+            .map(|l| l.text.as_str())
+    }
+
+    pub fn is_new(&self) -> bool {
+        self.old.is_none()
+    }
+
+    pub fn is_deleted(&self) -> bool {
+        self.new.is_none()
+    }
+}
+
+/// Reads a diff as `git diff` prints it, with or without `diff --git` headers. Anything else is passed over. Lines
+/// inside a hunk are told from headers by the hunk's own line counts, so a removed line `-- x` is no header.
+pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
+    let mut reader = Reader::default();
+    for line in diff.split('\n') {
+        reader.take(line.strip_suffix('\r').unwrap_or(line));
+    }
+    reader.end_file();
+    reader.files
+}
+
+#[derive(Default)]
+struct Reader {
+    files: Vec<FileDiff>,
+    file: Option<FileDiff>,
+    /// Lines of the running hunk still to come, before and after.
+    left: (usize, usize),
+}
+
+impl Reader {
+    fn take(&mut self, line: &str) {
+        if self.left != (0, 0) && self.take_hunk_line(line) {
+            return;
+        }
+        self.left = (0, 0);
+        if let Some(names) = line.strip_prefix("diff --git ") {
+            self.end_file();
+            let (old, new) = header_paths(names);
+            self.file = Some(FileDiff { old, new, hunks: Vec::new() });
+        } else if let Some(name) = line.strip_prefix("--- ") {
+            // Without a `diff --git` line, this is where a file begins.
+            if self.file.as_ref().is_none_or(|file| !file.hunks.is_empty()) {
+                self.end_file();
+                self.file = Some(FileDiff::default());
+            }
+            self.with_file(|file| file.old = side_path(name));
+        } else if let Some(name) = line.strip_prefix("+++ ") {
+            self.with_file(|file| file.new = side_path(name));
+        } else if let Some(name) = line.strip_prefix("rename from ").or_else(|| line.strip_prefix("copy from ")) {
+            let copied = line.starts_with("copy");
+            self.with_file(|file| file.old = if copied { None } else { Some(unquote(name)) });
+        } else if let Some(name) = line.strip_prefix("rename to ").or_else(|| line.strip_prefix("copy to ")) {
+            self.with_file(|file| file.new = Some(unquote(name)));
+        } else if line.starts_with("new file mode ") {
+            self.with_file(|file| file.old = None);
+        } else if line.starts_with("deleted file mode ") {
+            self.with_file(|file| file.new = None);
+        } else if let Some((left, heading)) = hunk_header(line) {
+            self.left = left;
+            self.with_file(|file| file.hunks.push(Hunk { heading, lines: Vec::new() }));
+        }
+    }
+
+    /// Takes a line of the running hunk; false when it is none and the hunk is cut short.
+    fn take_hunk_line(&mut self, line: &str) -> bool {
+        let (change, text) = match line.as_bytes().first() {
+            Some(b'+') => (Change::Added, &line[1..]),
+            Some(b'-') => (Change::Removed, &line[1..]),
+            Some(b' ') => (Change::Context, &line[1..]),
+            Some(b'\\') => return true,
+            // Mail programs strip the blank of an empty line.
+            None => (Change::Context, ""),
+            Some(_) => return false,
+        };
+        if change != Change::Added {
+            self.left.0 = self.left.0.saturating_sub(1);
+        }
+        if change != Change::Removed {
+            self.left.1 = self.left.1.saturating_sub(1);
+        }
+        let line = Line { change, text: text.to_owned() };
+        if let Some(hunk) = self.file.as_mut().and_then(|file| file.hunks.last_mut()) {
+            hunk.lines.push(line);
+        }
+        true
+    }
+
+    fn with_file(&mut self, edit: impl FnOnce(&mut FileDiff)) {
+        if let Some(file) = &mut self.file {
+            edit(file);
+        }
+    }
+
+    fn end_file(&mut self) {
+        self.left = (0, 0);
+        self.files.extend(self.file.take().filter(|file| file.paths().next().is_some()));
+    }
+}
+
+/// `@@ -1,3 +1,4 @@ heading`: the counts, and the heading.
+fn hunk_header(line: &str) -> Option<((usize, usize), String)> {
+    let (ranges, heading) = line.strip_prefix("@@ -")?.split_once(" @@")?;
+    let (old, new) = ranges.split_once(" +")?;
+    let count = |range: &str| match range.split_once(',') {
+        Some((_, count)) => count.parse().ok(),
+        None => range.parse::<usize>().ok().map(|_| 1),
+    };
+    Some(((count(old)?, count(new)?), heading.trim().to_owned()))
+}
+
+/// The path of a `---` or `+++` line; `None` for `/dev/null`.
+fn side_path(name: &str) -> Option<String> {
+    // A tab ends a name that holds blanks.
+    let name = if name.starts_with('"') { name } else { name.split('\t').next().unwrap_or(name) };
+    let path = unquote(name);
+    (path != "/dev/null").then(|| without_prefix(&path))
+}
+
+/// The two paths of a `diff --git` line. Without quotes they can be told apart only where they are the same, which they
+/// are wherever no other header line names them.
+fn header_paths(names: &str) -> (Option<String>, Option<String>) {
+    let both = |old: String, new: String| (Some(without_prefix(&old)), Some(without_prefix(&new)));
+    if let Some(rest) = names.strip_prefix('"') {
+        let end = closing_quote(rest).unwrap_or(rest.len());
+        let old = unquote(&names[..(end + 2).min(names.len())]);
+        return both(old, unquote(rest.get(end + 1..).unwrap_or_default().trim_start()));
+    }
+    if let Some((old, new)) = names.split_once(" \"") {
+        return both(old.to_owned(), unquote(&format!("\"{new}")));
+    }
+    let middle = names.len() / 2;
+    if let (Some(old), Some(new)) = (names.get(..middle), names.get(middle + 1..))
+        && without_prefix(old) == without_prefix(new)
+    {
+        return both(old.to_owned(), new.to_owned());
+    }
+    match names.split_once(" b/") {
+        Some((old, new)) => both(old.to_owned(), new.to_owned()),
+        None => (None, None),
+    }
+}
+
+fn without_prefix(path: &str) -> String {
+    let stripped = ["a/", "b/", "i/", "w/", "c/", "o/"].iter().find_map(|prefix| path.strip_prefix(prefix));
+    stripped.unwrap_or(path).to_owned()
+}
+
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = true,
+            b'"' => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Undoes git's quoting of unusual paths: `"a/t\303\244st"`.
+fn unquote(name: &str) -> String {
+    let Some(inner) = name.strip_prefix('"') else { return name.to_owned() };
+    let inner = &inner[..closing_quote(inner).unwrap_or(inner.len())];
+    let mut bytes = Vec::with_capacity(inner.len());
+    let mut rest = inner.bytes().peekable();
+    while let Some(byte) = rest.next() {
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        match rest.next() {
+            Some(b'n') => bytes.push(b'\n'),
+            Some(b't') => bytes.push(b'\t'),
+            Some(b'r') => bytes.push(b'\r'),
+            Some(first @ b'0'..=b'3') => {
+                let mut value = first - b'0';
+                for _ in 0..2 {
+                    if let Some(digit) = rest.next_if(|digit| (b'0'..=b'7').contains(digit)) {
+                        value = value.wrapping_mul(8).wrapping_add(digit - b'0');
+                    }
+                }
+                bytes.push(value);
+            }
+            Some(other) => bytes.push(other),
+            None => {}
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

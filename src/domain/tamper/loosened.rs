@@ -1,0 +1,130 @@
+//! Bounds that a diff loosens, and scripts that it makes succeed whatever happens.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::config::{is_check_config, is_check_script};
+use super::diff::{Change, FileDiff, Line};
+use super::language::Language;
+use super::tests_lost::Whole;
+use super::{Findings, TamperKind};
+
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
+
+/// Words beside a number that must not sink, wherever they stand outside of program code.
+static AT_LEAST: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)fail[_-]?under|(?:cov|coverage)[\w-]*|mutation[_-]?score|break_?at").expect("constant pattern")
+});
+
+/// Words beside a number that must not sink, in files that configure checks.
+static AT_LEAST_IN_CONFIG: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?i)threshold|\bmin(?:imum)?\w*|\b(?:branches|functions|lines|statements)\b|\bscore\b|\btarget\b"#)
+        .expect("constant pattern")
+});
+
+/// Words beside a number that must not rise.
+static AT_MOST: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)max[_-]?(?:warnings?|errors?|failures?|complexity)|allowed[_-]?(?:failures|errors)|\bmaxfail\b|--retries?\b|--reruns?\b")
+        .expect("constant pattern")
+});
+
+/// Endings of a command line that swallow its failure.
+static SWALLOWED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\s*(?:exit\s+0|true|:|set\s+\+e)\s*(?:#.*)?$|^\s*true\s*(?:#|&&)|\|\|\s*(?:true|:|exit\s+0|echo\b)|;\s*(?:true|exit\s+0)\s*$|--(?:passWithNoTests|exit-zero|allow-failure|deselect|no-fail)\b|^\s*-?\s*continue-on-error:\s*true|^\s*return\s+0\s*$")
+        .expect("constant pattern")
+});
+
+/// Looks for loosened bounds and swallowed failures in one file.
+pub(super) fn scan(file: &FileDiff, whole: &Whole, findings: &mut Findings) {
+    let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
+    for hunk in &file.hunks {
+        thresholds(file, &hunk.lines, config, findings);
+    }
+    if !file.is_new() && file.paths().any(is_check_script) {
+        for line in file.lines(Change::Added).filter(|line| SWALLOWED.is_match(line) && !whole.had(line)) {
+            findings.add(file.path(), TamperKind::CheckConfigEdited, &format!("hides a failure: {}", line.trim()));
+        }
+    }
+}
+
+/// Files that hold bounds of checks among other things.
+fn carries_checks(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    [
+        "package.json",
+        "pyproject.toml",
+        "setup.cfg",
+        "pom.xml",
+        "build.gradle",
+        "build.gradle.kts",
+        "sonar-project.properties",
+    ]
+    .contains(&name)
+        || name.contains("codecov")
+        || name.contains("stryker")
+}
+
+fn thresholds(file: &FileDiff, lines: &[Line], config: bool, findings: &mut Findings) {
+    let prose = file.path().ends_with(".md") || file.path().ends_with(".rst");
+    // In program code such words mean anything; the values of its own checks are in its configuration.
+    if prose || (Language::of(file.path()).is_some() && !config && !is_check_script(file.path())) {
+        return;
+    }
+    let added: Vec<&str> = texts(lines, Change::Added);
+    for old in texts(lines, Change::Removed) {
+        let sinks = AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
+        let rises = AT_MOST.is_match(old);
+        if !(sinks || rises) || !NUMBER.is_match(old) {
+            continue;
+        }
+        match added.iter().find(|new| shape(new) == shape(old)) {
+            Some(new) => {
+                let pairs = numbers(old).into_iter().zip(numbers(new));
+                let worse = pairs.into_iter().any(|(old, new)| if rises { new > old } else { new < old });
+                if worse {
+                    let evidence = format!("{} -> {}", old.trim(), new.trim());
+                    findings.add(file.path(), TamperKind::ThresholdLowered, &evidence);
+                }
+            }
+            None => removed_bound(file, old, &added, findings),
+        }
+    }
+}
+
+/// A bound that is not there any more, or stands in a line that changed otherwise too.
+fn removed_bound(file: &FileDiff, old: &str, added: &[&str], findings: &mut Findings) {
+    static BOUND: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?i)((?:cov-)?fail[_-]under|max[_-]warnings|min_?coverage|coverageThreshold)\D{0,4}(\d+(?:\.\d+)?)",
+        )
+        .expect("constant pattern")
+    });
+    let value = |text: &str| {
+        let found = BOUND.captures(text)?;
+        Some((found[1].to_lowercase(), found[2].parse::<f64>().ok()?))
+    };
+    let Some((word, before)) = value(old) else { return };
+    let after = added.iter().filter_map(|new| value(new)).find(|(other, _)| *other == word);
+    let worse = match after {
+        Some((_, after)) if word.starts_with("max") => after > before,
+        Some((_, after)) => after < before,
+        None => true,
+    };
+    if worse {
+        findings.add(file.path(), TamperKind::ThresholdLowered, &format!("was: {}", old.trim()));
+    }
+}
+
+fn texts(lines: &[Line], change: Change) -> Vec<&str> {
+    lines.iter().filter(|line| line.change == change).map(|line| line.text.as_str()).collect()
+}
+
+/// A line with its numbers left out, for finding its other version.
+fn shape(line: &str) -> String {
+    NUMBER.replace_all(line.trim().trim_end_matches(','), "#").into_owned()
+}
+
+fn numbers(line: &str) -> Vec<f64> {
+    NUMBER.find_iter(line).filter_map(|found| found.as_str().parse().ok()).collect()
+}
