@@ -1,0 +1,104 @@
+//! The repository that an agent gets in its tree: real enough for its git commands, worth nothing to the service.
+//!
+//! It is written as plain files, and no git of the service ever opens it.
+
+use std::path::Path;
+
+use super::layout::{Layout, Place, objects};
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::{LoopId, RepoRef, Sha};
+
+/// Branch that the agent finds itself on.
+const BRANCH: &str = "ralph";
+/// Part of the reflog that is read, from its beginning.
+const REFLOG_BYTES: u64 = 256 << 10;
+/// Commits of one iteration that are told of.
+const MOST_MESSAGES: usize = 50;
+/// Characters of a subject.
+const SUBJECT_CHARACTERS: usize = 200;
+
+/// Puts a fresh repository into the tree, its only branch at `commit`, in place of whatever is there as `.git`.
+pub(super) fn install(
+    layout: &Layout,
+    place: &Place,
+    commit: &Sha,
+    author: (&str, &str),
+) -> Result<(), WorkspaceError> {
+    let scratch = layout.scratch()?;
+    let fresh = scratch.path().join("git");
+    write(&fresh, place, commit, author)?;
+    let target = place.dir.join(".git");
+    if std::fs::symlink_metadata(&target).is_ok() {
+        layout.discard(&target)?;
+    }
+    std::fs::rename(&fresh, &target).map_err(WorkspaceError::io("create", &target))
+}
+
+fn write(dir: &Path, place: &Place, commit: &Sha, (name, email): (&str, &str)) -> Result<(), WorkspaceError> {
+    for folder in ["objects/info", "objects/pack", "refs/heads", "refs/tags", "info"] {
+        let folder = dir.join(folder);
+        std::fs::create_dir_all(&folder).map_err(WorkspaceError::io("create", &folder))?;
+    }
+    let config = format!(
+        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n[user]\n\tname = {}\n\temail = {}\n[gc]\n\tauto = 0\n",
+        quoted(name),
+        quoted(email)
+    );
+    let alternates = format!("{}\n", objects(&place.mirror).display());
+    for (file, text) in [
+        ("HEAD", format!("ref: refs/heads/{BRANCH}\n")),
+        ("config", config),
+        ("objects/info/alternates", alternates),
+        (&format!("refs/heads/{BRANCH}"), format!("{commit}\n")),
+    ] {
+        let file = dir.join(file);
+        std::fs::write(&file, text).map_err(WorkspaceError::io("write", &file))?;
+    }
+    // The service's index describes the same files, so the agent's first `git status` reads no content.
+    let index = dir.join("index");
+    std::fs::copy(&place.index, &index).map(drop).map_err(WorkspaceError::io("write", &index))
+}
+
+/// A value for git's configuration file.
+fn quoted(value: &str) -> String {
+    let plain: String = value.chars().filter(|c| !c.is_control()).collect();
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+impl Workspaces {
+    /// Subjects of the commits that the agent made since its repository was last renewed, oldest first. Ask before
+    /// `commit`, which renews it. Untrusted text; empty where the agent left nothing that can be read.
+    pub async fn agent_messages(&self, loop_id: &LoopId, repo: &RepoRef) -> Vec<String> {
+        let dir = self.layout.tree(loop_id, repo).dir;
+        let read = files::blocking(move || Ok(files::read_beneath(&dir, Path::new(".git/logs/HEAD"), REFLOG_BYTES)));
+        read.await.ok().flatten().map(|log| subjects(&String::from_utf8_lossy(&log))).unwrap_or_default()
+    }
+}
+
+fn subjects(reflog: &str) -> Vec<String> {
+    let commits = reflog.lines().filter_map(|line| {
+        let (kind, subject) = line.split_once('\t')?.1.split_once(": ")?;
+        kind.starts_with("commit").then(|| subject.chars().take(SUBJECT_CHARACTERS).collect())
+    });
+    commits.take(MOST_MESSAGES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_commits_are_read_from_a_reflog() {
+        let log = "0 1 A <a@b> 1 +0000\tcommit (initial): first\n1 2 A <a@b> 1 +0000\tcheckout: moving from a to b\n\
+                   2 3 A <a@b> 1 +0000\tcommit: fix: the thing\ngarbage\n\t\n3 4 A <a@b> 1 +0000\tcommit (amend): again\n";
+        assert_eq!(subjects(log), ["first", "fix: the thing", "again"]);
+        assert_eq!(subjects(&"a\tcommit: x\n".repeat(500)).len(), MOST_MESSAGES);
+        assert_eq!(subjects(&format!("a\tcommit: {}\n", "é".repeat(900)))[0].chars().count(), SUBJECT_CHARACTERS);
+        assert!(subjects("").is_empty());
+    }
+
+    #[test]
+    fn configuration_values_cannot_break_out() {
+        assert_eq!(quoted("a\"b\\c\n[core]"), "\"a\\\"b\\\\c[core]\"");
+    }
+}

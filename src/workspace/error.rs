@@ -1,0 +1,193 @@
+//! What can go wrong with mirrors and work trees, told from git's words where git is all there is to ask.
+
+use std::path::{Path, PathBuf};
+
+use crate::domain::ids::Sha;
+
+/// An operation on a mirror, a tree or a remote that did not come to an end.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkspaceError {
+    /// The remote has no branch at all.
+    #[error("{url} is an empty repository; push a first commit to it")]
+    EmptyRepository { url: String },
+    /// The remote has branches, but not the one to start from.
+    #[error("{url} has no branch `{branch}`{}", default_hint(.default_branch))]
+    BaseBranchMissing {
+        url: String,
+        branch: String,
+        /// The branch that the remote's HEAD names now, where it says so.
+        default_branch: Option<String>,
+    },
+    /// The remote did not answer as a git server.
+    #[error("cannot reach {url}: {detail}")]
+    Unreachable { url: String, detail: String, transient: bool },
+    /// The remote refused the credential, or wants one.
+    #[error("{url} refused the credential: {detail}")]
+    AuthFailed { url: String, detail: String },
+    /// The address cannot be used.
+    #[error("`{url}` cannot be used as a git address: {reason}")]
+    BadUrl { url: String, reason: &'static str },
+    /// A name given by the caller is not one that git takes as a branch or path.
+    #[error("`{name}` cannot be used as a {what}")]
+    BadName { what: &'static str, name: String },
+    /// A protected-path pattern does not parse.
+    #[error("protected path `{pattern}` is not a valid pattern: {detail}")]
+    BadPattern { pattern: String, detail: String },
+    /// No room left.
+    #[error("no space left on the disk while trying to {what}; free some or move the state directory")]
+    DiskFull { what: String },
+    /// A commit that was recorded is neither in the mirror nor on the remote.
+    #[error("commit {commit} is neither in the mirror nor on the remote")]
+    CommitMissing { commit: Sha },
+    /// The tree of a loop is gone; prepare it again.
+    #[error("the work tree {} is gone", .0.display())]
+    TreeMissing(PathBuf),
+    /// Something is larger than is handled.
+    #[error("{what} is too large: over {limit}")]
+    TooLarge { what: String, limit: u64 },
+    /// git is missing or too old.
+    #[error("git {found} cannot be used, {needed} or later is needed")]
+    GitVersion { found: String, needed: String },
+    /// git took longer than it may.
+    #[error("git took over {seconds} s to {what}")]
+    Timeout { what: String, seconds: u64 },
+    /// git failed in a way that has no name of its own.
+    #[error("git could not {what}: {detail}")]
+    Git { what: String, detail: String },
+    /// The file system refused.
+    #[error("cannot {what} {}: {source}", .path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+}
+
+fn default_hint(default_branch: &Option<String>) -> String {
+    default_branch.as_ref().map(|name| format!("; its default branch is `{name}`")).unwrap_or_default()
+}
+
+impl WorkspaceError {
+    /// Whether the same call may succeed later with nobody doing anything about it.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { transient, .. } => *transient,
+            Self::Timeout { .. } => true,
+            Self::Io { source, .. } => {
+                matches!(source.kind(), std::io::ErrorKind::Interrupted | std::io::ErrorKind::WouldBlock)
+            }
+            _ => false,
+        }
+    }
+
+    /// For `map_err` on file operations; a full disk gets its own variant.
+    pub(super) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.as_ref().to_path_buf();
+        move |source| match source.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                Self::DiskFull { what: format!("{what} {}", path.display()) }
+            }
+            _ => Self::Io { what, path, source },
+        }
+    }
+
+    /// Names a failure of git by what it wrote; `url` where the command spoke to a remote.
+    pub(super) fn from_git(what: &str, detail: &str, url: Option<&str>) -> Self {
+        let has = |needles: &[&str]| needles.iter().any(|needle| detail.contains(needle));
+        if has(&["No space left on device", "Disk quota exceeded"]) {
+            return Self::DiskFull { what: what.to_owned() };
+        }
+        let detail = detail.to_owned();
+        let Some(url) = url.map(str::to_owned) else {
+            return Self::Git { what: what.to_owned(), detail };
+        };
+        if has(AUTH_WORDS) {
+            Self::AuthFailed { url, detail }
+        } else if has(TRANSIENT_WORDS) {
+            Self::Unreachable { url, detail, transient: true }
+        } else if has(ABSENT_WORDS) {
+            Self::Unreachable { url, detail, transient: false }
+        } else {
+            Self::Git { what: what.to_owned(), detail }
+        }
+    }
+}
+
+const AUTH_WORDS: &[&str] = &[
+    "Authentication failed",
+    "could not read Username",
+    "could not read Password",
+    "terminal prompts disabled",
+    "error: 401",
+    "error: 403",
+    "HTTP 403",
+    "invalid credentials",
+];
+
+const TRANSIENT_WORDS: &[&str] = &[
+    "Could not resolve host",
+    "Failed to connect",
+    "Couldn't connect",
+    "Connection refused",
+    "Connection reset",
+    "Connection timed out",
+    "Operation timed out",
+    "Operation too slow",
+    "Empty reply from server",
+    "early EOF",
+    "unexpected disconnect",
+    "the remote end hung up unexpectedly",
+    "RPC failed",
+    "SSL_",
+    "gnutls_",
+    "error: 429",
+    "error: 500",
+    "error: 502",
+    "error: 503",
+    "error: 504",
+];
+
+const ABSENT_WORDS: &[&str] = &[
+    "not found",
+    "does not exist",
+    "does not appear to be a git repository",
+    "error: 404",
+    "Could not read from remote",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_git_become_variants() {
+        let url = Some("https://forge/x");
+        let name = |detail: &str| match WorkspaceError::from_git("fetch", detail, url) {
+            WorkspaceError::DiskFull { .. } => "disk",
+            WorkspaceError::AuthFailed { .. } => "auth",
+            WorkspaceError::Unreachable { transient: true, .. } => "transient",
+            WorkspaceError::Unreachable { transient: false, .. } => "absent",
+            WorkspaceError::Git { .. } => "git",
+            _ => "other",
+        };
+        for (detail, expected) in [
+            ("fatal: write error: No space left on device", "disk"),
+            ("fatal: Authentication failed for 'https://forge/x/'", "auth"),
+            ("fatal: could not read Username for 'https://forge': terminal prompts disabled", "auth"),
+            ("fatal: unable to access 'https://forge/x/': The requested URL returned error: 403", "auth"),
+            ("fatal: unable to access 'https://forge/x/': Could not resolve host: forge", "transient"),
+            ("fatal: unable to access 'https://forge/x/': The requested URL returned error: 502", "transient"),
+            ("fatal: repository 'https://forge/x/' not found", "absent"),
+            ("fatal: something else", "git"),
+        ] {
+            assert_eq!(name(detail), expected, "{detail}");
+        }
+        assert!(matches!(WorkspaceError::from_git("add", "Connection refused", None), WorkspaceError::Git { .. }));
+    }
+
+    #[test]
+    fn transient_is_what_may_pass_by_itself() {
+        let unreachable =
+            |transient| WorkspaceError::Unreachable { url: String::new(), detail: String::new(), transient };
+        assert!(unreachable(true).is_transient());
+        assert!(!unreachable(false).is_transient());
+        assert!(WorkspaceError::Timeout { what: String::new(), seconds: 1 }.is_transient());
+        assert!(!WorkspaceError::DiskFull { what: String::new() }.is_transient());
+    }
+}

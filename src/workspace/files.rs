@@ -1,0 +1,170 @@
+//! Reading and removing files that an agent may have laid out to mislead us: links are never followed.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::WorkspaceError;
+
+/// Folders deeper than this are not descended into; git itself stops at paths of 4096 bytes.
+const DEEPEST: usize = 2000;
+
+/// A path as git writes it.
+pub(super) fn path_of(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+/// Splits output of `-z` commands.
+pub(super) fn zero_separated(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|byte| *byte == 0).filter(|part| !part.is_empty())
+}
+
+/// First `limit` bytes of a regular file below `root`, no link followed on the way; `None` where there is none.
+pub(super) fn read_beneath(root: &Path, path: &Path, limit: u64) -> Option<Vec<u8>> {
+    let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut here = rustix::fs::open(root, folder, Mode::empty()).ok()?;
+    let mut parts = path.components().peekable();
+    while let Some(Component::Normal(part)) = parts.next() {
+        let last = parts.peek().is_none();
+        here = rustix::fs::openat(&here, part, if last { file } else { folder }, Mode::empty()).ok()?;
+        if last {
+            let open = std::fs::File::from(here);
+            if !open.metadata().ok()?.is_file() {
+                return None;
+            }
+            let mut bytes = Vec::new();
+            open.take(limit).read_to_end(&mut bytes).ok()?;
+            return Some(bytes);
+        }
+    }
+    None
+}
+
+/// Whether every folder above `path` is a real folder of `root`.
+pub(super) fn parents_are_real(root: &Path, path: &Path) -> bool {
+    let mut here = root.to_path_buf();
+    let Some(parent) = path.parent() else { return false };
+    parent.components().all(|part| {
+        let Component::Normal(part) = part else { return false };
+        here.push(part);
+        std::fs::symlink_metadata(&here).is_ok_and(|found| found.is_dir())
+    })
+}
+
+/// Removes a file, link or folder; folders that deny it are opened up first. Missing is fine.
+pub(super) fn remove(path: &Path) -> Result<(), WorkspaceError> {
+    let attempt = || match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match attempt() {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            open_up(path, 0);
+            attempt()
+        }
+        other => other,
+    }
+    .or_else(|error| if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    .map_err(WorkspaceError::io("remove", path))
+}
+
+/// Gives the owner all rights on a folder and those below it.
+fn open_up(dir: &Path, depth: usize) {
+    let Ok(found) = std::fs::symlink_metadata(dir) else { return };
+    if !found.is_dir() || depth > DEEPEST {
+        return;
+    }
+    if found.permissions().mode() & 0o700 != 0o700 {
+        // What cannot be changed shows as a failed removal.
+        let _ = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700));
+    }
+    let Ok(entries) = std::fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path(), depth + 1);
+        }
+    }
+}
+
+/// Removes what git overlooks when it cleans: `.git` entries at any depth, pipes, sockets, devices. Returns how many.
+pub(super) fn scrub(dir: &Path) -> Result<usize, WorkspaceError> {
+    let mut removed = 0;
+    let mut waiting = vec![dir.to_path_buf()];
+    while let Some(here) = waiting.pop() {
+        let entries = std::fs::read_dir(&here).map_err(WorkspaceError::io("list", &here))?;
+        for entry in entries {
+            let entry = entry.map_err(WorkspaceError::io("list", &here))?;
+            let kind = entry.file_type().map_err(WorkspaceError::io("look at", entry.path()))?;
+            let special = kind.is_fifo() || kind.is_socket() || kind.is_block_device() || kind.is_char_device();
+            if special || entry.file_name() == ".git" {
+                remove(&entry.path())?;
+                removed += 1;
+            } else if kind.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// Runs file work off the async threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, WorkspaceError> + Send + 'static,
+) -> Result<T, WorkspaceError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(WorkspaceError::Git { what: "work on files".to_owned(), detail: error.to_string() })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_and_pipes_are_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir(root.join("d")).unwrap();
+        std::fs::write(root.join("d/f"), "0123456789").unwrap();
+        std::os::unix::fs::symlink("d/f", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("d", root.join("dirlink")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for (path, expected) in [
+            ("d/f", Some("0123")),
+            ("link", None),
+            ("dirlink/f", None),
+            ("fifo", None),
+            ("d", None),
+            ("d/../d/f", None),
+            ("nothing", None),
+            ("", None),
+        ] {
+            let read = read_beneath(root, Path::new(path), 4);
+            assert_eq!(read.as_deref(), expected.map(str::as_bytes), "{path}");
+        }
+        assert!(parents_are_real(root, Path::new("d/f")));
+        assert!(!parents_are_real(root, Path::new("dirlink/f")));
+        assert!(!parents_are_real(root, Path::new("../f")));
+    }
+
+    #[test]
+    fn locked_folders_are_removed_and_specials_scrubbed() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("a/b");
+        std::fs::create_dir_all(deep.join(".git/x")).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, dir.path().join("fifo"), rustix::fs::FileType::Fifo, Mode::RWXU, 0)
+            .unwrap();
+        assert_eq!(scrub(dir.path()).unwrap(), 2);
+        assert!(!deep.join(".git").exists());
+        std::fs::set_permissions(dir.path().join("a"), std::fs::Permissions::from_mode(0o500)).unwrap();
+        remove(&dir.path().join("a")).unwrap();
+        assert!(!dir.path().join("a").exists());
+        remove(&dir.path().join("a")).unwrap();
+    }
+}

@@ -1,0 +1,521 @@
+//! The service's git: every command names its directories, reads no configuration but its own, and shows no secret.
+//!
+//! Invariants: nothing in a work tree decides what these commands execute (no hooks, no filters, no fsmonitor, no
+//! external diff, no submodules); credentials travel over an anonymous pipe only, never in arguments, environment or
+//! addresses; protocols other than the address's own are off.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::WorkspaceError;
+
+/// Oldest git that is used: it has `merge-tree --write-tree`, `--attr-source` and the fixes of known clone attacks.
+pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 43, patch: 0 };
+
+/// Limit of a command that works on local files only.
+const LOCAL_LIMIT: Duration = Duration::from_secs(300);
+/// Limit of a command that talks to a remote; a first clone of a large repository takes minutes.
+const REMOTE_LIMIT: Duration = Duration::from_secs(1800);
+/// Bytes of output that are kept, for lists of objects and paths.
+const LIST_BYTES: usize = 64 << 20;
+/// Characters of git's complaint that go into an error.
+const DETAIL_CHARACTERS: usize = 600;
+/// How often one command may ask for the credential: it can start further git processes that connect by themselves.
+const CREDENTIAL_COPIES: usize = 4;
+/// Answers git's credential request from the inherited pipe; `read` and `printf` are the shell's own, so no process has
+/// the token among its arguments.
+const CREDENTIAL_SOURCE: &str = "!f() { test \"$1\" = get || return 0; IFS= read -r u <&3 && IFS= read -r p <&3 && printf 'username=%s\\npassword=%s\\n' \"$u\" \"$p\"; }; f";
+/// Moves the pipe from standard input to descriptor 3 and becomes git; `$0` is the file that git gets as its input.
+const CREDENTIAL_LAUNCHER: &str = "exec 3<&0 <\"$0\" && exec \"$@\"";
+
+/// A version of git.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GitVersion {
+    pub major: u32,
+    pub minor: u32,
+    pub patch: u32,
+}
+
+impl GitVersion {
+    /// Reads the answer of `git version`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let numbers = text.trim().strip_prefix("git version ")?.split_whitespace().next()?;
+        let mut parts = numbers.split('.').map(|part| part.parse::<u32>().ok());
+        Some(Self { major: parts.next()??, minor: parts.next()??, patch: parts.next().flatten().unwrap_or(0) })
+    }
+}
+
+impl std::fmt::Display for GitVersion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// Where a repository is, and what opens it.
+#[derive(Debug, Clone)]
+pub struct GitUrl {
+    /// `https://`, `http://` or `file://`, without user name or password.
+    pub url: String,
+    /// User name and token for it.
+    pub credential: Option<(String, SecretString)>,
+}
+
+/// An address that was looked at and may be used.
+struct Remote<'a> {
+    scheme: &'static str,
+    /// `scheme://host:port`, which is all that the credential is given to.
+    origin: String,
+    credential: Option<(&'a str, &'a SecretString)>,
+}
+
+impl GitUrl {
+    fn checked(&self) -> Result<Remote<'_>, WorkspaceError> {
+        let bad = |reason| WorkspaceError::BadUrl { url: without_userinfo(&self.url), reason };
+        let parsed = Url::parse(&self.url).map_err(|_| bad("it is not an absolute URL"))?;
+        let scheme = match parsed.scheme() {
+            "https" => "https",
+            "http" => "http",
+            "file" => "file",
+            _ => return Err(bad("only https, http and file are supported")),
+        };
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(bad("it holds a user name or password; give them as the credential"));
+        }
+        let credential = match &self.credential {
+            Some((user, token)) if scheme != "file" => {
+                if [user.as_str(), token.expose_secret()].iter().any(|part| part.contains(['\n', '\r', '\0'])) {
+                    return Err(bad("its credential holds a line break"));
+                }
+                Some((user.as_str(), token))
+            }
+            _ => None,
+        };
+        Ok(Remote { scheme, origin: parsed.origin().ascii_serialization(), credential })
+    }
+}
+
+fn without_userinfo(url: &str) -> String {
+    match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// One git command to run; built up, then given to [`Git::run`] or [`Git::ok`].
+pub(super) struct Call<'a> {
+    what: &'a str,
+    git_dir: &'a Path,
+    work_tree: Option<(&'a Path, &'a Path)>,
+    index: Option<&'a Path>,
+    access: Option<&'a GitUrl>,
+    attributes_of: Option<&'a str>,
+    config: Vec<String>,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    input: Vec<u8>,
+    input_file: Option<&'a Path>,
+    output_bytes: usize,
+}
+
+impl<'a> Call<'a> {
+    /// A command on the repository at `git_dir`; `what` completes "git could not …".
+    pub fn new(what: &'a str, git_dir: &'a Path) -> Self {
+        Self {
+            what,
+            git_dir,
+            work_tree: None,
+            index: None,
+            access: None,
+            attributes_of: None,
+            config: Vec::new(),
+            args: Vec::new(),
+            env: Vec::new(),
+            input: Vec::new(),
+            input_file: None,
+            output_bytes: LIST_BYTES,
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self
+    }
+
+    /// Works on a tree with its private index.
+    pub fn on_tree(mut self, tree: &'a Path, index: &'a Path) -> Self {
+        self.work_tree = Some((tree, index));
+        self
+    }
+
+    /// Works on an index without a tree.
+    pub fn on_index(mut self, index: &'a Path) -> Self {
+        self.index = Some(index);
+        self
+    }
+
+    /// May talk to this remote, and to no other.
+    pub fn remote(mut self, access: &'a GitUrl) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// Reads `.gitattributes` of this tree only, not of the work tree.
+    pub fn attributes_of(mut self, tree: &'a str) -> Self {
+        self.attributes_of = Some(tree);
+        self
+    }
+
+    /// Sets a configuration value for this command.
+    pub fn config(mut self, entry: impl Into<String>) -> Self {
+        self.config.push(entry.into());
+        self
+    }
+
+    /// Sets an environment variable for this command.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Bytes for standard input; not for commands that talk to a remote.
+    pub fn input(mut self, bytes: Vec<u8>) -> Self {
+        self.input = bytes;
+        self
+    }
+
+    /// A file for standard input, for commands that talk to a remote.
+    pub fn input_file(mut self, path: &'a Path) -> Self {
+        self.input_file = Some(path);
+        self
+    }
+
+    /// Keeps this many bytes of output and notes that there were more.
+    pub fn output_bytes(mut self, limit: usize) -> Self {
+        self.output_bytes = limit;
+        self
+    }
+}
+
+/// What a command gave.
+#[derive(Debug)]
+pub(super) struct Output {
+    /// Exit code; -1 after a signal.
+    pub code: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+    /// Whether there was more output than was kept.
+    pub truncated: bool,
+}
+
+impl Output {
+    /// Output as text, trimmed.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
+    }
+}
+
+/// Runs git for the service.
+#[derive(Debug, Clone)]
+pub(super) struct Git {
+    program: PathBuf,
+    /// An empty folder, so that no user's settings are found.
+    home: PathBuf,
+}
+
+impl Git {
+    pub fn new(home: PathBuf) -> Result<Self, WorkspaceError> {
+        let program = which::which("git")
+            .map_err(|_| WorkspaceError::GitVersion { found: "(none)".to_owned(), needed: NEEDED_GIT.to_string() })?;
+        Ok(Self { program, home })
+    }
+
+    /// Version of the installed git; an error if it is older than [`NEEDED_GIT`].
+    pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
+        let call = Call::new("tell its version", &self.home);
+        let answer = self.spawn(&call, None, vec!["version".into()]).await?;
+        let needed = NEEDED_GIT.to_string();
+        match GitVersion::parse(&answer.text()) {
+            Some(version) if version >= NEEDED_GIT => Ok(version),
+            Some(version) => Err(WorkspaceError::GitVersion { found: version.to_string(), needed }),
+            None => Err(WorkspaceError::GitVersion { found: answer.text(), needed }),
+        }
+    }
+
+    /// Runs the command; exit codes other than 0 are the caller's to read.
+    pub async fn run(&self, call: Call<'_>) -> Result<Output, WorkspaceError> {
+        let remote = call.access.map(GitUrl::checked).transpose()?;
+        let mut args = base_arguments(&call, remote.as_ref());
+        args.extend(call.args.iter().cloned());
+        self.spawn(&call, remote.as_ref(), args).await
+    }
+
+    /// Runs the command and takes any exit code but 0 as a failure.
+    pub async fn ok(&self, call: Call<'_>) -> Result<Output, WorkspaceError> {
+        let (what, url) = (call.what.to_owned(), call.access.map(|access| access.url.clone()));
+        let output = self.run(call).await?;
+        if output.code == 0 { Ok(output) } else { Err(failure(&what, &output, url.as_deref())) }
+    }
+
+    fn environment(&self, call: &Call<'_>, remote: Option<&Remote<'_>>) -> Vec<(OsString, OsString)> {
+        let mut path = OsString::from("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        if let Some(folder) = self.program.parent() {
+            path = [folder.as_os_str(), OsStr::new(":"), path.as_os_str()].into_iter().collect();
+        }
+        let mut env: Vec<(OsString, OsString)> = vec![
+            ("PATH".into(), path),
+            ("HOME".into(), self.home.clone().into()),
+            ("LC_ALL".into(), "C".into()),
+            ("GIT_CONFIG_NOSYSTEM".into(), "1".into()),
+            ("GIT_CONFIG_GLOBAL".into(), "/dev/null".into()),
+            ("GIT_ATTR_NOSYSTEM".into(), "1".into()),
+            ("GIT_TERMINAL_PROMPT".into(), "0".into()),
+            ("GIT_NO_REPLACE_OBJECTS".into(), "1".into()),
+            ("GIT_LITERAL_PATHSPECS".into(), "1".into()),
+            ("GIT_OPTIONAL_LOCKS".into(), "0".into()),
+            ("GIT_ALLOW_PROTOCOL".into(), remote.map_or("none", |remote| remote.scheme).into()),
+        ];
+        if remote.is_none() {
+            env.push(("GIT_NO_LAZY_FETCH".into(), "1".into()));
+        }
+        if let Some(index) = call.index.or(call.work_tree.map(|(_, index)| index)) {
+            env.push(("GIT_INDEX_FILE".into(), index.into()));
+        }
+        env.extend(call.env.iter().cloned());
+        env
+    }
+
+    async fn spawn(
+        &self,
+        call: &Call<'_>,
+        remote: Option<&Remote<'_>>,
+        args: Vec<OsString>,
+    ) -> Result<Output, WorkspaceError> {
+        let env = self.environment(call, remote);
+        let input_file = call.input_file.unwrap_or(Path::new("/dev/null"));
+        let credential = remote.and_then(|remote| remote.credential);
+        let (program, args, stdin) = if credential.is_some() || call.input_file.is_some() {
+            let mut launcher: Vec<OsString> = vec!["-c".into(), CREDENTIAL_LAUNCHER.into(), input_file.into()];
+            launcher.push(self.program.clone().into());
+            launcher.extend(args);
+            (PathBuf::from("/bin/sh"), launcher, credential.map(credential_lines).unwrap_or_default())
+        } else {
+            (self.program.clone(), args, call.input.clone())
+        };
+        let limit = if remote.is_some() { REMOTE_LIMIT } else { LOCAL_LIMIT };
+        let spec =
+            spawner::Spec { program, args, cwd: self.home.clone(), env, stdin, limit, output: call.output_bytes };
+        let mut output = spawner::run(spec).await.map_err(|error| match error {
+            spawner::Failure::TimedOut => {
+                WorkspaceError::Timeout { what: call.what.to_owned(), seconds: limit.as_secs() }
+            }
+            spawner::Failure::Io(source) => WorkspaceError::Io { what: "run", path: self.program.clone(), source },
+        })?;
+        if let Some((_, token)) = credential {
+            output.stderr = redacted(output.stderr, token);
+        }
+        Ok(output)
+    }
+}
+
+/// The error for a command that ended badly.
+pub(super) fn failure(what: &str, output: &Output, url: Option<&str>) -> WorkspaceError {
+    let told = if output.stderr.trim().is_empty() { output.text() } else { output.stderr.trim().to_owned() };
+    let mut detail: String = told.chars().take(DETAIL_CHARACTERS).collect();
+    if detail.is_empty() {
+        detail = format!("exit code {}", output.code);
+    }
+    WorkspaceError::from_git(what, &detail, url)
+}
+
+fn credential_lines((user, token): (&str, &SecretString)) -> Vec<u8> {
+    format!("{user}\n{}\n", token.expose_secret()).repeat(CREDENTIAL_COPIES).into_bytes()
+}
+
+fn redacted(text: String, token: &SecretString) -> String {
+    let token = token.expose_secret();
+    if token.is_empty() { text } else { text.replace(token, "***") }
+}
+
+/// Everything before the subcommand.
+fn base_arguments(call: &Call<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
+    let mut args: Vec<OsString> = Vec::new();
+    if let Some(tree) = call.attributes_of {
+        args.push(format!("--attr-source={tree}").into());
+    }
+    args.push(joined("--git-dir=", call.git_dir));
+    if let Some((tree, _)) = call.work_tree {
+        args.push(joined("--work-tree=", tree));
+    }
+    let mut config: Vec<String> = SETTINGS.iter().map(|entry| (*entry).to_owned()).collect();
+    if let Some(remote) = remote {
+        config.push(format!("protocol.{}.allow=always", remote.scheme));
+        if remote.credential.is_some() {
+            config.push(format!("credential.{}.helper={CREDENTIAL_SOURCE}", remote.origin));
+        }
+    }
+    config.extend(call.config.iter().cloned());
+    for entry in config {
+        args.push("-c".into());
+        args.push(entry.into());
+    }
+    args
+}
+
+/// Configuration of every command: nothing is executed, nothing is converted, nothing is fetched on the side.
+const SETTINGS: &[&str] = &[
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "core.excludesFile=/dev/null",
+    "core.protectHFS=true",
+    "core.protectNTFS=true",
+    "core.quotePath=false",
+    "core.logAllRefUpdates=false",
+    "core.editor=false",
+    "core.sshCommand=false",
+    "core.checkStat=default",
+    "core.trustctime=true",
+    // What is recorded survives a power cut.
+    "core.fsync=committed,reference",
+    "core.fsyncMethod=batch",
+    "safe.bareRepository=explicit",
+    "protocol.allow=never",
+    "credential.helper=",
+    "credential.interactive=false",
+    "transfer.fsckObjects=true",
+    // Faults of old tools that live on in the history of honest repositories and harm nobody.
+    "fetch.fsck.zeroPaddedFilemode=warn",
+    "fetch.fsck.badTimezone=warn",
+    "fetch.fsck.missingSpaceBeforeDate=warn",
+    "fetch.fsck.missingSpaceBeforeEmail=warn",
+    "fetch.recurseSubmodules=false",
+    "push.recurseSubmodules=no",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+    "fetch.writeCommitGraph=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "http.lowSpeedLimit=1000",
+    "http.lowSpeedTime=60",
+    "advice.fetchShowForcedUpdates=false",
+];
+
+fn joined(prefix: &str, path: &Path) -> OsString {
+    let mut text = OsString::from(prefix);
+    text.push(path);
+    text
+}
+
+/// The one place that starts a process.
+mod spawner {
+    use std::ffi::OsString;
+    use std::path::PathBuf;
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+    use super::Output;
+
+    pub struct Spec {
+        pub program: PathBuf,
+        pub args: Vec<OsString>,
+        pub cwd: PathBuf,
+        pub env: Vec<(OsString, OsString)>,
+        pub stdin: Vec<u8>,
+        pub limit: Duration,
+        pub output: usize,
+    }
+
+    pub enum Failure {
+        TimedOut,
+        Io(std::io::Error),
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "replaced by the shared spawner")]
+    pub async fn run(spec: Spec) -> Result<Output, Failure> {
+        let mut child = tokio::process::Command::new(&spec.program)
+            .args(&spec.args)
+            .current_dir(&spec.cwd)
+            .env_clear()
+            .envs(spec.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(Failure::Io)?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let feed = async {
+            if let Some(mut stdin) = stdin {
+                // A command that ends without reading its input is judged by its exit code.
+                let _ = stdin.write_all(&spec.stdin).await;
+            }
+        };
+        let work = async {
+            let ((), out, err, status) =
+                tokio::join!(feed, capped(stdout, spec.output), capped(stderr, 1 << 20), child.wait());
+            let ((stdout, truncated), (stderr, _)) = (out?, err?);
+            let stderr = String::from_utf8_lossy(&stderr).into_owned();
+            Ok(Output { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
+        };
+        match tokio::time::timeout(spec.limit, work).await {
+            Ok(result) => result.map_err(Failure::Io),
+            Err(_) => Err(Failure::TimedOut),
+        }
+    }
+
+    /// Reads to the end, keeps the first `limit` bytes.
+    async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io::Result<(Vec<u8>, bool)> {
+        let Some(mut stream) = stream else { return Ok((Vec::new(), false)) };
+        let mut kept = Vec::new();
+        (&mut stream).take(limit as u64).read_to_end(&mut kept).await?;
+        let dropped = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+        Ok((kept, dropped > 0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read() {
+        for (text, expected) in [
+            ("git version 2.47.3", Some((2, 47, 3))),
+            ("git version 2.43.0.windows.1\n", Some((2, 43, 0))),
+            ("git version 2.50", Some((2, 50, 0))),
+            ("git version 2.39.5 (Apple Git-154)", Some((2, 39, 5))),
+            ("git version banana", None),
+            ("", None),
+        ] {
+            assert_eq!(GitVersion::parse(text).map(|v| (v.major, v.minor, v.patch)), expected, "{text}");
+        }
+        assert!(GitVersion { major: 2, minor: 42, patch: 9 } < NEEDED_GIT);
+        assert!(GitVersion { major: 3, minor: 0, patch: 0 } > NEEDED_GIT);
+    }
+
+    #[test]
+    fn only_plain_addresses_are_taken() {
+        let check = |url: &str| GitUrl { url: url.to_owned(), credential: None }.checked().map(|remote| remote.origin);
+        assert_eq!(check("https://forge.example:8443/a/b.git").unwrap(), "https://forge.example:8443");
+        assert!(check("file:///srv/a.git").is_ok());
+        for url in ["ext::sh -c id", "ssh://host/x", "--upload-pack=id", "/srv/a.git", "git://host/x"] {
+            assert!(matches!(check(url), Err(WorkspaceError::BadUrl { .. })), "{url}");
+        }
+        let told = check("https://bot:hunter2@forge/x").unwrap_err().to_string();
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+
+    #[test]
+    fn a_credential_of_two_lines_is_refused() {
+        let token = SecretString::from("a\nhost=evil");
+        let access = GitUrl { url: "https://forge/x".into(), credential: Some(("bot".into(), token)) };
+        assert!(matches!(access.checked(), Err(WorkspaceError::BadUrl { .. })));
+    }
+}

@@ -1,0 +1,213 @@
+//! Where everything lies on disk, and how names from outside become file and ref names.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::WorkspaceError;
+use crate::domain::ids::{LoopId, RepoRef};
+
+/// Folders below the root.
+#[derive(Debug)]
+pub(super) struct Layout {
+    root: PathBuf,
+    /// Entries of `tmp/` that this process uses now; the reaper leaves them alone.
+    in_use: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+/// A work tree with the private index that belongs to it.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The files.
+    pub dir: PathBuf,
+    /// The service's index of them, out of the agent's reach.
+    pub index: PathBuf,
+    /// The mirror that holds the objects.
+    pub mirror: PathBuf,
+}
+
+impl Layout {
+    pub fn open(root: &Path) -> Result<Self, WorkspaceError> {
+        std::fs::create_dir_all(root).map_err(WorkspaceError::io("create", root))?;
+        let root = root.canonicalize().map_err(WorkspaceError::io("find", root))?;
+        let layout = Self { root, in_use: Arc::default() };
+        for dir in [layout.mirrors(), layout.trees(), layout.pools(), layout.tmp(), layout.home()] {
+            std::fs::create_dir_all(&dir).map_err(WorkspaceError::io("create", &dir))?;
+        }
+        Ok(layout)
+    }
+
+    pub fn mirrors(&self) -> PathBuf {
+        self.root.join("mirrors")
+    }
+    pub fn trees(&self) -> PathBuf {
+        self.root.join("trees")
+    }
+    pub fn pools(&self) -> PathBuf {
+        self.root.join("pool")
+    }
+    pub fn tmp(&self) -> PathBuf {
+        self.root.join("tmp")
+    }
+    /// An empty folder that is git's HOME.
+    pub fn home(&self) -> PathBuf {
+        self.root.join("empty-home")
+    }
+    pub fn mirror(&self, repo: &RepoRef) -> PathBuf {
+        self.mirrors().join(format!("{}.git", repo_name(repo)))
+    }
+    pub fn pool(&self, repo: &RepoRef) -> PathBuf {
+        self.pools().join(repo_name(repo))
+    }
+    pub fn tree(&self, loop_id: &LoopId, repo: &RepoRef) -> Place {
+        let mirror = self.mirror(repo);
+        Place {
+            dir: self.trees().join(loop_name(loop_id)).join(repo_name(repo)),
+            index: indexes(&mirror).join(format!("{}.index", loop_name(loop_id))),
+            mirror,
+        }
+    }
+
+    /// A new empty folder in `tmp/` that the reaper leaves alone as long as the value lives.
+    pub fn scratch(&self) -> Result<Scratch, WorkspaceError> {
+        // Held while the folder comes up, so that the reaper cannot see it without its entry.
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let tmp = self.tmp();
+        let path = tempfile::Builder::new()
+            .prefix("x-")
+            .tempdir_in(&tmp)
+            .map_err(WorkspaceError::io("create a folder in", &tmp))?
+            .keep();
+        in_use.insert(path.clone());
+        Ok(Scratch { path, in_use: self.in_use.clone() })
+    }
+
+    /// Entries of `tmp/` that nobody in this process uses.
+    pub fn leftovers(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let tmp = self.tmp();
+        let entries = std::fs::read_dir(&tmp).map_err(WorkspaceError::io("list", &tmp))?;
+        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| !in_use.contains(path)).collect())
+    }
+
+    /// Puts something out of the way in one step; the reaper deletes it later. Missing things are fine.
+    pub fn discard(&self, path: &Path) -> Result<(), WorkspaceError> {
+        if std::fs::symlink_metadata(path).is_err() {
+            return Ok(());
+        }
+        let scratch = self.scratch()?;
+        std::fs::rename(path, scratch.path().join("discarded")).map_err(WorkspaceError::io("put aside", path))
+    }
+}
+
+/// A folder in `tmp/`, left for the reaper when dropped.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    path: PathBuf,
+    in_use: Arc<Mutex<HashSet<PathBuf>>>,
+}
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Empty by now as a rule; what is not is the reaper's.
+        let _ = std::fs::remove_dir(&self.path);
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.path);
+    }
+}
+
+/// Folder of private indexes in a mirror.
+pub(super) fn indexes(mirror: &Path) -> PathBuf {
+    mirror.join("ralph-indexes")
+}
+
+/// A mirror's objects, which agents' repositories borrow.
+pub(super) fn objects(mirror: &Path) -> PathBuf {
+    mirror.join("objects")
+}
+
+/// Name of a loop in paths and refs.
+pub(super) fn loop_name(loop_id: &LoopId) -> String {
+    encoded(loop_id.as_str())
+}
+
+/// Name of a repository in paths.
+pub(super) fn repo_name(repo: &RepoRef) -> String {
+    format!("{}.{}", encoded(repo.forge.as_str()), encoded(&repo.id.to_string()))
+}
+
+/// Name of a branch as one ref component: without slashes, `a` and `a/b` can both be kept.
+pub(super) fn encoded(name: &str) -> String {
+    let mut safe = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' => safe.push(byte as char),
+            _ => safe.push_str(&format!("_{byte:02x}")),
+        }
+    }
+    if safe.is_empty() { "_".to_owned() } else { safe }
+}
+
+/// Refuses branch names that git would refuse, and those that could be taken for an option.
+pub(super) fn check_branch(name: &str) -> Result<(), WorkspaceError> {
+    let bad_part = |part: &str| part.is_empty() || part.starts_with('.') || part.ends_with(".lock");
+    let bad = name.len() > 244
+        || name.starts_with('-')
+        || name.ends_with('.')
+        || name == "@"
+        || name == "HEAD"
+        || name.contains("..")
+        || name.contains("@{")
+        || name.chars().any(|c| c.is_control() || c.is_whitespace() || "~^:?*[\\".contains(c))
+        || name.split('/').any(bad_part);
+    if bad { Err(WorkspaceError::BadName { what: "branch", name: name.to_owned() }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_safe_and_stay_apart() {
+        let names = ["a", "A", "a/b", "a_b", "a.b", "../x", "", "_", "_2f", "é", "a b"];
+        let safe: HashSet<String> = names.iter().map(|name| encoded(name)).collect();
+        assert_eq!(safe.len(), names.len());
+        for name in safe {
+            assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'), "{name}");
+        }
+    }
+
+    #[test]
+    fn branch_names_follow_gits_rules() {
+        for good in ["main", "ralph/42-slug", "feature/a.b", "a@b", "é"] {
+            assert!(check_branch(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "-rf",
+            "a..b",
+            "a b",
+            "a\u{3000}b",
+            "x@{1}",
+            "a.lock",
+            "a.lock/b",
+            "/a",
+            "a/",
+            "a//b",
+            ".a",
+            "a.",
+            "a:b",
+            "a\nb",
+            "HEAD",
+            "@",
+        ] {
+            assert!(check_branch(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_branch(&"x".repeat(300)).is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! Bringing the base branch into a loop's work.
+
+use super::git::{Call, failure};
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::{LoopId, RepoRef, Sha};
+
+/// What came of bringing the base in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MergeOutcome {
+    /// The work has the base already; the tree was left alone.
+    UpToDate,
+    /// The tree holds the merged files; `commit` with `merge_parent` records them.
+    Clean { tree: Sha },
+    /// The tree holds the merged files, and these have conflict markers or a side to choose.
+    Conflict { files: Vec<String> },
+}
+
+impl Workspaces {
+    /// Merges `base` with `head` and puts the outcome into the tree. Changes in the tree that are not in `head` are
+    /// overwritten where the outcome has that file; commit or salvage them first. Both commits must be in the mirror.
+    pub async fn merge_base_into(
+        &self,
+        loop_id: &LoopId,
+        repo: &RepoRef,
+        head: &Sha,
+        base: &Sha,
+    ) -> Result<MergeOutcome, WorkspaceError> {
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        for commit in [head, base] {
+            if !self.has_commit(&place.mirror, commit).await? {
+                return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
+            }
+        }
+        if self.merge_base(&place.mirror, head, base).await?.as_ref() == Some(base) {
+            return Ok(MergeOutcome::UpToDate);
+        }
+        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
+            return Err(WorkspaceError::TreeMissing(place.dir));
+        }
+        let call = Call::new("merge the base branch", &place.mirror).attributes_of(base.as_str());
+        let merge = ["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", head.as_str(), base.as_str()];
+        let merged = self.git.run(call.args(merge)).await?;
+        if !matches!(merged.code, 0 | 1) {
+            return Err(failure("merge the base branch", &merged, None));
+        }
+        let mut parts = files::zero_separated(&merged.stdout);
+        let tree = parts.next().and_then(|name| Sha::parse(&String::from_utf8_lossy(name)));
+        let tree = tree.ok_or_else(|| failure("merge the base branch", &merged, None))?;
+        let conflicted: Vec<String> = parts.map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        super::tree::remove_index_lock(&place.index)?;
+        let fill = Call::new("put the merged files into the tree", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(fill.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", tree.as_str()])).await?;
+        self.install_agent_repository(&place, head).await?;
+        Ok(if merged.code == 0 { MergeOutcome::Clean { tree } } else { MergeOutcome::Conflict { files: conflicted } })
+    }
+}

@@ -1,0 +1,298 @@
+//! The bare mirror of a repository: made, kept up to date with one branch or two, read from.
+
+use std::path::Path;
+
+use super::git::{Call, GitUrl, Output, failure};
+use super::layout::{check_branch, encoded, indexes};
+use super::lock::RepoGuard;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::{RepoRef, Sha};
+
+/// Size of a file read from a commit.
+const BASE_FILE_BYTES: u64 = 1 << 20;
+
+/// Where the branches of a loop are on the forge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteState {
+    /// Tip of the branch that the loop starts from.
+    pub base: Sha,
+    /// Tip of the loop's own branch, where the forge has it.
+    pub branch: Option<Sha>,
+}
+
+impl Workspaces {
+    /// Brings the mirror up to date and says where both branches are now; trees are left as they are.
+    pub async fn fetch(
+        &self,
+        repo: &RepoRef,
+        access: &GitUrl,
+        base_branch: &str,
+        branch: &str,
+        partial: bool,
+    ) -> Result<RemoteState, WorkspaceError> {
+        check_branch(base_branch)?;
+        check_branch(branch)?;
+        let mirror = self.layout.mirror(repo);
+        let guard = self.locks.repository(&mirror).await?;
+        self.ensure_mirror(&guard, &mirror, partial).await?;
+        self.fetch_branches(&guard, &mirror, access, base_branch, branch).await
+    }
+
+    /// A file as it is in a commit; `None` where the commit has no such regular file. At most 1 MiB.
+    pub async fn read_base_file(
+        &self,
+        repo: &RepoRef,
+        rev: &Sha,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+            return Err(WorkspaceError::BadName { what: "path in a repository", name: path.to_owned() });
+        }
+        let list = Call::new("look up a file of a commit", &mirror);
+        let listed = self.git.ok(list.args(["ls-tree", "-z", "-l", "--full-tree", rev.as_str(), "--", path])).await?;
+        let Some(entry) = files::zero_separated(&listed.stdout).next() else { return Ok(None) };
+        let text = String::from_utf8_lossy(entry);
+        let mut fields = text.split('\t').next().unwrap_or_default().split_whitespace();
+        let (mode, _, object, size) = (fields.next(), fields.next(), fields.next(), fields.next());
+        let (Some(object), true) = (object, mode.is_some_and(|mode| mode.starts_with("100"))) else { return Ok(None) };
+        if size.and_then(|size| size.parse::<u64>().ok()).is_none_or(|size| size > BASE_FILE_BYTES) {
+            return Err(WorkspaceError::TooLarge { what: path.to_owned(), limit: BASE_FILE_BYTES });
+        }
+        let read = Call::new("read a file of a commit", &mirror).args(["cat-file", "blob", object]);
+        Ok(Some(self.git.ok(read).await?.stdout))
+    }
+
+    /// Makes the mirror where there is none that works; a broken one is put aside.
+    pub(super) async fn ensure_mirror(
+        &self,
+        _guard: &RepoGuard,
+        mirror: &Path,
+        partial: bool,
+    ) -> Result<(), WorkspaceError> {
+        if !looks_whole(mirror) {
+            self.layout.discard(mirror)?;
+            let scratch = self.layout.scratch()?;
+            let fresh = scratch.path().join("mirror.git");
+            let init = Call::new("create a mirror", &fresh);
+            self.git.ok(init.args(["init", "--quiet", "--bare", "--template=", "--initial-branch=none"])).await?;
+            let config = fresh.join("config");
+            std::fs::write(&config, mirror_config(partial)).map_err(WorkspaceError::io("write", &config))?;
+            std::fs::rename(&fresh, mirror).map_err(WorkspaceError::io("create", mirror))?;
+        }
+        let indexes = indexes(mirror);
+        std::fs::create_dir_all(&indexes).map_err(WorkspaceError::io("create", &indexes))
+    }
+
+    /// Asks the remote where the branches are and fetches what is new.
+    pub(super) async fn fetch_branches(
+        &self,
+        guard: &RepoGuard,
+        mirror: &Path,
+        access: &GitUrl,
+        base_branch: &str,
+        branch: &str,
+    ) -> Result<RemoteState, WorkspaceError> {
+        let wanted = [(base_branch, base_ref(base_branch)), (branch, branch_ref(branch))];
+        let there = self.remote_tips(mirror, access, &[base_branch, branch]).await?;
+        let Some(base) = there[0].clone() else {
+            return Err(self.missing_base(mirror, access, base_branch).await?);
+        };
+        let mut refspecs = Vec::new();
+        for ((name, local), tip) in wanted.iter().zip(&there) {
+            match tip {
+                Some(tip) if self.ref_value(mirror, local).await?.as_ref() == Some(tip) => {}
+                Some(_) => refspecs.push(format!("+refs/heads/{name}:{local}")),
+                None => self.update_refs(guard, mirror, &[RefChange::Delete(local.clone())]).await?,
+            }
+        }
+        if refspecs.is_empty() {
+            return Ok(RemoteState { base, branch: there[1].clone() });
+        }
+        self.git.ok(fetch_call(mirror, access).args(refspecs)).await?;
+        // The remote may have moved since it was asked; what was fetched is what counts.
+        let base = self.ref_value(mirror, &wanted[0].1).await?.unwrap_or(base);
+        let branch = match &there[1] {
+            Some(tip) => Some(self.ref_value(mirror, &wanted[1].1).await?.unwrap_or_else(|| tip.clone())),
+            None => None,
+        };
+        Ok(RemoteState { base, branch })
+    }
+
+    /// Tips of branches on the remote, in the order asked for.
+    pub(super) async fn remote_tips(
+        &self,
+        mirror: &Path,
+        access: &GitUrl,
+        branches: &[&str],
+    ) -> Result<Vec<Option<Sha>>, WorkspaceError> {
+        let names: Vec<String> = branches.iter().map(|branch| format!("refs/heads/{branch}")).collect();
+        let call = Call::new("ask the remote for its branches", mirror).remote(access);
+        let answer = self.git.ok(call.args(["ls-remote", "--quiet", "--", &access.url]).args(&names)).await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        let tip = |name: &String| {
+            let mut lines = text.lines().filter_map(|line| line.split_once('\t'));
+            lines.find(|(_, found)| found == name).and_then(|(sha, _)| Sha::parse(sha))
+        };
+        Ok(names.iter().map(tip).collect())
+    }
+
+    /// Why the base branch is not there.
+    async fn missing_base(
+        &self,
+        mirror: &Path,
+        access: &GitUrl,
+        branch: &str,
+    ) -> Result<WorkspaceError, WorkspaceError> {
+        let call = Call::new("ask the remote for its branches", mirror).remote(access);
+        let answer = self.git.ok(call.args(["ls-remote", "--quiet", "--symref", "--", &access.url])).await?;
+        let text = String::from_utf8_lossy(&answer.stdout).into_owned();
+        if !text.lines().any(|line| line.contains("\trefs/heads/")) {
+            return Ok(WorkspaceError::EmptyRepository { url: access.url.clone() });
+        }
+        let head = text.lines().find_map(|line| line.strip_prefix("ref: refs/heads/")?.strip_suffix("\tHEAD"));
+        let default_branch = head.filter(|head| text.contains(&format!("\trefs/heads/{head}\n"))).map(str::to_owned);
+        Ok(WorkspaceError::BaseBranchMissing { url: access.url.clone(), branch: branch.to_owned(), default_branch })
+    }
+
+    /// Fetches what these commits' trees lack in a mirror without file contents; nothing to do in a full one.
+    pub(super) async fn complete(
+        &self,
+        _guard: &RepoGuard,
+        mirror: &Path,
+        access: &GitUrl,
+        commits: &[&Sha],
+    ) -> Result<(), WorkspaceError> {
+        if !is_partial(mirror) {
+            return Ok(());
+        }
+        let list = Call::new("list missing objects", mirror);
+        let list = list.args(["rev-list", "--objects", "--no-object-names", "--missing=print", "--no-walk=unsorted"]);
+        let listed = self.git.ok(list.args(commits.iter().map(|commit| commit.as_str()))).await?;
+        let text = String::from_utf8_lossy(&listed.stdout);
+        let missing: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix('?')).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let scratch = self.layout.scratch()?;
+        let wants = scratch.path().join("wants");
+        std::fs::write(&wants, missing.join("\n") + "\n").map_err(WorkspaceError::io("write", &wants))?;
+        let call = fetch_call(mirror, access).config("fetch.negotiationAlgorithm=noop").input_file(&wants);
+        let outcome = self.git.ok(call.args(["--stdin"])).await;
+        files::remove(&wants)?;
+        outcome.map(drop)
+    }
+
+    /// Whether the mirror has this commit.
+    pub(super) async fn has_commit(&self, mirror: &Path, commit: &Sha) -> Result<bool, WorkspaceError> {
+        let call = Call::new("look for a commit", mirror);
+        Ok(self.git.run(call.args(["cat-file", "-e", &format!("{commit}^{{commit}}")])).await?.code == 0)
+    }
+
+    /// Tries to get a commit that no branch of ours leads to; forges give those they still have.
+    pub(super) async fn fetch_commit(
+        &self,
+        _guard: &RepoGuard,
+        mirror: &Path,
+        access: &GitUrl,
+        commit: &Sha,
+    ) -> Result<(), WorkspaceError> {
+        match self.git.ok(fetch_call(mirror, access).args([commit.as_str()])).await {
+            Err(WorkspaceError::Git { .. } | WorkspaceError::Unreachable { transient: false, .. }) => {
+                Err(WorkspaceError::CommitMissing { commit: commit.clone() })
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Value of a ref of the mirror.
+    pub(super) async fn ref_value(&self, mirror: &Path, name: &str) -> Result<Option<Sha>, WorkspaceError> {
+        let call = Call::new("read a ref", mirror).args(["rev-parse", "--verify", "--quiet", name]);
+        Ok(Sha::parse(&self.git.run(call).await?.text()))
+    }
+
+    /// Names of refs below a prefix.
+    pub(super) async fn ref_names(&self, mirror: &Path, prefix: &str) -> Result<Vec<String>, WorkspaceError> {
+        let call = Call::new("list refs", mirror).args(["for-each-ref", "--format=%(refname)", prefix]);
+        Ok(self.git.ok(call).await?.text().lines().map(str::to_owned).collect())
+    }
+
+    /// Moves refs, all or none. Deleting one that is not there is fine.
+    pub(super) async fn update_refs(
+        &self,
+        _guard: &RepoGuard,
+        mirror: &Path,
+        changes: &[RefChange],
+    ) -> Result<(), WorkspaceError> {
+        let mut input = Vec::new();
+        for change in changes {
+            match change {
+                RefChange::Set(name, to) => input.extend(format!("update {name}\0{to}\0\0").into_bytes()),
+                RefChange::Delete(name) if self.ref_value(mirror, name).await?.is_some() => {
+                    input.extend(format!("delete {name}\0\0").into_bytes());
+                }
+                RefChange::Delete(_) => {}
+            }
+        }
+        if input.is_empty() {
+            return Ok(());
+        }
+        let call = Call::new("update refs", mirror).args(["update-ref", "-z", "--stdin"]).input(input);
+        self.git.ok(call).await.map(drop)
+    }
+
+    /// Runs a command whose output is one object name.
+    pub(super) async fn object(&self, what: &str, call: Call<'_>) -> Result<Sha, WorkspaceError> {
+        let output: Output = self.git.ok(call).await?;
+        Sha::parse(&output.text()).ok_or_else(|| failure(what, &output, None))
+    }
+}
+
+/// A step of a ref transaction.
+pub(super) enum RefChange {
+    Set(String, Sha),
+    Delete(String),
+}
+
+/// Last seen tip of a base branch.
+fn base_ref(branch: &str) -> String {
+    format!("refs/ralph/base/{}", encoded(branch))
+}
+
+/// Last seen tip of a loop's branch.
+fn branch_ref(branch: &str) -> String {
+    format!("refs/ralph/remote/{}", encoded(branch))
+}
+
+fn fetch_call<'a>(mirror: &'a Path, access: &'a GitUrl) -> Call<'a> {
+    let call = Call::new("fetch", mirror).remote(access).config(format!("remote.origin.url={}", access.url)).args([
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--no-auto-gc",
+    ]);
+    if is_partial(mirror) { call.args(["--filter=blob:none", "origin"]) } else { call.args(["origin"]) }
+}
+
+fn looks_whole(mirror: &Path) -> bool {
+    let head = std::fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
+    let config = std::fs::read_to_string(mirror.join("config")).unwrap_or_default();
+    head.starts_with("ref: ")
+        && config.contains("[core]")
+        && mirror.join("objects").is_dir()
+        && mirror.join("refs").is_dir()
+}
+
+/// Whether the mirror leaves out file contents until they are needed.
+pub(super) fn is_partial(mirror: &Path) -> bool {
+    std::fs::read_to_string(mirror.join("config")).is_ok_and(|config| config.contains("partialClone"))
+}
+
+fn mirror_config(partial: bool) -> &'static str {
+    if partial {
+        "[core]\n\trepositoryformatversion = 1\n\tfilemode = true\n\tbare = true\n[extensions]\n\tpartialClone = origin\n[remote \"origin\"]\n\tpromisor = true\n\tpartialclonefilter = blob:none\n"
+    } else {
+        "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+    }
+}

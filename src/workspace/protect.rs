@@ -1,0 +1,230 @@
+//! Paths that agents may not change: put back from the base before every commit.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+
+use super::git::Call;
+use super::layout::Place;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::Sha;
+
+/// Workflows, owners, agents' own configuration, and the bot's file: what decides who runs what with which rights.
+pub const DEFAULT_PROTECTED: &[&str] = &[
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".github/ralph.yml",
+    ".github/copilot-instructions.md",
+    ".github/dependabot.yml",
+    ".gitea/workflows/**",
+    ".gitea/actions/**",
+    ".gitea/ralph.yml",
+    ".forgejo/workflows/**",
+    ".forgejo/actions/**",
+    ".gitlab-ci.yml",
+    ".ralph.yml",
+    "CODEOWNERS",
+    ".github/CODEOWNERS",
+    ".gitea/CODEOWNERS",
+    ".forgejo/CODEOWNERS",
+    "docs/CODEOWNERS",
+    ".claude/**",
+    ".codex/**",
+    ".gemini/**",
+    ".cursor/**",
+    ".opencode/**",
+    ".aider*",
+    ".mcp.json",
+    "opencode.json",
+    "**/CLAUDE.md",
+    "**/AGENTS.md",
+    "**/GEMINI.md",
+];
+
+/// Builds the set of patterns; `*` stays within a folder.
+pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        let pattern = glob.as_ref();
+        let bad = |error: globset::Error| WorkspaceError::BadPattern {
+            pattern: pattern.to_owned(),
+            detail: error.to_string(),
+        };
+        set.add(GlobBuilder::new(pattern).literal_separator(true).build().map_err(bad)?);
+    }
+    set.build().map_err(|error| WorkspaceError::BadPattern { pattern: String::new(), detail: error.to_string() })
+}
+
+/// Leading folders or file that a pattern names without wildcards; empty where it begins with one.
+fn literal_prefix(pattern: &str) -> PathBuf {
+    pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
+}
+
+impl Workspaces {
+    /// Puts protected paths of the index and the tree back to what `base` has. Returns those that differed, sorted.
+    pub(super) async fn restore_protected(
+        &self,
+        place: &Place,
+        found: &Sha,
+        base: &Sha,
+        extra: &[String],
+    ) -> Result<Vec<String>, WorkspaceError> {
+        let more = patterns(extra)?;
+        let is_protected = |path: &Path| self.protected.is_match(path) || more.is_match(path);
+        let compare = Call::new("compare with the base", &place.mirror).args([
+            "diff-tree",
+            "-r",
+            "-z",
+            "--no-renames",
+            "--name-only",
+            found.as_str(),
+            base.as_str(),
+        ]);
+        let differing = self.git.ok(compare).await?.stdout;
+        let changed: Vec<&[u8]> =
+            files::zero_separated(&differing).filter(|path| is_protected(&files::path_of(path))).collect();
+        if !changed.is_empty() {
+            self.restore(place, base, &changed).await?;
+        }
+        self.remove_untracked_protected(place, extra, is_protected).await?;
+        let names: BTreeSet<String> = changed.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
+        Ok(names.into_iter().collect())
+    }
+
+    async fn restore(&self, place: &Place, base: &Sha, changed: &[&[u8]]) -> Result<(), WorkspaceError> {
+        let list =
+            Call::new("read the base", &place.mirror).args(["ls-tree", "-r", "-z", "--full-tree", base.as_str()]);
+        let listed = self.git.ok(list).await?.stdout;
+        let wanted: BTreeSet<&[u8]> = changed.iter().copied().collect();
+        let (mut back, mut kept) = (Vec::new(), BTreeSet::new());
+        for entry in files::zero_separated(&listed) {
+            let Some(tab) = entry.iter().position(|byte| *byte == b'\t') else { continue };
+            if wanted.contains(&entry[tab + 1..]) {
+                back.extend(entry);
+                back.push(0);
+                kept.insert(&entry[tab + 1..]);
+            }
+        }
+        let zeros = "0".repeat(base.as_str().len());
+        let mut index_info = Vec::new();
+        for path in wanted.iter().filter(|path| !kept.contains(*path)) {
+            index_info.extend(format!("0 {zeros}\t").into_bytes());
+            index_info.extend(*path);
+            index_info.push(0);
+        }
+        index_info.extend(back);
+        let update = Call::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(update.args(["update-index", "-z", "--index-info"]).input(index_info)).await?;
+        for path in &wanted {
+            remove_beneath(&place.dir, &files::path_of(path))?;
+        }
+        let paths = kept.iter().flat_map(|path| path.iter().copied().chain([0])).collect();
+        let check_out = Call::new("put protected paths back", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(check_out.args(["checkout-index", "-f", "-u", "-q", "-z", "--stdin"]).input(paths)).await.map(drop)
+    }
+
+    /// Removes protected files that a `.gitignore` hides from the commit but the next iteration would find.
+    async fn remove_untracked_protected(
+        &self,
+        place: &Place,
+        extra: &[String],
+        is_protected: impl Fn(&Path) -> bool,
+    ) -> Result<(), WorkspaceError> {
+        let prefixes: BTreeSet<PathBuf> =
+            self.settings.protected.iter().chain(extra).map(|pattern| literal_prefix(pattern)).collect();
+        let mut present = Vec::new();
+        for prefix in prefixes.into_iter().filter(|prefix| !prefix.as_os_str().is_empty()) {
+            if files::parents_are_real(&place.dir, &prefix) {
+                collect_files(&place.dir, &prefix, &mut present);
+            }
+        }
+        present.retain(|path| is_protected(path));
+        if present.is_empty() {
+            return Ok(());
+        }
+        let list = Call::new("list tracked files", &place.mirror).on_tree(&place.dir, &place.index);
+        let listed = self.git.ok(list.args(["ls-files", "-z", "--cached"])).await?.stdout;
+        let tracked: BTreeSet<PathBuf> = files::zero_separated(&listed).map(files::path_of).collect();
+        for path in present.iter().filter(|path| !tracked.contains(*path)) {
+            remove_beneath(&place.dir, path)?;
+        }
+        Ok(())
+    }
+}
+
+fn collect_files(root: &Path, path: &Path, into: &mut Vec<PathBuf>) {
+    let full = root.join(path);
+    match std::fs::symlink_metadata(&full) {
+        Ok(found) if found.is_dir() => {
+            for entry in std::fs::read_dir(&full).into_iter().flatten().flatten() {
+                collect_files(root, &path.join(entry.file_name()), into);
+            }
+        }
+        Ok(_) => into.push(path.to_path_buf()),
+        Err(_) => {}
+    }
+}
+
+/// Removes what stands at `path`, and a file or link that stands where one of its folders should be.
+fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
+    let mut here = root.to_path_buf();
+    for part in path.components() {
+        here.push(part);
+        match std::fs::symlink_metadata(&here) {
+            Ok(found) if found.is_dir() => {}
+            Ok(_) => return files::remove(&here),
+            Err(_) => return Ok(()),
+        }
+    }
+    files::remove(&here)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_cover_what_gives_rights_and_nothing_more() {
+        let set = patterns(DEFAULT_PROTECTED).unwrap();
+        for path in [
+            ".github/workflows/ci.yml",
+            ".github/workflows/deep/ci.yml",
+            ".github/actions/x/action.yml",
+            ".gitea/workflows/a.yaml",
+            ".forgejo/workflows/a.yaml",
+            ".gitlab-ci.yml",
+            "CODEOWNERS",
+            "docs/CODEOWNERS",
+            ".ralph.yml",
+            ".github/ralph.yml",
+            ".claude/settings.json",
+            ".mcp.json",
+            "CLAUDE.md",
+            "sub/AGENTS.md",
+            ".aider.conf.yml",
+        ] {
+            assert!(set.is_match(path), "{path}");
+        }
+        for path in [
+            "src/main.rs",
+            "README.md",
+            ".github/ISSUE_TEMPLATE/bug.md",
+            "docs/agents.md",
+            "workflows/ci.yml",
+            "package.json",
+        ] {
+            assert!(!set.is_match(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn prefixes_end_before_the_first_wildcard() {
+        for (pattern, prefix) in
+            [(".github/workflows/**", ".github/workflows"), ("**/X", ""), (".aider*", ""), ("a/b.yml", "a/b.yml")]
+        {
+            assert_eq!(literal_prefix(pattern), Path::new(prefix), "{pattern}");
+        }
+        assert!(matches!(patterns(&["a/{b"]), Err(WorkspaceError::BadPattern { .. })));
+    }
+}

@@ -1,0 +1,121 @@
+//! Deletes what nobody needs any more: trees of ended loops, things put aside, stale locks; packs what piled up.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use super::git::Call;
+use super::layout::{indexes, loop_name};
+use super::mirror::RefChange;
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::LoopId;
+
+/// What was cleared away.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReapReport {
+    /// Trees of loops that are not live.
+    pub trees: usize,
+    /// Things put aside or left by a crash.
+    pub leftovers: usize,
+    /// Pooled trees over the limit.
+    pub pooled: usize,
+    /// Stale lock files.
+    pub locks: usize,
+    /// What could not be cleared away, a sentence each; tried again next time.
+    pub failures: Vec<String>,
+}
+
+impl Workspaces {
+    /// Clears away everything that does not belong to a live loop or to a call that runs now. Commits stay. Read `live`
+    /// from the store just before: the tree of a loop that is not in it goes.
+    pub async fn reap(&self, live: &HashSet<LoopId>) -> Result<ReapReport, WorkspaceError> {
+        let live: HashSet<String> = live.iter().map(loop_name).collect();
+        let mut report = ReapReport::default();
+        self.reap_trees(&live, &mut report).await?;
+        self.reap_pools(&mut report)?;
+        for mirror in children(&self.layout.mirrors())?.into_iter().filter(|path| path.is_dir()) {
+            if let Err(error) = self.reap_mirror(&mirror, &live, &mut report).await {
+                report.failures.push(error.to_string());
+            }
+        }
+        let leftovers = self.layout.leftovers()?;
+        let (removed, failures) = files::blocking(move || {
+            let outcomes: Vec<_> = leftovers.iter().map(|path| files::remove(path)).collect();
+            let removed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+            Ok((
+                removed,
+                outcomes.into_iter().filter_map(|outcome| Some(outcome.err()?.to_string())).collect::<Vec<_>>(),
+            ))
+        })
+        .await?;
+        report.leftovers = removed;
+        report.failures.extend(failures);
+        Ok(report)
+    }
+
+    async fn reap_trees(&self, live: &HashSet<String>, report: &mut ReapReport) -> Result<(), WorkspaceError> {
+        for folder in children(&self.layout.trees())? {
+            if name_of(&folder).is_some_and(|name| live.contains(name)) {
+                continue;
+            }
+            let trees = if folder.is_symlink() || !folder.is_dir() { Vec::new() } else { children(&folder)? };
+            for tree in &trees {
+                let _tree = self.locks.here(tree).await;
+                self.layout.discard(tree)?;
+                report.trees += 1;
+            }
+            self.layout.discard(&folder)?;
+        }
+        Ok(())
+    }
+
+    fn reap_pools(&self, report: &mut ReapReport) -> Result<(), WorkspaceError> {
+        for pool in children(&self.layout.pools())? {
+            for entry in children(&pool)?.into_iter().skip(self.settings.pool) {
+                self.layout.discard(&entry)?;
+                report.pooled += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Indexes and notes of ended loops, stale locks, and git's own housekeeping where it is due.
+    async fn reap_mirror(
+        &self,
+        mirror: &Path,
+        live: &HashSet<String>,
+        report: &mut ReapReport,
+    ) -> Result<(), WorkspaceError> {
+        let guard = self.locks.repository(mirror).await?;
+        report.locks += guard.stale;
+        // A loop that began after `live` was read has its folder by now.
+        let trees = self.layout.trees();
+        let is_over = |owner: &str| !live.contains(owner) && !trees.join(owner).exists();
+        for index in children(&indexes(mirror)).unwrap_or_default() {
+            let owner = name_of(&index).and_then(|name| name.split('.').next());
+            if owner.is_some_and(is_over) {
+                files::remove(&index)?;
+            }
+        }
+        let notes = self.ref_names(mirror, "refs/ralph/trees/").await?;
+        let ended = notes.into_iter().filter(|name| name.rsplit('/').next().is_some_and(is_over));
+        let changes: Vec<RefChange> = ended.map(RefChange::Delete).collect();
+        self.update_refs(&guard, mirror, &changes).await?;
+        let housekeeping = Call::new("pack a mirror", mirror)
+            .config("gc.auto=6700")
+            .config("gc.autoPackLimit=50")
+            .config("gc.autoDetach=false")
+            .args(["gc", "--auto", "--quiet"]);
+        self.git.ok(housekeeping).await.map(drop)
+    }
+}
+
+fn children(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {
+    let entries = std::fs::read_dir(dir).map_err(WorkspaceError::io("list", dir))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+fn name_of(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}

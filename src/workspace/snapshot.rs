@@ -1,0 +1,411 @@
+//! From the files an agent left to a commit of ours: what is committed is the tree found, never the agent's index or
+//! commits.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::git::Call;
+use super::layout::{Place, loop_name};
+use super::mirror::RefChange;
+use super::tree::{remove_index_lock, tree_ref};
+use super::{WorkspaceError, Workspaces, files};
+use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::task::{DiffStat, FileStat};
+
+/// Larger files are left out of snapshots, as the forges would refuse them.
+const LARGEST_FILE: u64 = 100 << 20;
+/// Binaries above this size are named in `CommitInfo::oversized`.
+const LARGE_BINARY: u64 = 1 << 20;
+/// Changed files that one snapshot takes.
+const MOST_CHANGES: usize = 50_000;
+/// Bytes of `CommitInfo::diff`.
+const DIFF_BYTES: usize = 4 << 20;
+/// Part of a file that is searched for conflict markers.
+const MARKER_SEARCH_BYTES: u64 = 1 << 20;
+/// Nested repositories are opened up layer by layer, this many at most.
+const MOST_NESTING: usize = 32;
+
+/// What to record.
+#[derive(Debug, Clone, Copy)]
+pub struct CommitRequest<'a> {
+    pub loop_id: &'a LoopId,
+    pub repo: &'a RepoRef,
+    /// First parent.
+    pub parent: &'a Sha,
+    /// Second parent, after `merge_base_into`; then there is a commit even where no file changed.
+    pub merge_parent: Option<&'a Sha>,
+    pub message: &'a str,
+    /// Commit that protected paths are put back from.
+    pub protected_base: &'a Sha,
+    /// Protected paths of this repository, besides those of the settings.
+    pub extra_protected: &'a [String],
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommitInfo {
+    /// The commit; `None` where the files equal the parent's.
+    pub commit: Option<Sha>,
+    /// Its tree.
+    pub tree: Sha,
+    /// Size of the change against the first parent, a file an entry.
+    pub stat: DiffStat,
+    /// Protected paths that differed and were put back, sorted.
+    pub restored: Vec<String>,
+    /// Patch against the first parent, at most 4 MiB, invalid text replaced. Attributes set by the tree hide nothing.
+    pub diff: String,
+    /// Whether `diff` was cut.
+    pub diff_truncated: bool,
+    /// Changed binaries over 1 MiB, and files over 100 MiB, which were left out.
+    pub oversized: Vec<String>,
+    /// Changed files that hold both an opening and a closing conflict marker.
+    pub conflict_markers: Vec<String>,
+    /// Number of files that the change touches.
+    pub changed_files: usize,
+}
+
+/// What differs between the private index and the files.
+#[derive(Debug, Default)]
+struct Changes {
+    stage: Vec<PathBuf>,
+    remove: Vec<PathBuf>,
+    left_out: Vec<PathBuf>,
+}
+
+impl Workspaces {
+    /// Records the files found in the tree as a commit on `parent`, protected paths put back first, and renews the
+    /// agent's repository. Called again after a crash it gives the commit that is already there.
+    pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
+        let CommitRequest { loop_id, repo, parent, merge_parent, protected_base, extra_protected, .. } = request;
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        let left_out = self.stage(&place, parent).await?;
+        let found = self.write_tree(&place).await?;
+        let restored = self.restore_protected(&place, &found, protected_base, extra_protected).await?;
+        let tree = if restored.is_empty() { found } else { self.write_tree(&place).await? };
+
+        let unchanged = tree == self.tree_of(&place.mirror, parent).await? && merge_parent.is_none();
+        let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree).await?) };
+        let mut info = self.describe(&place, parent, &tree).await?;
+        info.commit = commit;
+        info.restored = restored;
+        info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
+        self.install_agent_repository(&place, info.commit.as_ref().unwrap_or(parent)).await?;
+        Ok(info)
+    }
+
+    /// Keeps what is in the tree and not in its commit, as a commit at `refs/ralph/keep/<loop>/<n>`; `None` where there
+    /// is nothing. Such a commit is for people to look at: protected paths are in it as found.
+    pub async fn salvage(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        let there = std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir());
+        let Some(head) = (if there { self.recorded(loop_id, repo).await? } else { None }) else { return Ok(None) };
+        self.stage(&place, &head).await?;
+        let tree = self.write_tree(&place).await?;
+        if tree == self.tree_of(&place.mirror, &head).await? {
+            return Ok(None);
+        }
+        let message = "Unfinished work, kept before the tree was reset";
+        let commit = self.commit_tree(&place.mirror, &tree, &[&head], message).await?;
+        let guard = self.locks.repository(&place.mirror).await?;
+        let prefix = format!("refs/ralph/keep/{}/", loop_name(loop_id));
+        let kept = self.ref_names(&place.mirror, &prefix).await?;
+        let numbers = kept.iter().filter_map(|name| name.strip_prefix(&prefix)?.parse::<u64>().ok());
+        let name = format!("{prefix}{}", numbers.max().unwrap_or(0) + 1);
+        self.update_refs(&guard, &place.mirror, &[RefChange::Set(name, commit.clone())]).await?;
+        Ok(Some(commit))
+    }
+
+    /// Brings the private index in step with the files; returns the files that are too large for it.
+    async fn stage(&self, place: &Place, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
+            return Err(WorkspaceError::TreeMissing(place.dir.clone()));
+        }
+        remove_index_lock(&place.index)?;
+        if !self.index_is_readable(place).await? {
+            files::remove(&place.index)?;
+            let read = Call::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
+            self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
+        }
+        let listed = self.differing_paths(place).await?;
+        let links = self.gitlinks(place).await?;
+        let dir = place.dir.clone();
+        let changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
+        let zeros = "0".repeat(parent.as_str().len());
+        let mut removals = Vec::new();
+        for path in &changes.remove {
+            removals.extend(format!("0 {zeros}\t").into_bytes());
+            removals.extend(path.as_os_str().as_encoded_bytes());
+            removals.push(0);
+        }
+        let additions: Vec<u8> = changes
+            .stage
+            .iter()
+            .flat_map(|path| path.as_os_str().as_encoded_bytes().iter().copied().chain([0]))
+            .collect();
+        for (input, flags) in
+            [(removals, &["--index-info"][..]), (additions, &["--add", "--remove", "--replace", "--stdin"][..])]
+        {
+            if !input.is_empty() {
+                let call = Call::new("take in the files", &place.mirror).on_tree(&place.dir, &place.index);
+                self.git.ok(call.args(["update-index", "-z"]).args(flags).input(input)).await?;
+            }
+        }
+        Ok(changes.left_out)
+    }
+
+    async fn index_is_readable(&self, place: &Place) -> Result<bool, WorkspaceError> {
+        if !place.index.is_file() {
+            return Ok(false);
+        }
+        let call = Call::new("read an index", &place.mirror).on_tree(&place.dir, &place.index);
+        Ok(self.git.run(call.args(["ls-files", "-z", "--unmerged"])).await?.code == 0)
+    }
+
+    /// Paths that are modified, missing or new and not ignored. `.git` entries that would make git take a folder for
+    /// another repository are removed first, so that its files are plain files and its configuration is never looked at.
+    async fn differing_paths(&self, place: &Place) -> Result<Vec<PathBuf>, WorkspaceError> {
+        for link in self.gitlinks(place).await? {
+            remove_nested_git(&place.dir, &link)?;
+        }
+        for _ in 0..MOST_NESTING {
+            let call = Call::new("list changed files", &place.mirror).on_tree(&place.dir, &place.index);
+            let call = call.args(["ls-files", "-z", "--modified", "--deleted", "--others", "--exclude-standard"]);
+            let listed = self.git.ok(call).await?;
+            let paths: BTreeSet<&[u8]> = files::zero_separated(&listed.stdout).collect();
+            if listed.truncated || paths.len() > MOST_CHANGES {
+                return Err(WorkspaceError::TooLarge { what: "the change".to_owned(), limit: MOST_CHANGES as u64 });
+            }
+            let (nested, plain): (Vec<&[u8]>, Vec<&[u8]>) = paths.into_iter().partition(|path| path.ends_with(b"/"));
+            let mut opened = false;
+            for folder in nested {
+                opened |= remove_nested_git(&place.dir, &files::path_of(folder))?;
+            }
+            if !opened {
+                return Ok(plain.into_iter().map(files::path_of).collect());
+            }
+        }
+        Err(WorkspaceError::TooLarge { what: "the nesting of repositories".to_owned(), limit: MOST_NESTING as u64 })
+    }
+
+    async fn write_tree(&self, place: &Place) -> Result<Sha, WorkspaceError> {
+        let call = Call::new("write a tree", &place.mirror).on_index(&place.index).args(["write-tree"]);
+        self.object("write a tree", call).await
+    }
+
+    async fn tree_of(&self, mirror: &Path, commit: &Sha) -> Result<Sha, WorkspaceError> {
+        let name = format!("{commit}^{{tree}}");
+        let call = Call::new("find the tree of a commit", mirror).args(["rev-parse", "--verify", "--quiet", &name]);
+        Sha::parse(&self.git.run(call).await?.text())
+            .ok_or_else(|| WorkspaceError::CommitMissing { commit: commit.clone() })
+    }
+
+    async fn commit_tree(
+        &self,
+        mirror: &Path,
+        tree: &Sha,
+        parents: &[&Sha],
+        message: &str,
+    ) -> Result<Sha, WorkspaceError> {
+        let date = format!("@{} +0000", self.clock.now().0.div_euclid(1000).max(0));
+        let mut call = Call::new("write a commit", mirror)
+            .args(["commit-tree", tree.as_str(), "-F", "-"])
+            .input(message.replace('\0', "").into_bytes());
+        for parent in parents {
+            call = call.args(["-p", parent.as_str()]);
+        }
+        for role in ["AUTHOR", "COMMITTER"] {
+            call = call
+                .env(&format!("GIT_{role}_NAME"), &self.settings.committer_name)
+                .env(&format!("GIT_{role}_EMAIL"), &self.settings.committer_email)
+                .env(&format!("GIT_{role}_DATE"), &date);
+        }
+        self.object("write a commit", call).await
+    }
+
+    /// Writes the commit, or finds the one that an earlier call wrote, and makes it reachable.
+    async fn record(&self, request: &CommitRequest<'_>, place: &Place, tree: &Sha) -> Result<Sha, WorkspaceError> {
+        let mut parents = vec![request.parent];
+        parents.extend(request.merge_parent);
+        let commit = match self.recorded(request.loop_id, request.repo).await? {
+            Some(head) if self.is_same(&place.mirror, &head, tree, &parents, request.message).await? => head,
+            _ => self.commit_tree(&place.mirror, tree, &parents, request.message).await?,
+        };
+        let guard = self.locks.repository(&place.mirror).await?;
+        let folder = format!("refs/ralph/loops/{}", loop_name(request.loop_id));
+        let changes = [
+            RefChange::Set(format!("{folder}/{commit}"), commit.clone()),
+            RefChange::Set(tree_ref(request.loop_id), commit.clone()),
+            // The parent is reachable through its child from here on.
+            RefChange::Delete(format!("{folder}/{}", request.parent)),
+        ];
+        self.update_refs(&guard, &place.mirror, &changes).await?;
+        Ok(commit)
+    }
+
+    async fn is_same(
+        &self,
+        mirror: &Path,
+        commit: &Sha,
+        tree: &Sha,
+        parents: &[&Sha],
+        message: &str,
+    ) -> Result<bool, WorkspaceError> {
+        let call = Call::new("read a commit", mirror).args(["cat-file", "commit", commit.as_str()]);
+        let text = String::from_utf8_lossy(&self.git.ok(call).await?.stdout).into_owned();
+        let Some((head, body)) = text.split_once("\n\n") else { return Ok(false) };
+        let of = |key: &str| {
+            head.lines()
+                .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let expected: Vec<&str> = parents.iter().map(|parent| parent.as_str()).collect();
+        Ok(of("tree") == [tree.as_str()] && of("parent") == expected && body.trim_end() == message.trim_end())
+    }
+
+    /// Measures `parent`..`tree`.
+    async fn describe(&self, place: &Place, parent: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
+        let no_attributes = self.empty_tree(&place.mirror).await?;
+        let diff = |format: &'static str| {
+            Call::new("measure the change", &place.mirror).attributes_of(no_attributes.as_str()).args([
+                "diff-tree",
+                "-r",
+                "-M",
+                format,
+                "-z",
+                "--no-color",
+                "--no-ext-diff",
+                "--no-textconv",
+                parent.as_str(),
+                tree.as_str(),
+            ])
+        };
+        let files = numstat(&self.git.ok(diff("--numstat")).await?.stdout);
+        let patch = self.git.ok(diff("--patch").output_bytes(DIFF_BYTES)).await?;
+        let dir = place.dir.clone();
+        let (files, oversized, conflict_markers) = files::blocking(move || {
+            let (oversized, markers) = look_at(&dir, &files);
+            Ok((files, oversized, markers))
+        })
+        .await?;
+        Ok(CommitInfo {
+            commit: None,
+            tree: tree.clone(),
+            changed_files: files.len(),
+            stat: DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() },
+            restored: Vec::new(),
+            diff: String::from_utf8_lossy(&patch.stdout).into_owned(),
+            diff_truncated: patch.truncated,
+            oversized,
+            conflict_markers,
+        })
+    }
+
+    async fn empty_tree(&self, mirror: &Path) -> Result<Sha, WorkspaceError> {
+        let call = Call::new("name the empty tree", mirror).args(["hash-object", "-t", "tree", "-w", "--stdin"]);
+        self.object("name the empty tree", call).await
+    }
+}
+
+/// Removes `<folder>/.git` where the folder is a real one; whether there was something.
+fn remove_nested_git(root: &Path, folder: &Path) -> Result<bool, WorkspaceError> {
+    let marker = folder.join(".git");
+    if folder.as_os_str().is_empty() || !files::parents_are_real(root, &marker) {
+        return Ok(false);
+    }
+    let there = std::fs::symlink_metadata(root.join(&marker)).is_ok();
+    files::remove(&root.join(&marker))?;
+    Ok(there)
+}
+
+fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
+    let mut changes = Changes::default();
+    for path in listed {
+        let found =
+            if files::parents_are_real(root, path) { std::fs::symlink_metadata(root.join(path)).ok() } else { None };
+        match found {
+            Some(found) if found.is_dir() && links.contains(path) => {}
+            Some(found) if found.is_symlink() => changes.stage.push(path.clone()),
+            Some(found) if found.is_file() && found.len() > LARGEST_FILE => changes.left_out.push(path.clone()),
+            Some(found) if found.is_file() => match std::fs::File::open(root.join(path)) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => changes.left_out.push(path.clone()),
+                _ => changes.stage.push(path.clone()),
+            },
+            _ => changes.remove.push(path.clone()),
+        }
+    }
+    changes
+}
+
+/// Reads `diff-tree --numstat -z`; a renamed file is an entry under its new name.
+fn numstat(bytes: &[u8]) -> Vec<(PathBuf, FileStat)> {
+    let mut parts = bytes.split(|byte| *byte == 0);
+    let mut found = Vec::new();
+    while let Some(entry) = parts.next().filter(|entry| !entry.is_empty()) {
+        let mut fields = entry.splitn(3, |byte| *byte == b'\t');
+        let (Some(added), Some(removed), Some(mut path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        if path.is_empty() {
+            let (_, Some(new)) = (parts.next(), parts.next()) else { break };
+            path = new;
+        }
+        let count = |field: &[u8]| String::from_utf8_lossy(field).parse().unwrap_or(0);
+        let stat = FileStat {
+            path: String::from_utf8_lossy(path).into_owned(),
+            added: count(added),
+            removed: count(removed),
+            binary: added == b"-",
+        };
+        found.push((files::path_of(path), stat));
+    }
+    found
+}
+
+/// Large binaries and files with conflict markers among the changed ones.
+fn look_at(root: &Path, changed: &[(PathBuf, FileStat)]) -> (Vec<String>, Vec<String>) {
+    let (mut oversized, mut markers) = (Vec::new(), Vec::new());
+    for (path, stat) in changed {
+        if stat.binary {
+            let size = std::fs::symlink_metadata(root.join(path)).map_or(0, |found| found.len());
+            if size > LARGE_BINARY {
+                oversized.push(stat.path.clone());
+            }
+        } else if stat.added > 0
+            && files::read_beneath(root, path, MARKER_SEARCH_BYTES)
+                .is_some_and(|content| has_conflict_markers(&content))
+        {
+            markers.push(stat.path.clone());
+        }
+    }
+    (oversized, markers)
+}
+
+fn has_conflict_markers(content: &[u8]) -> bool {
+    let any = |marker: &[u8]| content.split(|byte| *byte == b'\n').any(|line| line.starts_with(marker));
+    any(b"<<<<<<< ") && any(b">>>>>>> ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numstat_is_read_with_renames_and_binaries() {
+        let read = numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0");
+        let short: Vec<_> = read.iter().map(|(_, s)| (s.path.as_str(), s.added, s.removed, s.binary)).collect();
+        assert_eq!(short, [("src/a b.rs", 3, 1, false), ("img.png", 0, 0, true), ("new\tname", 1, 2, false)]);
+        assert!(numstat(b"").is_empty());
+    }
+
+    #[test]
+    fn markers_need_both_ends() {
+        assert!(has_conflict_markers(b"a\n<<<<<<< x\nb\n=======\nc\n>>>>>>> y\n"));
+        assert!(!has_conflict_markers(b"Title\n=======\n"));
+        assert!(!has_conflict_markers(b"<<<<<<< only\n"));
+        assert!(!has_conflict_markers(b"  <<<<<<< x\n  >>>>>>> y\n"));
+    }
+}

@@ -1,0 +1,243 @@
+//! The plain way: prepare, commit, push, reset, check out clean.
+
+use super::*;
+
+#[tokio::test]
+async fn a_loop_goes_from_prepare_to_push() {
+    let world = World::new();
+    world.workspaces.git_version().await.unwrap();
+    let info = world.prepare().await;
+    assert_eq!(info.head, world.forge_tip("main").unwrap());
+    assert_eq!((info.base.clone(), info.remote_branch), (info.head.clone(), None));
+
+    sh(
+        &info.dir,
+        "echo 'fn main() { run() }' >src/main.rs; mkdir docs; echo x >docs/new.md; rm README.md; mkdir target; echo o >target/bin; chmod +x docs/new.md",
+    );
+    let made = world.commit(&info.head).await;
+    let commit = made.commit.clone().unwrap();
+    assert_eq!(
+        world.files_of(&commit),
+        "100644 .github/workflows/ci.yml, 100644 .gitignore, 100755 docs/new.md, 100644 src/main.rs"
+    );
+    assert_eq!(made.changed_files, 3);
+    assert_eq!(made.stat.lines(), (2, 2));
+    assert!(made.diff.contains("+fn main() { run() }") && !made.diff_truncated, "{}", made.diff);
+    assert!(made.restored.is_empty() && made.oversized.is_empty() && made.conflict_markers.is_empty());
+    let shown = git(&world.mirror(), &["show", "-s", "--format=%an <%ae> %cn %ct %P|%B", commit.as_str()]);
+    let parent = info.head.as_str();
+    assert_eq!(
+        shown,
+        format!("ralph-bot <bot@forge.example> ralph-bot 1700000000 {parent}|ralph: iteration 1: work\n\nMore.")
+    );
+
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+    assert_eq!(world.forge_tip(BRANCH).as_ref(), Some(&commit));
+    assert_eq!(world.push(&commit, None).await, PushOutcome::AlreadyThere);
+
+    // A second iteration changes nothing, a third does.
+    assert_eq!(world.commit(&commit).await.commit, None);
+    sh(&info.dir, "echo y >>docs/new.md");
+    let next = world.commit(&commit).await.commit.unwrap();
+    assert_eq!(world.push(&next, Some(&commit)).await, PushOutcome::Pushed);
+    let kept = git(&world.mirror(), &["for-each-ref", "--format=%(refname)", "refs/ralph/loops"]);
+    assert_eq!(kept, format!("refs/ralph/loops/{}/{next}", world.loop_id));
+    // The forge has the two branches and nothing else.
+    assert_eq!(
+        git(&world.path("forge.git"), &["for-each-ref", "--format=%(refname)"]),
+        format!("refs/heads/main\nrefs/heads/{BRANCH}")
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_pushed_over_what_somebody_else_did() {
+    let world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo 1 >a");
+    let first = world.commit(&info.head).await.commit.unwrap();
+    assert_eq!(world.push(&first, None).await, PushOutcome::Pushed);
+    sh(&info.dir, "echo 2 >a");
+    let second = world.commit(&first).await.commit.unwrap();
+
+    let theirs = world.human(BRANCH, "echo by hand >b");
+    let outcome = world.push(&second, Some(&first)).await;
+    assert!(matches!(&outcome, PushOutcome::Rejected { remote: Some(tip), .. } if *tip == theirs), "{outcome:?}");
+    assert_eq!(world.forge_tip(BRANCH), Some(theirs.clone()));
+    // The human's commit is where the next prepare goes on, unless a recorded commit is asked for.
+    let again = world.prepare().await;
+    assert_eq!((again.head, again.remote_branch.clone()), (theirs.clone(), Some(theirs)));
+    let resumed = world.workspaces.prepare(PrepareTree { resume_at: Some(&second), ..world.request() }).await.unwrap();
+    assert_eq!((resumed.head, resumed.remote_branch), (second.clone(), again.remote_branch));
+
+    git(&world.path("forge.git"), &["update-ref", "-d", &format!("refs/heads/{BRANCH}")]);
+    let outcome = world.push(&second, Some(&first)).await;
+    assert!(
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("deleted")),
+        "{outcome:?}"
+    );
+    assert_eq!(world.prepare().await.remote_branch, None);
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_forge_is_told_in_its_words() {
+    let world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo 1 >a");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    sh(
+        &world.path("forge.git"),
+        "mkdir -p hooks; printf '#!/bin/sh\\necho GH006: Protected branch update failed >&2\\nexit 1\\n' >hooks/pre-receive; chmod +x hooks/pre-receive",
+    );
+    let outcome = world.push(&commit, None).await;
+    assert!(
+        matches!(&outcome, PushOutcome::Rejected { remote: None, reason } if reason.contains("GH006: Protected branch")),
+        "{outcome:?}"
+    );
+    assert_eq!(world.forge_tip(BRANCH), None);
+}
+
+#[tokio::test]
+async fn what_cannot_be_started_from_is_named() {
+    let world = World::new();
+    let prepare = |access: GitUrl, base: &'static str| {
+        let world = &world;
+        async move {
+            world
+                .workspaces
+                .prepare(PrepareTree { access: &access, base_branch: base, ..world.request() })
+                .await
+                .unwrap_err()
+        }
+    };
+    let there = || world.access.clone();
+    let at = |name: &str| GitUrl { url: format!("file://{}/{name}", world.folder.path().display()), credential: None };
+    sh(world.folder.path(), "git init -q --bare -b main empty.git");
+
+    let error = prepare(there(), "develop").await;
+    assert!(
+        matches!(&error, WorkspaceError::BaseBranchMissing { default_branch: Some(name), .. } if name == "main"),
+        "{error}"
+    );
+    let error = prepare(at("empty.git"), "main").await;
+    assert!(matches!(error, WorkspaceError::EmptyRepository { .. }), "{error}");
+    let error = prepare(at("nowhere.git"), "main").await;
+    assert!(matches!(error, WorkspaceError::Unreachable { transient: false, .. }), "{error}");
+    let error = prepare(GitUrl { url: "http://127.0.0.1:1/x.git".into(), credential: None }, "main").await;
+    assert!(matches!(error, WorkspaceError::Unreachable { transient: true, .. }) && error.is_transient(), "{error}");
+    let error = prepare(there(), "--upload-pack=touch x").await;
+    assert!(matches!(error, WorkspaceError::BadName { .. }), "{error}");
+
+    // Renamed default branch, HEAD of the forge left dangling.
+    git(&world.path("forge.git"), &["branch", "-m", "main", "trunk"]);
+    git(&world.path("forge.git"), &["symbolic-ref", "HEAD", "refs/heads/gone"]);
+    let error = prepare(there(), "main").await;
+    assert!(matches!(&error, WorkspaceError::BaseBranchMissing { default_branch: None, .. }), "{error}");
+
+    let gone = Sha::parse(&"1".repeat(40)).unwrap();
+    let error =
+        world.workspaces.prepare(PrepareTree { base_branch: "trunk", resume_at: Some(&gone), ..world.request() }).await;
+    assert!(matches!(error, Err(WorkspaceError::CommitMissing { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_base_is_merged_or_its_conflicts_are_shown() {
+    let world = World::new();
+    let info = world.prepare().await;
+    let up_to_date =
+        world.workspaces.merge_base_into(&world.loop_id, &world.repo, &info.head, &info.base).await.unwrap();
+    assert_eq!(up_to_date, MergeOutcome::UpToDate);
+    sh(&info.dir, "echo mine >README.md; echo mine >mine");
+    let head = world.commit(&info.head).await.commit.unwrap();
+
+    let base = world.human("main", "echo theirs >theirs");
+    let state = world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
+    assert_eq!(state, RemoteState { base: base.clone(), branch: None });
+    let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
+    let MergeOutcome::Clean { tree } = merged else { panic!("{merged:?}") };
+    let made = world.commit_with(&head, Some(&base)).await;
+    let merge = made.commit.unwrap();
+    assert_eq!(made.tree, tree);
+    assert_eq!(git(&world.mirror(), &["show", "-s", "--format=%P", merge.as_str()]), format!("{head} {base}"));
+    assert_eq!(world.content(&merge, "theirs"), "theirs");
+
+    let base = world.human("main", "echo other >README.md");
+    world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
+    let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &merge, &base).await.unwrap();
+    assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] });
+    let shown = std::fs::read_to_string(info.dir.join("README.md")).unwrap();
+    assert!(shown.contains("<<<<<<< ") && shown.contains("mine") && shown.contains("other"), "{shown}");
+    // Unsolved, it is seen; solved, it is a merge like any other.
+    assert_eq!(world.commit_with(&merge, Some(&base)).await.conflict_markers, ["README.md"]);
+    sh(&info.dir, "echo both >README.md");
+    let solved = world.commit_with(&merge, Some(&base)).await;
+    assert!(solved.conflict_markers.is_empty());
+    assert_eq!(world.content(&solved.commit.unwrap(), "README.md"), "both");
+}
+
+#[tokio::test]
+async fn a_clean_checkout_has_the_commit_and_nothing_else() {
+    let world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo 1 >a; mkdir target; echo x >target/cache");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
+    assert_ne!(checkout.dir, info.dir);
+    assert_eq!(sh(&checkout.dir, "git status --porcelain; ls -A"), ".git\n.github\n.gitignore\nREADME.md\na\nsrc");
+    let other = world.workspaces.clean_checkout(&world.repo, &info.head).await.unwrap();
+    assert!(!other.dir.join("a").exists());
+    sh(&other.dir, "mkdir target; echo secret >target/x; echo secret >y; echo changed >README.md");
+    let (first, second) = (checkout.dir.clone(), other.dir.clone());
+    world.workspaces.release_checkout(other).await.unwrap();
+    world.workspaces.release_checkout(checkout).await.unwrap();
+    assert!(!first.exists() && !second.exists());
+    let again = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
+    assert_eq!(sh(&again.dir, "git status --porcelain --ignored; cat README.md"), "hello");
+    let missing = Sha::parse(&"2".repeat(40)).unwrap();
+    assert!(matches!(
+        world.workspaces.clean_checkout(&world.repo, &missing).await,
+        Err(WorkspaceError::CommitMissing { .. })
+    ));
+}
+
+#[tokio::test]
+async fn files_of_a_commit_are_read_from_the_mirror() {
+    let world = World::new();
+    let base = world.human(
+        "main",
+        "echo 'checks: []' >.ralph.yml; ln -s .ralph.yml link; head -c 1100000 /dev/zero >big; echo b >'a*b'",
+    );
+    world.prepare().await;
+    let read = |path: &'static str| world.workspaces.read_base_file(&world.repo, &base, path);
+    assert_eq!(read(".ralph.yml").await.unwrap().as_deref(), Some(&b"checks: []\n"[..]));
+    assert_eq!(read("a*b").await.unwrap().as_deref(), Some(&b"b\n"[..]));
+    for absent in ["nothing", "src", "link", "*", "src/main.rs/x"] {
+        assert_eq!(read(absent).await.unwrap(), None, "{absent}");
+    }
+    assert!(matches!(read("big").await, Err(WorkspaceError::TooLarge { .. })));
+    for bad in ["", "/etc/passwd", "../x", "a/../b", "a//b"] {
+        assert!(matches!(read(bad).await, Err(WorkspaceError::BadName { .. })), "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_finds_a_working_repository() {
+    let world = World::new();
+    let info = world.prepare().await;
+    assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
+    assert_eq!(git(&info.dir, &["log", "--format=%s"]), "first");
+    sh(
+        &info.dir,
+        "echo more >>README.md; git diff --exit-code >/dev/null && exit 1; env -u GIT_AUTHOR_NAME -u GIT_AUTHOR_EMAIL git commit -qam 'agent: readme'; echo x >x; git add x; git commit -qm 'second: x'",
+    );
+    assert_eq!(world.workspaces.agent_messages(&world.loop_id, &world.repo).await, ["agent: readme", "second: x"]);
+    let made = world.commit(&info.head).await;
+    assert_eq!(made.changed_files, 2);
+    // One commit of ours on the parent; the agent's are gone with its repository.
+    let commit = made.commit.unwrap();
+    assert_eq!(git(&world.mirror(), &["rev-list", "--count", commit.as_str()]), "2");
+    assert_eq!(git(&info.dir, &["rev-parse", "HEAD"]), commit.as_str());
+    assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
+    assert!(world.workspaces.agent_messages(&world.loop_id, &world.repo).await.is_empty());
+    let view = world.workspaces.agent_view(&world.loop_id, &world.repo);
+    assert_eq!(view, AgentView { tree: info.dir, read_only: vec![world.mirror().join("objects")] });
+}

@@ -1,0 +1,313 @@
+//! The work tree of a loop from its making to its return to the pool, and clean checkouts for verification.
+
+use std::path::{Path, PathBuf};
+
+use super::git::{Call, GitUrl};
+use super::layout::{Place, Scratch, check_branch, indexes, loop_name, objects};
+use super::mirror::RefChange;
+use super::{WorkspaceError, Workspaces, agent_repo, files};
+use crate::domain::ids::{LoopId, RepoRef, Sha};
+
+/// What a loop's tree is made from.
+#[derive(Debug, Clone, Copy)]
+pub struct PrepareTree<'a> {
+    pub loop_id: &'a LoopId,
+    pub repo: &'a RepoRef,
+    pub access: &'a GitUrl,
+    /// Branch that the work starts from.
+    pub base_branch: &'a str,
+    /// Branch of the loop (`ralph/42-slug`).
+    pub branch: &'a str,
+    /// Last recorded commit of this loop; wins over what the forge's branch has.
+    pub resume_at: Option<&'a Sha>,
+    /// Whether a new mirror leaves out file contents until they are needed.
+    pub partial: bool,
+}
+
+/// A tree that stands ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeInfo {
+    pub dir: PathBuf,
+    /// Commit that the files are at.
+    pub head: Sha,
+    /// Tip of the base branch.
+    pub base: Sha,
+    /// Where the forge's branch is now; `None` where the forge has no such branch.
+    pub remote_branch: Option<Sha>,
+}
+
+/// What a sandbox lets an agent see of the file system for its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentView {
+    /// Read and write, at the same path inside.
+    pub tree: PathBuf,
+    /// Read only, at the same path inside.
+    pub read_only: Vec<PathBuf>,
+}
+
+/// A tree of its own, at one commit, that no agent has touched. Give it back with `release_checkout`.
+#[derive(Debug)]
+pub struct CleanCheckout {
+    /// The files.
+    pub dir: PathBuf,
+    /// Read only besides it, for git commands of checks.
+    pub read_only: Vec<PathBuf>,
+    repo: RepoRef,
+    place: Place,
+    _scratch: Scratch,
+}
+
+impl Workspaces {
+    /// Folder of a loop's tree, whether or not it is there.
+    pub fn tree_dir(&self, loop_id: &LoopId, repo: &RepoRef) -> PathBuf {
+        self.layout.tree(loop_id, repo).dir
+    }
+
+    /// What the agent's sandbox binds.
+    pub fn agent_view(&self, loop_id: &LoopId, repo: &RepoRef) -> AgentView {
+        let place = self.layout.tree(loop_id, repo);
+        AgentView { tree: place.dir, read_only: vec![objects(&place.mirror)] }
+    }
+
+    /// Commit that the loop's tree was last put at or recorded as; `None` before the first `prepare`. After a crash
+    /// this may be a commit that the caller has not noted yet.
+    pub async fn recorded(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<Option<Sha>, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        if !mirror.is_dir() {
+            return Ok(None);
+        }
+        self.ref_value(&mirror, &tree_ref(loop_id)).await
+    }
+
+    /// Fetches what is new and puts the tree at `resume_at`, else the forge's branch, else the base. Whatever is on disk
+    /// (nothing, half a tree, stale locks) it may be called, and called again; uncommitted files are thrown away.
+    pub async fn prepare(&self, request: PrepareTree<'_>) -> Result<TreeInfo, WorkspaceError> {
+        let PrepareTree { loop_id, repo, access, base_branch, branch, resume_at, partial } = request;
+        check_branch(base_branch)?;
+        check_branch(branch)?;
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        let guard = self.locks.repository(&place.mirror).await?;
+        self.ensure_mirror(&guard, &place.mirror, partial).await?;
+        let remote = self.fetch_branches(&guard, &place.mirror, access, base_branch, branch).await?;
+        let head = resume_at.or(remote.branch.as_ref()).unwrap_or(&remote.base).clone();
+        if !self.has_commit(&place.mirror, &head).await? {
+            self.fetch_commit(&guard, &place.mirror, access, &head).await?;
+        }
+        let mut needed = vec![&head, &remote.base];
+        let common = self.merge_base(&place.mirror, &head, &remote.base).await?;
+        needed.extend(common.as_ref());
+        self.complete(&guard, &place.mirror, access, &needed).await?;
+        drop(guard);
+        if std::fs::symlink_metadata(&place.dir).is_err() {
+            self.take_from_pool(repo, &place)?;
+        }
+        self.put_at(loop_id, &place, &head).await?;
+        Ok(TreeInfo { dir: place.dir, head, base: remote.base, remote_branch: remote.branch })
+    }
+
+    /// Throws away whatever is in the tree, ignored files and the agent's repository with it, and puts it at `to`.
+    pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        if !self.has_commit(&place.mirror, to).await? {
+            return Err(WorkspaceError::CommitMissing { commit: to.clone() });
+        }
+        self.put_at(loop_id, &place, to).await
+    }
+
+    /// A fresh tree elsewhere with exactly the files of `commit`.
+    pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        if !self.has_commit(&mirror, commit).await? {
+            return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
+        }
+        let scratch = self.layout.scratch()?;
+        let place = Place { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
+        self.take_from_pool(repo, &place)?;
+        self.fill(&place, commit).await?;
+        self.install_agent_repository(&place, commit).await?;
+        let read_only = vec![objects(&place.mirror)];
+        Ok(CleanCheckout { dir: place.dir.clone(), read_only, repo: repo.clone(), place, _scratch: scratch })
+    }
+
+    /// Gives a checkout back; its files go to the pool or away.
+    pub async fn release_checkout(&self, checkout: CleanCheckout) -> Result<(), WorkspaceError> {
+        self.retire(&checkout.repo, &checkout.place).await
+    }
+
+    /// The loop has ended: its tree goes to the pool or away. Its commits stay reachable in the mirror.
+    pub async fn release(&self, loop_id: &LoopId, repo: &RepoRef) -> Result<(), WorkspaceError> {
+        let place = self.layout.tree(loop_id, repo);
+        let _tree = self.locks.here(&place.dir).await;
+        self.retire(repo, &place).await?;
+        if place.mirror.is_dir() {
+            let guard = self.locks.repository(&place.mirror).await?;
+            self.update_refs(&guard, &place.mirror, &[RefChange::Delete(tree_ref(loop_id))]).await?;
+        }
+        self.remove_empty_loop_folder(&place);
+        Ok(())
+    }
+
+    pub(super) fn remove_empty_loop_folder(&self, place: &Place) {
+        if let Some(parent) = place.dir.parent() {
+            // Still there as long as the loop has a tree of another repository.
+            let _ = std::fs::remove_dir(parent);
+        }
+    }
+
+    /// Common ancestor of two commits, where they have one.
+    pub(super) async fn merge_base(&self, mirror: &Path, one: &Sha, two: &Sha) -> Result<Option<Sha>, WorkspaceError> {
+        let call = Call::new("find the common ancestor", mirror).args(["merge-base", one.as_str(), two.as_str()]);
+        Ok(self.git.run(call).await?.text().lines().next().and_then(Sha::parse))
+    }
+
+    /// Renews the agent's repository.
+    pub(super) async fn install_agent_repository(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+        let author = (self.settings.committer_name.as_str(), self.settings.committer_email.as_str());
+        agent_repo::install(&self.layout, place, commit, author)
+    }
+
+    async fn put_at(&self, loop_id: &LoopId, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+        self.fill(place, commit).await?;
+        self.install_agent_repository(place, commit).await?;
+        let guard = self.locks.repository(&place.mirror).await?;
+        self.update_refs(&guard, &place.mirror, &[RefChange::Set(tree_ref(loop_id), commit.clone())]).await
+    }
+
+    /// Makes the files exactly those of `commit`; a tree that cannot be brought there is put aside for a new one.
+    async fn fill(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+        match self.fill_in_place(place, commit).await {
+            Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
+                self.layout.discard(&place.dir)?;
+                files::remove(&place.index)?;
+                self.fill_in_place(place, commit).await
+            }
+            other => other,
+        }
+    }
+
+    async fn fill_in_place(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
+        self.make_real_folder(place)?;
+        self.layout.discard(&place.dir.join(".git"))?;
+        remove_index_lock(&place.index)?;
+        let reset = Call::new("fill the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(reset.args(["read-tree", "--reset", "-u", "--no-recurse-submodules", commit.as_str()])).await?;
+        self.clean(place).await?;
+        let dir = place.dir.clone();
+        let links = self.gitlinks(place).await?;
+        let scrubbed = files::blocking(move || {
+            let mut found = files::scrub(&dir)?;
+            for link in links {
+                found += empty_folder(&dir, &link)?;
+            }
+            Ok(found)
+        });
+        if scrubbed.await? > 0 {
+            self.clean(place).await?;
+        }
+        Ok(())
+    }
+
+    async fn clean(&self, place: &Place) -> Result<(), WorkspaceError> {
+        let call = Call::new("clean the work tree", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(call.args(["clean", "-ffdxq"])).await.map(drop)
+    }
+
+    /// Paths at which the index has another repository's commit (submodules).
+    pub(super) async fn gitlinks(&self, place: &Place) -> Result<Vec<PathBuf>, WorkspaceError> {
+        let call = Call::new("list submodules", &place.mirror).on_tree(&place.dir, &place.index);
+        let listed = self.git.ok(call.args(["ls-files", "-z", "--stage"])).await?;
+        let links = files::zero_separated(&listed.stdout).filter(|entry| entry.starts_with(b"160000 "));
+        let path =
+            |entry: &[u8]| entry.iter().position(|byte| *byte == b'\t').map(|tab| files::path_of(&entry[tab + 1..]));
+        Ok(links.filter_map(path).collect())
+    }
+
+    fn make_real_folder(&self, place: &Place) -> Result<(), WorkspaceError> {
+        if !std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir()) {
+            self.layout.discard(&place.dir)?;
+        }
+        std::fs::create_dir_all(&place.dir).map_err(WorkspaceError::io("create", &place.dir))?;
+        let indexes = indexes(&place.mirror);
+        std::fs::create_dir_all(&indexes).map_err(WorkspaceError::io("create", &indexes))
+    }
+
+    /// Moves a pooled tree and its index into place, where there is one; what it lacks is made later.
+    fn take_from_pool(&self, repo: &RepoRef, place: &Place) -> Result<(), WorkspaceError> {
+        let pool = self.layout.pool(repo);
+        let Ok(entries) = std::fs::read_dir(&pool) else { return Ok(()) };
+        let scratch = self.layout.scratch()?;
+        let claimed = scratch.path().join("claimed");
+        for entry in entries.flatten() {
+            // The rename is the claim: of two takers one finds the entry gone.
+            if std::fs::rename(entry.path(), &claimed).is_err() {
+                continue;
+            }
+            for parent in [&place.dir, &place.index].into_iter().filter_map(|path| path.parent()) {
+                std::fs::create_dir_all(parent).map_err(WorkspaceError::io("create", parent))?;
+            }
+            files::remove(&place.index)?;
+            // A missing index only makes the filling slower.
+            let _ = std::fs::rename(claimed.join("index"), &place.index);
+            let moved = std::fs::rename(claimed.join("tree"), &place.dir);
+            files::remove(&claimed)?;
+            if moved.is_ok() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Scrubs a tree into the pool, or puts it aside where the pool is full or the tree cannot be scrubbed.
+    async fn retire(&self, repo: &RepoRef, place: &Place) -> Result<(), WorkspaceError> {
+        let pool = self.layout.pool(repo);
+        let pooled = std::fs::read_dir(&pool).map_or(0, |entries| entries.count());
+        let tree = std::fs::symlink_metadata(&place.dir).is_ok_and(|found| found.is_dir());
+        if tree && pooled < self.settings.pool && self.scrub_to_index(place).await.is_ok() {
+            std::fs::create_dir_all(&pool).map_err(WorkspaceError::io("create", &pool))?;
+            let scratch = self.layout.scratch()?;
+            let entry = scratch.path().join("entry");
+            std::fs::create_dir(&entry).map_err(WorkspaceError::io("create", &entry))?;
+            std::fs::rename(&place.dir, entry.join("tree")).map_err(WorkspaceError::io("put aside", &place.dir))?;
+            std::fs::rename(&place.index, entry.join("index"))
+                .map_err(WorkspaceError::io("put aside", &place.index))?;
+            let name = scratch.path().file_name().unwrap_or_default();
+            return std::fs::rename(&entry, pool.join(name)).map_err(WorkspaceError::io("fill", &pool));
+        }
+        self.layout.discard(&place.dir)?;
+        files::remove(&place.index)
+    }
+
+    /// Leaves nothing in the tree but the files of its index.
+    async fn scrub_to_index(&self, place: &Place) -> Result<(), WorkspaceError> {
+        remove_index_lock(&place.index)?;
+        let call = Call::new("write the tree of an index", &place.mirror).on_index(&place.index).args(["write-tree"]);
+        let tree = self.object("write the tree of an index", call).await?;
+        self.fill_in_place(place, &tree).await
+    }
+}
+
+/// The service's note of where a loop's tree is.
+pub(super) fn tree_ref(loop_id: &LoopId) -> String {
+    format!("refs/ralph/trees/{}", loop_name(loop_id))
+}
+
+/// A lock on a private index is stale whenever its tree's lock is ours.
+pub(super) fn remove_index_lock(index: &Path) -> Result<(), WorkspaceError> {
+    let mut name = index.as_os_str().to_owned();
+    name.push(".lock");
+    files::remove(Path::new(&name))
+}
+
+/// Empties a submodule's folder; returns 1 where there was something.
+fn empty_folder(root: &Path, link: &Path) -> Result<usize, WorkspaceError> {
+    let dir = root.join(link);
+    let real = files::parents_are_real(root, link) && std::fs::symlink_metadata(&dir).is_ok_and(|found| found.is_dir());
+    if !real || std::fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_none()) {
+        return Ok(0);
+    }
+    files::remove(&dir)?;
+    std::fs::create_dir(&dir).map_err(WorkspaceError::io("create", &dir))?;
+    Ok(1)
+}
