@@ -1,1 +1,312 @@
-//! x
+//! Agents that lay traps in their tree: nothing of theirs may be executed, and what is committed is what is there.
+
+use super::*;
+
+/// Every setting by which git can be made to execute something, each writing a marker file that names it.
+fn traps(git_dir: &Path, markers: &Path) {
+    let trap = |name: &str| format!("touch {}/{name}; false", markers.display());
+    let script = |name: &str| {
+        let path = git_dir.join(format!("trap-{name}"));
+        std::fs::write(&path, format!("#!/bin/sh\ntouch {}/{name}\ncat\n", markers.display())).unwrap();
+        run(git_dir, "chmod", &["+x", path.to_str().unwrap()]);
+        path.display().to_string()
+    };
+    let included = git_dir.join("included");
+    let hooks = git_dir.join("hooks");
+    std::fs::create_dir_all(&hooks).unwrap();
+    std::fs::write(&included, format!("[core]\n\tfsmonitor = {}\n", script("included"))).unwrap();
+    let config = format!(
+        "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = {fsmonitor}\n\thooksPath = {hooks}\n\tsshCommand = {ssh}\n\
+         \teditor = {editor}\n\tpager = {pager}\n\tattributesFile = {attributes}\n\
+         [include]\n\tpath = {included}\n\
+         [filter \"x\"]\n\tclean = {clean}\n\tsmudge = {smudge}\n\trequired = true\n[filter \"p\"]\n\tprocess = {process}\n\trequired = true\n\
+         [diff]\n\texternal = {external}\n[diff \"x\"]\n\ttextconv = {textconv}\n\tcommand = {external}\n\
+         [merge \"x\"]\n\tdriver = {merge}\n[credential]\n\thelper = \"!{credential}\"\n[gpg]\n\tprogram = {gpg}\n[commit]\n\tgpgsign = true\n\
+         [alias]\n\tstatus = \"!{alias}\"\n[uploadpack]\n\tpackObjectsHook = {upload}\n",
+        fsmonitor = script("fsmonitor"),
+        hooks = hooks.display(),
+        ssh = script("ssh"),
+        editor = script("editor"),
+        pager = script("pager"),
+        attributes = git_dir.join("attributes").display(),
+        included = included.display(),
+        clean = script("clean"),
+        smudge = script("smudge"),
+        process = script("process"),
+        external = script("external"),
+        textconv = script("textconv"),
+        merge = script("merge"),
+        credential = trap("credential"),
+        gpg = script("gpg"),
+        alias = trap("alias"),
+        upload = script("upload"),
+    );
+    std::fs::write(git_dir.join("config"), config).unwrap();
+    std::fs::write(git_dir.join("attributes"), "* filter=x diff=x merge=x\n").unwrap();
+    for hook in [
+        "pre-commit",
+        "post-commit",
+        "post-checkout",
+        "post-index-change",
+        "reference-transaction",
+        "pre-push",
+        "update",
+        "post-update",
+    ] {
+        std::fs::copy(script(&format!("hook-{hook}")), hooks.join(hook)).unwrap();
+    }
+}
+
+fn lay_traps(tree: &Path, markers: &Path) {
+    traps(&tree.join(".git"), markers);
+    // The same as a repository in a folder, with a commit, and as a bare one.
+    sh(
+        tree,
+        "git() { GIT_CONFIG_GLOBAL=/dev/null command git -c core.hooksPath=/dev/null \"$@\"; }
+         mkdir nested; cd nested; git init -q; echo 1 >one; git add one; git commit -qm x; cd ..
+         mkdir deep src/sub; git init -q deep; echo 2 >deep/two; mkdir deep/er; git init -q deep/er; echo 3 >deep/er/three
+         git init -q src; git init -q --bare bare; rm -rf bare/objects bare/refs; mkdir -p bare/objects/info bare/refs/heads; touch bare/objects/info/x bare/refs/heads/x",
+    );
+    for nested in ["nested/.git", "deep/.git", "deep/er/.git", "src/.git", "bare"] {
+        traps(&tree.join(nested), markers);
+    }
+    std::fs::write(tree.join(".gitattributes"), "*.rs filter=x diff=x merge=x\n*.md filter=p diff=x\n*.txt -diff\n")
+        .unwrap();
+    std::fs::write(
+        tree.join(".gitmodules"),
+        "[submodule \"e\"]\n\tpath = nested\n\turl = -u./payload\n\tupdate = !touch x\n",
+    )
+    .unwrap();
+}
+
+/// The service does everything it does with a tree; what the agent laid out is there each time.
+async fn exercise(world: &World, lay: impl Fn(&Path)) -> Vec<Sha> {
+    let info = world.prepare().await;
+    lay(&info.dir);
+    sh(&info.dir, "echo 'fn a() {}' >>src/main.rs; echo more >>README.md; echo hidden >x.txt");
+    world.workspaces.agent_messages(&world.loop_id, &world.repo).await;
+    let kept = world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap().unwrap();
+    lay_again(&info.dir, &lay);
+    let made = world.commit(&info.head).await;
+    let commit = made.commit.unwrap();
+    assert!(made.diff.contains("+fn a() {}") && made.diff.contains("+hidden"), "{}", made.diff);
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+    lay_again(&info.dir, &lay);
+    let base = world.human("main", "echo theirs >theirs");
+    world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
+    world.workspaces.merge_base_into(&world.loop_id, &world.repo, &commit, &base).await.unwrap();
+    lay_again(&info.dir, &lay);
+    let merge = world.commit_with(&commit, Some(&base)).await.commit.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.repo, &merge).await.unwrap();
+    world.workspaces.release_checkout(checkout).await.unwrap();
+    lay_again(&info.dir, &lay);
+    world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
+    assert_eq!(git(&info.dir, &["status", "--porcelain", "--ignored"]), "");
+    lay_again(&info.dir, &lay);
+    world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
+    vec![kept, commit, merge]
+}
+
+/// Lays the same traps in a tree that has some of them as plain files by now.
+fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
+    sh(tree, "rm -rf nested deep bare src/sub src/.git");
+    lay(tree);
+}
+
+#[tokio::test]
+async fn no_trap_in_a_tree_fires() {
+    let world = World::new();
+    let markers = world.path("markers");
+    std::fs::create_dir(&markers).unwrap();
+    // The traps are real: plain git in the tree fires some.
+    let info = world.prepare().await;
+    lay_traps(&info.dir, &markers);
+    let _ = Command::new("git").args(["add", "-A"]).current_dir(&info.dir).output().unwrap();
+    let _ = Command::new("git").args(["status"]).current_dir(info.dir.join("src")).output().unwrap();
+    assert!(std::fs::read_dir(&markers).unwrap().count() >= 2);
+    std::fs::remove_dir_all(&markers).unwrap();
+    std::fs::create_dir(&markers).unwrap();
+
+    let commits = exercise(&world, |tree| lay_traps(tree, &markers)).await;
+    let fired: Vec<_> = std::fs::read_dir(&markers).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(fired.is_empty(), "{fired:?}");
+    for commit in commits {
+        let files = world.files_of(&commit);
+        assert!(!files.contains("160000") && !files.contains(".git/"), "{files}");
+        for file in ["nested/one", "deep/two", "deep/er/three", "src/main.rs", "bare/HEAD"] {
+            assert!(files.contains(&format!("100644 {file}")), "{file} of {files}");
+        }
+        assert_eq!(world.content(&commit, "x.txt"), "hidden");
+    }
+}
+
+#[tokio::test]
+async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
+    let world = World::new();
+    let markers = world.path("markers");
+    let evil = world.path("evil");
+    std::fs::create_dir(&markers).unwrap();
+    git(world.folder.path(), &["init", "-q", "evil"]);
+    traps(&evil.join(".git"), &markers);
+    let before = sh(&evil, "find . | sort");
+    for (name, script) in [
+        ("gone", "rm -rf .git".to_owned()),
+        ("file", format!("rm -rf .git; echo 'gitdir: {}/.git' >.git", evil.display())),
+        ("link", format!("rm -rf .git; ln -s {}/.git .git", evil.display())),
+        ("empty", "rm -rf .git; mkdir .git".to_owned()),
+        ("fifo", "rm -rf .git; mkfifo .git".to_owned()),
+        ("log link", format!("rm -rf .git/logs; ln -s {} .git/logs", evil.display())),
+        ("locks", "touch .git/index.lock .git/HEAD.lock .git/config.lock".to_owned()),
+        ("merging", "git rev-parse HEAD >.git/MERGE_HEAD; mkdir .git/rebase-merge; echo x >.git/BISECT_LOG".to_owned()),
+        (
+            "detached",
+            "git checkout -q --detach; git branch -D -q ralph; git checkout -q --orphan other; git rm -q --cached -r ."
+                .to_owned(),
+        ),
+        ("replaced", "git replace --graft HEAD; echo 1 >.git/shallow".to_owned()),
+    ] {
+        let info = world.prepare().await;
+        sh(&info.dir, &format!("{script}; echo {} >marker.txt", name.replace(' ', "-")));
+        world.workspaces.agent_messages(&world.loop_id, &world.repo).await;
+        let commit = world.commit(&info.head).await.commit.unwrap();
+        assert_eq!(world.content(&commit, "marker.txt"), name.replace(' ', "-"));
+        assert_eq!(git(&info.dir, &["rev-parse", "HEAD"]), commit.as_str(), "{name}");
+        assert_eq!(git(&info.dir, &["status", "--porcelain"]), "", "{name}");
+    }
+    assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
+    assert_eq!(sh(&evil, "find . | sort"), before);
+}
+
+#[tokio::test]
+async fn odd_files_do_not_stop_a_commit() {
+    let world = World::new();
+    let secret = world.path("secret");
+    std::fs::write(&secret, "canary").unwrap();
+    let info = world.prepare().await;
+    sh(
+        &info.dir,
+        &format!(
+            "ln -s {} outside; ln -s .. up; mkfifo fifo; rm README.md; mkfifo README.md
+             mkdir .GIT; echo x >.GIT/config; mkdir 'git~1'; echo x >'git~1/x'
+             printf x >\"$(printf 'new\\nline')\"; printf y >\"$(printf 'bad\\377name')\"; echo '*' >'-rf'
+             rm -r src; ln -s /etc src; truncate -s 1T sparse; truncate -s 2M large.bin; echo a >case; echo A >CASE
+             printf '<<<<<<< a\\n=======\\n>>>>>>> b\\n' >conflict.txt; echo l >x.log",
+            secret.display()
+        ),
+    );
+    let made = world.commit(&info.head).await;
+    let commit = made.commit.unwrap();
+    let listed = git(&world.mirror(), &["ls-tree", "-r", "-z", "--format=%(objectmode) %(path)", commit.as_str()]);
+    let files: Vec<&str> = listed.split('\0').filter(|entry| !entry.is_empty()).collect();
+    assert_eq!(
+        files,
+        [
+            "100644 -rf",
+            "100644 .github/workflows/ci.yml",
+            "100644 .gitignore",
+            "100644 CASE",
+            "100644 \"bad\\377name\"",
+            "100644 case",
+            "100644 conflict.txt",
+            "100644 large.bin",
+            "100644 \"new\\nline\"",
+            "120000 outside",
+            "120000 src",
+            "120000 up",
+        ]
+    );
+    assert_eq!(made.oversized, ["large.bin", "sparse"]);
+    assert_eq!(made.conflict_markers, ["conflict.txt"]);
+    assert!(!made.diff.contains("canary"));
+    let objects = sh(&world.mirror(), "du -sk objects | cut -f1");
+    assert!(objects.parse::<u64>().unwrap() < 10_000, "{objects} KiB");
+    // The forge takes it, and a reset clears all of it.
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+    world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
+    assert_eq!(sh(&info.dir, "ls -A; ls -A src"), ".git\n.github\n.gitignore\nREADME.md\nsrc\nmain.rs");
+    assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
+}
+
+#[tokio::test]
+async fn protected_paths_come_back_and_the_rest_stays() {
+    let world = World::new();
+    world.human("main", "mkdir .claude; echo base >.claude/settings.json; echo base >AGENTS.md; ln -s AGENTS.md CLAUDE.md; echo .claude/local >>.gitignore");
+    let info = world.prepare().await;
+    sh(
+        &info.dir,
+        "echo evil >.github/workflows/ci.yml; echo evil >.github/workflows/new.yml; rm .claude/settings.json
+         rm -r .claude; echo evil >.claude; rm CLAUDE.md; echo evil >CLAUDE.md; mkdir sub; echo evil >sub/AGENTS.md
+         git mv AGENTS.md docs.md; echo fine >fine; mkdir -p .gitea; ln -s ../sub .gitea/workflows; echo x >own.cfg",
+    );
+    let request = CommitRequest {
+        loop_id: &world.loop_id,
+        repo: &world.repo,
+        parent: &info.head,
+        merge_parent: None,
+        message: "m",
+        protected_base: &info.base,
+        extra_protected: &["own.*".to_owned()],
+    };
+    let made = world.workspaces.commit(request).await.unwrap();
+    assert_eq!(
+        made.restored,
+        [
+            ".claude/settings.json",
+            ".github/workflows/ci.yml",
+            ".github/workflows/new.yml",
+            "AGENTS.md",
+            "CLAUDE.md",
+            "own.cfg",
+            "sub/AGENTS.md"
+        ]
+    );
+    let commit = made.commit.unwrap();
+    let changed = git(
+        &world.mirror(),
+        &["diff-tree", "-r", "--no-renames", "--name-status", info.head.as_str(), commit.as_str()],
+    );
+    assert_eq!(changed, "A\t.gitea/workflows\nA\tdocs.md\nA\tfine");
+    assert_eq!(
+        sh(&info.dir, "cat .claude/settings.json AGENTS.md CLAUDE.md; readlink CLAUDE.md; ls .github/workflows"),
+        "base\nbase\nbase\nAGENTS.md\nci.yml"
+    );
+    assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
+
+    // What a .gitignore hides would still be found by the next iteration.
+    sh(&info.dir, "echo evil >.claude/local; echo '/.mcp.json' >>.gitignore; echo evil >.mcp.json; echo keep >target");
+    let made = world.commit(&commit).await;
+    assert!(!info.dir.join(".claude/local").exists() && !info.dir.join(".mcp.json").exists());
+    assert!(made.restored.is_empty() && info.dir.join(".claude/settings.json").exists());
+}
+
+#[tokio::test]
+async fn forged_times_hide_no_change() {
+    let world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "touch -r README.md stamp; printf 'HELLO\\n' >README.md; touch -r stamp README.md; rm stamp");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    assert_eq!(world.content(&commit, "README.md"), "HELLO");
+    sh(&info.dir, "touch -r README.md stamp; printf 'hullo\\n' >README.md; touch -r stamp README.md; rm stamp");
+    world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
+    assert_eq!(std::fs::read_to_string(info.dir.join("README.md")).unwrap(), "HELLO\n");
+}
+
+#[tokio::test]
+async fn submodules_of_the_base_stay_as_they_are() {
+    let world = World::new();
+    let markers = world.path("markers");
+    std::fs::create_dir(&markers).unwrap();
+    let tip = world.forge_tip("main").unwrap();
+    let base = world.human("main", &format!("git update-index --add --cacheinfo 160000,{tip},vendor; mkdir vendor; git init -q vendor; cd vendor; git fetch -q ../../forge.git main; git reset -q --hard FETCH_HEAD"));
+    let info = world.prepare().await;
+    assert_eq!(info.head, base);
+    sh(&info.dir, "rm -rf vendor; git init -q vendor; cd vendor; echo 1 >f; git add f; git commit -qm evil; echo 2 >f");
+    traps(&info.dir.join("vendor/.git"), &markers);
+    sh(&info.dir, "echo 1 >x");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let entry = git(&world.mirror(), &["ls-tree", commit.as_str(), "vendor"]);
+    assert_eq!(entry, format!("160000 commit {tip}\tvendor"));
+    world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
+    assert_eq!(sh(&info.dir, "ls -A vendor"), "");
+    assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
+}

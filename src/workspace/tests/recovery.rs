@@ -1,1 +1,172 @@
-//! x
+//! Crashes: whatever is left on disk, the next call gets on with it, and nothing recorded is lost.
+
+use super::*;
+
+#[tokio::test]
+async fn prepare_gets_on_with_whatever_it_finds() {
+    let mut world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo work >work");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    assert_eq!(world.push(&commit, None).await, PushOutcome::Pushed);
+    let (tree, mirror, index) =
+        (world.tree(), world.mirror(), world.workspaces.layout.tree(&world.loop_id, &world.repo).index);
+    let state = world.path("state");
+    for (what, script) in [
+        ("tree gone", format!("rm -rf {}", tree.display())),
+        ("trees gone", format!("rm -rf {}/trees", state.display())),
+        (
+            "half a tree",
+            format!("cd {}; rm -rf src .git README.md; echo junk >junk; mkdir -p a/b; echo junk >work", tree.display()),
+        ),
+        ("a file for a tree", format!("rm -rf {0}; echo x >{0}", tree.display())),
+        (
+            "a link for a tree",
+            format!(
+                "rm -rf {0}; mkdir {1}/elsewhere; echo keep >{1}/elsewhere/work; ln -s {1}/elsewhere {0}",
+                tree.display(),
+                state.display()
+            ),
+        ),
+        ("index gone", format!("rm {}", index.display())),
+        ("index broken", format!("echo junk >{}", index.display())),
+        ("index locked", format!("touch {}.lock", index.display())),
+        (
+            "mirror locked",
+            format!(
+                "cd {}; touch HEAD.lock packed-refs.lock config.lock; mkdir -p refs/ralph/trees; touch refs/ralph/trees/{}.lock",
+                mirror.display(),
+                world.loop_id
+            ),
+        ),
+        ("read-only folder", format!("mkdir {0}/locked; echo x >{0}/locked/x; chmod 500 {0}/locked", tree.display())),
+        ("tmp full of things", format!("mkdir -p {0}/tmp/x-1/claimed; touch {0}/tmp/x-2", state.display())),
+        ("mirror broken", format!(": >{}/HEAD", mirror.display())),
+        ("mirror half made", format!("rm -rf {0}; mkdir {0}", mirror.display())),
+        ("mirror gone", format!("rm -rf {}", mirror.display())),
+        ("everything gone", format!("rm -rf {}", state.display())),
+    ] {
+        sh(world.folder.path(), &script);
+        world.restart();
+        let again = world.workspaces.prepare(PrepareTree { resume_at: Some(&commit), ..world.request() }).await;
+        let again = again.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!((&again.head, again.remote_branch.as_ref()), (&commit, Some(&commit)), "{what}");
+        assert_eq!(
+            sh(&again.dir, "git status --porcelain --ignored; ls -A; cat work"),
+            ".git\n.github\n.gitignore\nREADME.md\nsrc\nwork\nwork",
+            "{what}"
+        );
+        sh(&again.dir, "echo more >more");
+        assert!(world.commit(&commit).await.commit.is_some(), "{what}");
+        assert!(std::fs::symlink_metadata(&world.tree()).unwrap().is_dir(), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_commit_that_was_not_noted_is_found_again() {
+    let mut world = World::new();
+    let info = world.prepare().await;
+    assert_eq!(world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap(), Some(info.head.clone()));
+    sh(&info.dir, "echo work >work");
+    let first = world.commit(&info.head).await;
+    world.restart();
+    let second = world.commit(&info.head).await;
+    assert_eq!(second, first);
+    assert_eq!(world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap(), first.commit);
+    let unknown = LoopId::new("r-1-aaaaaa");
+    assert_eq!(world.workspaces.recorded(&unknown, &world.repo).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_commit_does_not_need_the_old_index() {
+    let world = World::new();
+    let info = world.prepare().await;
+    let index = world.workspaces.layout.tree(&world.loop_id, &world.repo).index;
+    for (n, script) in ["rm -f", "echo junk >", ": >", "touch -d 1990-01-01 "].iter().enumerate() {
+        sh(
+            &info.dir,
+            &format!("{script} {}; touch {}.lock; echo {n} >work; echo o >x.log", index.display(), index.display()),
+        );
+        let commit = world.commit(&info.head).await.commit.unwrap();
+        assert_eq!(
+            world.files_of(&commit),
+            "100644 .github/workflows/ci.yml, 100644 .gitignore, 100644 README.md, 100644 src/main.rs, 100644 work"
+        );
+        world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
+    let world = World::new();
+    let info = world.prepare().await;
+    std::fs::remove_dir_all(&info.dir).unwrap();
+    let request = CommitRequest {
+        loop_id: &world.loop_id,
+        repo: &world.repo,
+        parent: &info.head,
+        merge_parent: None,
+        message: "m",
+        protected_base: &info.head,
+        extra_protected: &[],
+    };
+    assert!(matches!(world.workspaces.commit(request).await, Err(WorkspaceError::TreeMissing(dir)) if dir == info.dir));
+    assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
+    world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
+    assert!(info.dir.join("README.md").exists());
+}
+
+#[tokio::test]
+async fn unfinished_work_is_kept_before_a_reset() {
+    let world = World::new();
+    assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
+    let info = world.prepare().await;
+    assert_eq!(world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap(), None);
+    for n in 1..=2 {
+        sh(&info.dir, &format!("echo {n} >half; rm README.md; git add -A; git commit -qm agent; echo ignored >x.log"));
+        let kept = world.workspaces.salvage(&world.loop_id, &world.repo).await.unwrap().unwrap();
+        let name = format!("refs/ralph/keep/{}/{n}", world.loop_id);
+        assert_eq!(git(&world.mirror(), &["rev-parse", &name, &format!("{name}^")]), format!("{kept}\n{}", info.head));
+        assert_eq!(world.content(&kept, "half"), n.to_string());
+        world.workspaces.reset(&world.loop_id, &world.repo, &info.head).await.unwrap();
+        assert_eq!(sh(&info.dir, "git status --porcelain --ignored; cat README.md"), "hello");
+    }
+}
+
+#[tokio::test]
+async fn the_reaper_takes_what_is_dead_and_nothing_else() {
+    let mut world = World::new();
+    let info = world.prepare().await;
+    sh(&info.dir, "echo work >work");
+    let commit = world.commit(&info.head).await.commit.unwrap();
+    let other = LoopId::new("r-43-bbbbbb");
+    world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
+    let in_use = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap();
+    let dead = world.workspaces.clean_checkout(&world.repo, &commit).await.unwrap().dir;
+    let state = world.path("state");
+    sh(
+        &state,
+        "mkdir -p tmp/x-dead/deep; chmod 500 tmp/x-dead; mkdir -p pool/gh.7/1/tree pool/gh.7/2/tree pool/gh.7/3/tree",
+    );
+    sh(&world.mirror(), "touch packed-refs.lock");
+
+    let live = [other.clone()].into_iter().collect();
+    let report = world.workspaces.reap(&live).await.unwrap();
+    assert!(report.failures.is_empty(), "{report:?}");
+    assert_eq!((report.trees, report.pooled, report.locks), (1, 2, 1), "{report:?}");
+    assert!(!info.dir.exists() && in_use.dir.join("work").exists() && !dead.exists());
+    assert!(world.workspaces.tree_dir(&other, &world.repo).join("README.md").exists());
+    let refs = git(&world.mirror(), &["for-each-ref", "--format=%(refname)", "refs/ralph/trees", "refs/ralph/loops"]);
+    assert_eq!(refs, format!("refs/ralph/loops/{}/{commit}\nrefs/ralph/trees/{other}", world.loop_id));
+
+    world.restart();
+    let report = world.workspaces.reap(&live).await.unwrap();
+    assert_eq!((report.trees, report.pooled, report.locks, report.leftovers), (0, 0, 0, 1), "{report:?}");
+    assert!(!in_use.dir.exists());
+    let report = world.workspaces.reap(&live).await.unwrap();
+    assert_eq!(report, ReapReport::default());
+    // The live one goes on.
+    let again =
+        world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
+    assert_eq!(again.head, info.head);
+}

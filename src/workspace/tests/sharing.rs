@@ -1,1 +1,129 @@
-//! x
+//! Many loops on one repository: one mirror, a pool of trees, nothing that passes from one to the next.
+
+use super::*;
+
+#[tokio::test]
+async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
+    let world = World::new();
+    let info = world.prepare().await;
+    sh(
+        &info.dir,
+        "echo mine >work; echo '*.md filter=x' >.gitattributes; mkdir -p target/deep empty src/.git .GIT; echo secret >target/deep/x
+         echo secret >x.log; echo secret >src/.git/config; mkfifo src/fifo; ln -s /etc link; echo '!x.log' >>.gitignore; chmod 700 README.md",
+    );
+    world.commit(&info.head).await;
+    sh(&info.dir, "echo secret >late; git config user.name leaked; echo x >.git/leak");
+    let inode = sh(&info.dir, "stat -c %i src");
+    world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
+    assert!(!info.dir.exists() && !info.dir.parent().unwrap().exists());
+    assert_eq!(world.workspaces.recorded(&world.loop_id, &world.repo).await.unwrap(), None);
+    let pooled = world.path("state/pool/gh.7");
+    assert_eq!(sh(&pooled, "ls | wc -l; find . -name .git -o -name late -o -type p -o -name target"), "1");
+
+    let base = world.human("main", "echo new >new");
+    let other = LoopId::new("r-43-bbbbbb");
+    let next =
+        world.workspaces.prepare(PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() }).await.unwrap();
+    assert_eq!(next.head, base);
+    assert_eq!(sh(&next.dir, "stat -c %i src"), inode, "the pooled tree was not reused");
+    assert_eq!(
+        sh(&next.dir, "ls -A . src; git status --porcelain --ignored; git config user.name; ls .git"),
+        ".:\n.git\n.github\n.gitignore\nREADME.md\nnew\nsrc\n\nsrc:\nmain.rs\nralph-bot\nHEAD\nconfig\nindex\ninfo\nobjects\nrefs"
+    );
+    assert_eq!(sh(&pooled, "ls | wc -l"), "0");
+}
+
+#[tokio::test]
+async fn without_a_pool_nothing_is_kept() {
+    let world = World::with_pool(0);
+    let info = world.prepare().await;
+    world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
+    assert!(!info.dir.exists() && !world.path("state/pool/gh.7").exists());
+    // Releasing what is not there is fine; so is a loop that comes back.
+    world.workspaces.release(&world.loop_id, &world.repo).await.unwrap();
+    assert_eq!(world.prepare().await, info);
+}
+
+#[tokio::test]
+async fn loops_work_side_by_side() {
+    let world = World::new();
+    let ids: Vec<LoopId> = (0..4).map(|n| LoopId::new(format!("r-{n}-aaaaaa"))).collect();
+    let branches: Vec<String> = (0..4).map(|n| format!("ralph/{n}")).collect();
+    let loops = ids.iter().zip(&branches).map(|(loop_id, branch)| {
+        let world = &world;
+        async move {
+            let info = world.workspaces.prepare(PrepareTree { loop_id, branch, ..world.request() }).await.unwrap();
+            std::fs::write(info.dir.join("who"), loop_id.as_str()).unwrap();
+            let request = CommitRequest {
+                loop_id,
+                repo: &world.repo,
+                parent: &info.head,
+                merge_parent: None,
+                message: "m",
+                protected_base: &info.head,
+                extra_protected: &[],
+            };
+            let commit = world.workspaces.commit(request).await.unwrap().commit.unwrap();
+            let push =
+                PushRequest { repo: &world.repo, access: &world.access, branch, commit: &commit, expected: None };
+            assert_eq!(world.workspaces.push(push).await.unwrap(), PushOutcome::Pushed);
+            commit
+        }
+    });
+    let commits = futures::future::join_all(loops).await;
+    for ((commit, loop_id), branch) in commits.iter().zip(&ids).zip(&branches) {
+        assert_eq!(world.content(commit, "who"), loop_id.as_str());
+        assert_eq!(world.forge_tip(branch).as_ref(), Some(commit));
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_without_contents_works_offline_after_prepare() {
+    let world = World::new();
+    world.human(
+        "main",
+        "for i in 1 2 3; do echo old $i >history; git add -A; git commit -qm $i; done; echo new >history",
+    );
+    let base = world.human("main", "mkdir d; for i in 1 2 3; do echo $i >d/$i; done");
+    let info = world.workspaces.prepare(PrepareTree { partial: true, ..world.request() }).await.unwrap();
+    assert_eq!(info.head, base);
+    let missing = |commit: &Sha| {
+        git(&world.mirror(), &["rev-list", "--objects", "--missing=print", commit.as_str()])
+            .lines()
+            .filter(|line| line.starts_with('?'))
+            .count()
+    };
+    assert_eq!(missing(&base), 3, "old contents were fetched");
+    assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
+
+    let merged_in = world.human("main", "echo 4 >d/4; echo two >d/2");
+    sh(&info.dir, "echo one >d/1; echo x >.github/workflows/ci.yml");
+    let first = world.commit(&info.head).await;
+    let commit = first.commit.unwrap();
+    assert_eq!(first.restored, [".github/workflows/ci.yml"]);
+    let state = world
+        .workspaces
+        .prepare(PrepareTree { resume_at: Some(&commit), partial: true, ..world.request() })
+        .await
+        .unwrap();
+    assert_eq!((state.base.clone(), state.head), (merged_in.clone(), commit.clone()));
+
+    // From here on the forge is away until the push.
+    std::fs::rename(world.path("forge.git"), world.path("away.git")).unwrap();
+    assert_eq!(
+        world.workspaces.read_base_file(&world.repo, &merged_in, "d/2").await.unwrap().as_deref(),
+        Some(&b"two\n"[..])
+    );
+    let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &commit, &merged_in).await.unwrap();
+    assert!(matches!(merged, MergeOutcome::Clean { .. }));
+    let merge = world.commit_with(&commit, Some(&merged_in)).await.commit.unwrap();
+    let checkout = world.workspaces.clean_checkout(&world.repo, &merge).await.unwrap();
+    assert_eq!(sh(&checkout.dir, "cat d/*"), "one\ntwo\n3\n4");
+    world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
+    std::fs::rename(world.path("away.git"), world.path("forge.git")).unwrap();
+    // The base moved on to where the mirror knows nothing of it, and still nothing old is asked for.
+    world.human("main", "echo later >later");
+    assert_eq!(world.push(&merge, None).await, PushOutcome::Pushed);
+    assert_eq!(world.forge_tip(BRANCH), Some(merge));
+    assert_eq!(missing(&base), 3);
+}
