@@ -19,6 +19,7 @@ mod protect;
 mod push;
 mod reaper;
 mod snapshot;
+mod spawner;
 mod tree;
 
 #[cfg(test)]

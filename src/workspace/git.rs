@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::WorkspaceError;
+use super::spawner;
 
 /// Oldest git that is used: it has `merge-tree --write-tree`, `--attr-source` and the fixes of known clone attacks.
 pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 43, patch: 0 };
@@ -409,75 +410,6 @@ fn joined(prefix: &str, path: &Path) -> OsString {
     let mut text = OsString::from(prefix);
     text.push(path);
     text
-}
-
-/// The one place that starts a process.
-mod spawner {
-    use std::ffi::OsString;
-    use std::path::PathBuf;
-    use std::process::Stdio;
-    use std::time::Duration;
-
-    use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-
-    use super::Output;
-
-    pub struct Spec {
-        pub program: PathBuf,
-        pub args: Vec<OsString>,
-        pub cwd: PathBuf,
-        pub env: Vec<(OsString, OsString)>,
-        pub stdin: Vec<u8>,
-        pub limit: Duration,
-        pub output: usize,
-    }
-
-    pub enum Failure {
-        TimedOut,
-        Io(std::io::Error),
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "replaced by the shared spawner")]
-    pub async fn run(spec: Spec) -> Result<Output, Failure> {
-        let mut child = tokio::process::Command::new(&spec.program)
-            .args(&spec.args)
-            .current_dir(&spec.cwd)
-            .env_clear()
-            .envs(spec.env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(Failure::Io)?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let feed = async {
-            if let Some(mut stdin) = stdin {
-                // A command that ends without reading its input is judged by its exit code.
-                let _ = stdin.write_all(&spec.stdin).await;
-            }
-        };
-        let work = async {
-            let ((), out, err, status) =
-                tokio::join!(feed, capped(stdout, spec.output), capped(stderr, 1 << 20), child.wait());
-            let ((stdout, truncated), (stderr, _)) = (out?, err?);
-            let stderr = String::from_utf8_lossy(&stderr).into_owned();
-            Ok(Output { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
-        };
-        match tokio::time::timeout(spec.limit, work).await {
-            Ok(result) => result.map_err(Failure::Io),
-            Err(_) => Err(Failure::TimedOut),
-        }
-    }
-
-    /// Reads to the end, keeps the first `limit` bytes.
-    async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io::Result<(Vec<u8>, bool)> {
-        let Some(mut stream) = stream else { return Ok((Vec::new(), false)) };
-        let mut kept = Vec::new();
-        (&mut stream).take(limit as u64).read_to_end(&mut kept).await?;
-        let dropped = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
-        Ok((kept, dropped > 0))
-    }
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
             "git checkout -q --detach; git branch -D -q ralph; git checkout -q --orphan other; git rm -q --cached -r ."
                 .to_owned(),
         ),
-        ("replaced", "git replace --graft HEAD; echo 1 >.git/shallow".to_owned()),
+        ("replaced", "git commit -q --allow-empty -m x; git replace --graft HEAD; echo 1 >.git/shallow".to_owned()),
     ] {
         let info = world.prepare().await;
         sh(&info.dir, &format!("{script}; echo {} >marker.txt", name.replace(' ', "-")));

@@ -1,0 +1,136 @@
+//! Runs one git process for its bytes: the shared spawner hands out decoded and masked text, which would spoil paths,
+//! file contents and patches.
+//!
+//! Invariant: when [`run`] returns or is dropped before its time, the process and its children in its group are dead.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+
+use super::git::Output;
+
+/// Bytes of complaints that are kept.
+const STDERR_BYTES: usize = 1 << 20;
+
+/// What to run.
+pub(super) struct Spec {
+    pub program: PathBuf,
+    pub args: Vec<OsString>,
+    pub cwd: PathBuf,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    pub stdin: Vec<u8>,
+    /// Longest run.
+    pub limit: Duration,
+    /// Bytes of output that are kept; the rest is read and dropped.
+    pub output: usize,
+}
+
+/// Why there is no output.
+pub(super) enum Failure {
+    TimedOut,
+    Io(std::io::Error),
+}
+
+/// Ends a process group unless disarmed.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(leader) = self.0 {
+            // Fails where the group is gone, which is what is wanted.
+            let _ = kill_process_group(leader, Signal::KILL);
+        }
+    }
+}
+
+/// Runs the program to its end.
+#[expect(clippy::disallowed_methods, reason = "git's output is bytes; see the top of the file")]
+pub(super) async fn run(spec: Spec) -> Result<Output, Failure> {
+    let mut child = tokio::process::Command::new(&spec.program)
+        .args(&spec.args)
+        .current_dir(&spec.cwd)
+        .env_clear()
+        .envs(spec.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(Failure::Io)?;
+    let mut group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let feed = async {
+        if let Some(mut stdin) = stdin {
+            // A command that ends without reading its input is judged by its exit code.
+            let _ = stdin.write_all(&spec.stdin).await;
+        }
+    };
+    let work = async {
+        let ((), out, err, status) =
+            tokio::join!(feed, capped(stdout, spec.output), capped(stderr, STDERR_BYTES), child.wait());
+        let ((stdout, truncated), (stderr, _)) = (out?, err?);
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        Ok(Output { code: status?.code().unwrap_or(-1), stdout, stderr, truncated })
+    };
+    let output = tokio::time::timeout(spec.limit, work).await.map_err(|_| Failure::TimedOut)?.map_err(Failure::Io)?;
+    group.0 = None;
+    Ok(output)
+}
+
+/// Reads to the end, keeps the first `limit` bytes; whether there were more.
+async fn capped(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> std::io::Result<(Vec<u8>, bool)> {
+    let Some(mut stream) = stream else { return Ok((Vec::new(), false)) };
+    let mut kept = Vec::new();
+    (&mut stream).take(limit as u64).read_to_end(&mut kept).await?;
+    let dropped = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await?;
+    Ok((kept, dropped > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(script: &str, limit_ms: u64, output: usize) -> Spec {
+        Spec {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), script.into()],
+            cwd: "/".into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            stdin: b"in\xff".to_vec(),
+            limit: Duration::from_millis(limit_ms),
+            output,
+        }
+    }
+
+    #[tokio::test]
+    async fn output_is_bytes_within_the_limit() {
+        let Ok(output) = run(script("cat; env >&2; exit 3", 10_000, 2)).await else { panic!("not run") };
+        assert_eq!((output.code, output.stdout.as_slice(), output.truncated), (3, &b"in"[..], true));
+        assert!(!output.stderr.contains("HOME"), "{}", output.stderr);
+        let Ok(output) = run(script("cat; kill -9 $$", 10_000, 100)).await else { panic!("not run") };
+        assert_eq!((output.code, output.stdout.as_slice(), output.truncated), (-1, &b"in\xff"[..], false));
+    }
+
+    #[tokio::test]
+    async fn nothing_outlives_the_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pid");
+        let text = format!("sleep 1000 & echo $! >{0}.new; mv {0}.new {0}; wait", file.display());
+        assert!(matches!(run(script(&text, 700, 100)).await, Err(Failure::TimedOut)));
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let proc = std::path::PathBuf::from(format!("/proc/{}/stat", pid.trim()));
+        // Killed; it may be a zombie until its new parent has looked at it.
+        while let Ok(stat) = std::fs::read_to_string(&proc) {
+            if stat.contains(") Z ") || stat.contains(") X ") {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
