@@ -299,3 +299,6 @@ fn label_or_new(state: &mut State, as_user: &User, repo: RepoId, name: &str) -> 
     }
     state.create_label(as_user.id, repo, name, "ededed", "").map(|label| label.id)
 }
+
+#[cfg(test)]
+mod tests;
