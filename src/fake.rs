@@ -7,6 +7,7 @@ mod git;
 mod gitea;
 mod hooks;
 mod http_git;
+mod pages;
 mod serve;
 mod state;
 

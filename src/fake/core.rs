@@ -74,12 +74,7 @@ impl Core {
     }
 
     /// Makes a repository with one commit of these files on `main`.
-    pub async fn create_repo(
-        &self,
-        owner: &str,
-        name: &str,
-        files: &[(&str, &str, bool)],
-    ) -> Result<RepoId, Refusal> {
+    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Result<RepoId, Refusal> {
         let repo = self.act(|state| state.create_repo(owner, name, "main"))?;
         self.git.init(repo, "main").await?;
         if !files.is_empty() {

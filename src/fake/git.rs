@@ -309,9 +309,7 @@ impl GitStore {
     ) -> Result<Option<Sha>, Refusal> {
         let (base, head) = (&facts.base_sha, &facts.head_sha);
         match method {
-            MergeMethod::FastForward => {
-                Ok(self.is_ancestor(repo, base, head).await?.then(|| head.clone()))
-            }
+            MergeMethod::FastForward => Ok(self.is_ancestor(repo, base, head).await?.then(|| head.clone())),
             MergeMethod::Merge | MergeMethod::Squash => {
                 let Some(tree) = self.merged_tree(repo, None, base, head).await? else { return Ok(None) };
                 let second = (method == MergeMethod::Merge).then_some(head);

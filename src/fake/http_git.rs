@@ -29,12 +29,7 @@ pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: 
 }
 
 /// The repository, and who asks; a push needs the right to write.
-fn admitted(
-    core: &Core,
-    request: &Request,
-    repo: &str,
-    pushes: bool,
-) -> Result<(RepoId, Option<UserId>), Refusal> {
+fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), Refusal> {
     let who = caller(core, request.headers())?;
     let (owner, name) = repo.split_once('/').ok_or_else(|| Refusal::NotFound(repo.to_owned()))?;
     core.act(|state| {

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::call::{Call, Reply};
 use super::core::Core;
 use super::faults::{Cut, Fault, RequestRecord};
-use super::{Dialect, gitea, http_git};
+use super::{Dialect, gitea, http_git, pages};
 use crate::domain::ids::UserId;
 
 /// Greatest body of an API request; pushes are not limited.
@@ -95,7 +95,7 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
             let rest = rest.to_owned();
             api(core, request, &rest).await
         }
-        None => Reply::text(404, "nothing here".to_owned()).into_response(),
+        None => pages::serve(core, &path).await.into_response(),
     }
 }
 

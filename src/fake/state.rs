@@ -558,7 +558,8 @@ impl State {
 
     /// Takes an account's token (made on first use); the same one each time.
     pub fn token_for(&mut self, user: UserId) -> String {
-        if let Some((token, _)) = self.tokens.iter().find(|(_, known)| known.user == user && known.expires_at.is_none()) {
+        if let Some((token, _)) = self.tokens.iter().find(|(_, known)| known.user == user && known.expires_at.is_none())
+        {
             return token.clone();
         }
         // Forty hexadecimal digits as Gitea's; predictable, as befits a fake on loopback.

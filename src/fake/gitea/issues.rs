@@ -35,9 +35,7 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
             let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
             answer(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
         }
-        (&Method::GET, [text]) => {
-            answer(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
-        }
+        (&Method::GET, [text]) => answer(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?))),
         (&Method::PATCH, [text]) => {
             let actor = call.actor()?;
             let wanted = id(text)?;

@@ -43,7 +43,8 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
             let commits = core.git.commits(repo, Some(&from), &to, 250).await?;
             let list = core.act(|state| {
                 let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
-                let one = |commit| json!({"sha": shape.commit(entry, commit)["id"], "commit": shape.commit(entry, commit)});
+                let one =
+                    |commit| json!({"sha": shape.commit(entry, commit)["id"], "commit": shape.commit(entry, commit)});
                 Ok(commits.iter().map(one).collect())
             })?;
             Ok(call.page(list, &address(core, call), PAGE))
@@ -126,9 +127,11 @@ async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
         draft: false,
     };
     let number = core.open_pull(actor, repo, &draft).await?;
-    let labels: Vec<i64> = call.body.get("labels").and_then(Value::as_array).map_or_else(Vec::new, |list| {
-        list.iter().filter_map(Value::as_i64).collect()
-    });
+    let labels: Vec<i64> = call
+        .body
+        .get("labels")
+        .and_then(Value::as_array)
+        .map_or_else(Vec::new, |list| list.iter().filter_map(Value::as_i64).collect());
     if !labels.is_empty() {
         core.act(|state| state.set_labels(actor, repo, number, &labels))?;
     }
@@ -178,15 +181,13 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
                 Ok(asked.into_iter().map(one).collect())
             })
         }
-        Method::DELETE => {
-            core.act(|state| {
-                let gone: Vec<_> = logins.iter().filter_map(|login| state.account_named(login)).collect();
-                let gone: Vec<_> = gone.into_iter().map(|account| account.user.id).collect();
-                state.require(repo, actor, crate::fake::state::Access::Write)?;
-                state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
-                Ok(Reply::empty(204))
-            })
-        }
+        Method::DELETE => core.act(|state| {
+            let gone: Vec<_> = logins.iter().filter_map(|login| state.account_named(login)).collect();
+            let gone: Vec<_> = gone.into_iter().map(|account| account.user.id).collect();
+            state.require(repo, actor, crate::fake::state::Access::Write)?;
+            state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
+            Ok(Reply::empty(204))
+        }),
         _ => Err(nothing_here()),
     }
 }

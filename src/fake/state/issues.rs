@@ -200,13 +200,7 @@ impl State {
     }
 
     /// Makes the labels of an issue exactly these (ids); one event for the whole change.
-    pub fn set_labels(
-        &mut self,
-        actor: UserId,
-        repo: RepoId,
-        number: Number,
-        wanted: &[i64],
-    ) -> Result<(), Refusal> {
+    pub fn set_labels(&mut self, actor: UserId, repo: RepoId, number: Number, wanted: &[i64]) -> Result<(), Refusal> {
         self.require_change(repo, actor, self.triage_needs)?;
         let known = self.repo(repo)?.labels.clone();
         if let Some(id) = wanted.iter().find(|id| !known.iter().any(|label| label.id == **id)) {
@@ -232,13 +226,7 @@ impl State {
     }
 
     /// Writes a comment.
-    pub fn comment(
-        &mut self,
-        actor: UserId,
-        repo: RepoId,
-        number: Number,
-        body: &str,
-    ) -> Result<CommentId, Refusal> {
+    pub fn comment(&mut self, actor: UserId, repo: RepoId, number: Number, body: &str) -> Result<CommentId, Refusal> {
         self.require_change(repo, actor, Access::Read)?;
         if body.trim().is_empty() {
             return Err(Refusal::Invalid("a comment needs a body".to_owned()));

@@ -180,13 +180,7 @@ impl State {
     }
 
     /// Hands in a review.
-    pub fn review(
-        &mut self,
-        actor: UserId,
-        repo: RepoId,
-        number: Number,
-        draft: &ReviewDraft,
-    ) -> Result<i64, Refusal> {
+    pub fn review(&mut self, actor: UserId, repo: RepoId, number: Number, draft: &ReviewDraft) -> Result<i64, Refusal> {
         self.require_change(repo, actor, Access::Read)?;
         self.check_body(&draft.body)?;
         let (issue, pull) = self.pull(repo, number)?;
@@ -264,7 +258,8 @@ impl State {
     ) -> Result<i64, Refusal> {
         self.require_change(repo, actor, Access::Write)?;
         let (id, at) = (self.fresh_id(), self.clock.now());
-        let (conclusion, summary, log) = outcome.map_or((None, "", ""), |(end, summary, log)| (Some(end), summary, log));
+        let (conclusion, summary, log) =
+            outcome.map_or((None, "", ""), |(end, summary, log)| (Some(end), summary, log));
         let run = CheckRun {
             id,
             sha: sha.clone(),
