@@ -51,8 +51,13 @@ pub struct FakeForge {
 }
 
 impl FakeForge {
-    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had.
+    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had,
+    /// and for GitHub, whose wire is not written: the state knows its rules, the API would not be its own.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
+        if dialect == Dialect::GitHub {
+            let text = "the fake forge does not speak GitHub's API; start it as Gitea";
+            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text));
+        }
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
         let core = Arc::new(Core::new(dialect, clock, base)?);

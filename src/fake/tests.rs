@@ -481,3 +481,9 @@ async fn reactions_labels_and_comments_over_the_wire() {
     assert_eq!(world.as_bot("DELETE", &one, Value::Null).await.0, 204);
     assert_eq!(world.as_bot("DELETE", &one, Value::Null).await.0, 404);
 }
+
+#[tokio::test]
+async fn a_dialect_that_is_not_spoken_is_refused() {
+    let error = FakeForge::start(Dialect::GitHub, Clock::System).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+}
