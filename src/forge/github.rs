@@ -1,1 +1,383 @@
-//! GitHub by octocrab: App or personal token.
+//! GitHub: github.com and Enterprise Server, as an App or with a personal token.
+
+mod account;
+mod auth;
+mod ci;
+mod client;
+mod log;
+mod talk;
+mod transport;
+mod webhook;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use http::Method;
+use secrecy::SecretString;
+use serde_json::json;
+use tokio::sync::OnceCell;
+use url::Url;
+
+use self::auth::{App, Identity, Purpose};
+use self::client::{Call, Client, is_unprocessable};
+use self::transport::{ClockWatch, OctocrabTransport};
+use super::http::{Pace, Transport, TransportError, error};
+use super::{
+    Branch, Capabilities, CiState, Edit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull,
+    Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+};
+use crate::clock::Clock;
+use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+
+/// Events that a webhook of ours asks for; an App gets events about its installations besides.
+pub const EVENTS: &[&str] = webhook::HANDLED;
+
+/// Permissions that the App needs in a repository, by GitHub's names for them.
+pub const PERMISSIONS: &[(&str, &str)] = &[
+    ("actions", "read"),
+    ("checks", "read"),
+    ("contents", "write"),
+    ("issues", "write"),
+    ("metadata", "read"),
+    ("pull_requests", "write"),
+    ("statuses", "read"),
+];
+
+/// One GitHub server and how we sign in there.
+#[derive(Debug)]
+pub struct GitHubSettings {
+    /// Its configured name.
+    pub name: ForgeName,
+    /// Address of the API: `https://api.github.com`, or `https://host/api/v3` for Enterprise Server.
+    pub api_url: Url,
+    /// Address for people and git: `https://github.com`, or `https://host`.
+    pub web_url: Url,
+    /// How we sign in.
+    pub auth: GitHubAuth,
+    /// How calls are spaced.
+    pub pace: Pace,
+}
+
+/// How we sign in; prints no secret.
+#[derive(Debug)]
+pub enum GitHubAuth {
+    /// As a GitHub App, which gets short-lived tokens narrowed to one repository.
+    App {
+        /// The App's id.
+        app_id: u64,
+        /// The key that GitHub made for the App: RSA in PEM form.
+        private_key_pem: SecretString,
+    },
+    /// With a personal token, whose account is the bot's.
+    Token(SecretString),
+}
+
+/// Why there is no client for a server.
+#[derive(Debug, thiserror::Error)]
+pub enum GitHubSetupError {
+    /// The App's key is no key.
+    #[error(
+        "the private key of GitHub App {app_id} is no RSA key in PEM form ({reason}); download a new one from the App's settings"
+    )]
+    Key {
+        /// The App's id.
+        app_id: u64,
+        /// What is wrong with it; holds nothing of the key.
+        reason: String,
+    },
+    /// Nothing can be sent over the network.
+    #[error("no connections to GitHub can be made: {0}")]
+    Network(#[from] TransportError),
+}
+
+/// One GitHub server and our account on it.
+pub struct GitHub {
+    name: ForgeName,
+    web_url: Url,
+    client: Client,
+    own_account: OnceCell<User>,
+    product: OnceCell<String>,
+    /// Set when the server has no GraphQL; then nothing that needs it is offered.
+    no_graphql: AtomicBool,
+}
+
+impl GitHub {
+    /// A client that talks over the network; must be made within the runtime that it will work in.
+    ///
+    /// # Errors
+    /// When the App's key or the system's TLS roots cannot be used.
+    pub fn new(settings: GitHubSettings, clock: Clock) -> Result<Self, GitHubSetupError> {
+        let transport = Arc::new(OctocrabTransport::new(&settings.api_url)?);
+        Self::with_transport(settings, clock, transport)
+    }
+
+    /// A client that talks over a given transport.
+    ///
+    /// # Errors
+    /// When the App's key cannot be used.
+    pub fn with_transport(
+        settings: GitHubSettings,
+        clock: Clock,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Self, GitHubSetupError> {
+        let (identity, transport) = match settings.auth {
+            GitHubAuth::Token(token) => (Identity::Token(token), transport),
+            GitHubAuth::App { app_id, private_key_pem } => {
+                let app = App::new(app_id, &private_key_pem)
+                    .map_err(|failure| GitHubSetupError::Key { app_id, reason: failure.to_string() })?;
+                let watch = ClockWatch::new(transport, clock.clone(), app.observed_ahead_ms.clone());
+                (Identity::App(app), Arc::new(watch) as Arc<dyn Transport>)
+            }
+        };
+        Ok(Self {
+            name: settings.name,
+            web_url: settings.web_url,
+            client: Client::new(settings.api_url, identity, transport, clock, settings.pace),
+            own_account: OnceCell::new(),
+            product: OnceCell::new(),
+            no_graphql: AtomicBool::new(false),
+        })
+    }
+
+    fn is_app(&self) -> bool {
+        matches!(self.client.identity, Identity::App(_))
+    }
+}
+
+/// What GitHub answered in words of ours, or an error that says what is wrong with the answer.
+fn understood<T>(what: &str, read: Result<T, String>) -> ForgeResult<T> {
+    read.map_err(|wrong| error(ForgeErrorKind::Bug, what, format!("the answer is not understood: {wrong}")))
+}
+
+/// Makes a failure of one kind a success: the state that was wanted is there already.
+fn unless<T: Default>(kind: ForgeErrorKind, outcome: ForgeResult<T>) -> ForgeResult<T> {
+    match outcome {
+        Err(failure) if failure.kind == kind => Ok(T::default()),
+        other => other,
+    }
+}
+
+#[async_trait]
+impl Forge for GitHub {
+    fn name(&self) -> &ForgeName {
+        &self.name
+    }
+
+    fn parse(&self, event: &str, body: &[u8]) -> Parsed {
+        webhook::parse(&self.name, event, body)
+    }
+
+    async fn capabilities(&self) -> ForgeResult<Capabilities> {
+        let graphql = !self.no_graphql.load(Ordering::Relaxed);
+        Ok(Capabilities {
+            product: self.product.get_or_try_init(|| self.ask_product()).await?.clone(),
+            label_deltas: true,
+            drafts: true,
+            minimize: graphql,
+            edit_history: graphql,
+            stable_delivery_id: true,
+            repository_hooks: !self.is_app(),
+            partial_clone: true,
+        })
+    }
+
+    async fn own_account(&self) -> ForgeResult<User> {
+        self.own_account.get_or_try_init(|| self.ask_own_account()).await.cloned()
+    }
+
+    async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
+        self.all_repositories().await
+    }
+
+    async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
+        self.one_repository(repo).await
+    }
+
+    async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        self.permission_of(repo, user).await
+    }
+
+    async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+        self.one_issue(repo, number).await
+    }
+
+    async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+        self.open_issues_labelled(repo, label).await
+    }
+
+    async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>> {
+        self.edits_of(repo, number).await
+    }
+
+    async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
+        let call = Call::on(repo, Method::POST, &["issues"], "open an issue on")
+            .json(json!({ "title": issue.title, "body": issue.body, "labels": issue.labels }));
+        let created: wire::Issue = self.client.read(&call).await?;
+        understood("open an issue", created.snapshot())
+    }
+
+    async fn set_issue_open(&self, repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()> {
+        let (state, what) = if open { ("open", "reopen") } else { ("closed", "close") };
+        let what = format!("{what} issue #{number} of");
+        let call = Call::on(repo, Method::PATCH, &["issues", &number.to_string()], what);
+        self.client.send(&call.json(json!({ "state": state }))).await.map(drop)
+    }
+
+    async fn ensure_labels(&self, repo: &RepoRef, labels: &[LabelSpec]) -> ForgeResult<()> {
+        self.make_missing_labels(repo, labels).await
+    }
+
+    async fn add_labels(&self, repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {
+        if labels.is_empty() {
+            return Ok(());
+        }
+        let path = ["issues", &number.to_string(), "labels"];
+        let call = Call::on(repo, Method::POST, &path, format!("label issue #{number} of"));
+        self.client.send(&call.json(json!({ "labels": labels }))).await.map(drop)
+    }
+
+    async fn remove_label(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
+        let path = ["issues", &number.to_string(), "labels", label];
+        let call = Call::on(repo, Method::DELETE, &path, format!("take `{label}` off issue #{number} of"));
+        unless(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+    }
+
+    async fn comments(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        since: Option<Timestamp>,
+    ) -> ForgeResult<Vec<CommentSnapshot>> {
+        self.comments_since(repo, number, since).await
+    }
+
+    async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+        let path = ["issues", &number.to_string(), "comments"];
+        let call =
+            Call::on(repo, Method::POST, &path, format!("comment on #{number} of")).json(json!({ "body": body }));
+        let created: wire::Comment = self.client.read(&call).await?;
+        understood("create a comment", created.snapshot())
+    }
+
+    async fn edit_comment(&self, repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+        let path = ["issues", "comments", &id.to_string()];
+        let call = Call::on(repo, Method::PATCH, &path, format!("edit comment {id} on")).json(json!({ "body": body }));
+        self.client.send(&call).await.map(drop)
+    }
+
+    async fn delete_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        let path = ["issues", "comments", &id.to_string()];
+        let call = Call::on(repo, Method::DELETE, &path, format!("delete comment {id} on"));
+        unless(ForgeErrorKind::NotFound, self.client.send(&call).await.map(drop))
+    }
+
+    async fn minimize_comment(&self, repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        self.fold_comment(repo, id).await
+    }
+
+    async fn react(&self, repo: &RepoRef, id: CommentId, reaction: Reaction) -> ForgeResult<()> {
+        let content = match reaction {
+            Reaction::Eyes => "eyes",
+            Reaction::Rocket => "rocket",
+            Reaction::Confused => "confused",
+            Reaction::ThumbsDown => "-1",
+        };
+        let path = ["issues", "comments", &id.to_string(), "reactions"];
+        let call = Call::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
+    }
+
+    async fn pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+        understood("read a pull request", self.read_pull(repo, number).await?.snapshot())
+    }
+
+    async fn find_pull(&self, repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+        self.newest_pull_from(repo, head).await
+    }
+
+    async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
+        let call = Call::on(repo, Method::POST, &["pulls"], format!("open a pull request from `{}` on", pull.head));
+        let call = call.json(json!({
+            "title": pull.title, "body": pull.body, "head": pull.head, "base": pull.base, "draft": pull.draft,
+        }));
+        let created: wire::Pull = self.client.read(&call).await?;
+        understood("open a pull request", created.snapshot())
+    }
+
+    async fn update_pull(&self, repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+        let path = ["pulls", &number.to_string()];
+        let call = Call::on(repo, Method::PATCH, &path, format!("edit pull request #{number} of"));
+        self.client.send(&call.json(json!({ "title": title, "body": body }))).await.map(drop)
+    }
+
+    async fn set_pull_ready(&self, repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        self.take_out_of_draft(repo, number).await
+    }
+
+    async fn request_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
+        let ask = async |reviewers: &[String]| {
+            let path = ["pulls", &number.to_string(), "requested_reviewers"];
+            let call = Call::on(repo, Method::POST, &path, format!("ask for review of #{number} of"));
+            self.client.send(&call.json(json!({ "reviewers": reviewers }))).await.map(drop)
+        };
+        if logins.is_empty() {
+            return Ok(());
+        }
+        match ask(logins).await {
+            Err(failure) if is_unprocessable(&failure) => {}
+            outcome => return outcome,
+        }
+        // One name that cannot be asked spoils the whole request, so they are asked one by one.
+        for login in logins.iter().filter(|_| logins.len() > 1) {
+            match ask(std::slice::from_ref(login)).await {
+                Err(failure) if is_unprocessable(&failure) => tracing::info!(login, "cannot be asked for review"),
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn reviews(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Review>> {
+        self.reviews_of(repo, number).await
+    }
+
+    async fn review_remarks(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<ReviewRemark>> {
+        self.remarks_of(repo, number).await
+    }
+
+    async fn ci(&self, repo: &RepoRef, sha: &Sha) -> ForgeResult<CiState> {
+        self.ci_state(repo, sha).await
+    }
+
+    async fn branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
+        self.one_branch(repo, name).await
+    }
+
+    async fn git_access(&self, repo: &RepoRef, push: bool) -> ForgeResult<GitAccess> {
+        let purpose = if push { Purpose::Push } else { Purpose::Fetch };
+        let token = self.client.git_token(repo, purpose).await?;
+        let base = self.web_url.as_str().trim_end_matches('/');
+        Ok(GitAccess {
+            url: format!("{base}/{}/{}.git", repo.owner, repo.name),
+            credential: Some(("x-access-token".to_owned(), token)),
+        })
+    }
+
+    async fn ensure_webhook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<Option<i64>> {
+        if self.is_app() {
+            return Ok(None);
+        }
+        self.hook(repo, url, secret).await.map(Some)
+    }
+
+    async fn test_webhook(&self, repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        let call = Call::on(repo, Method::POST, &["hooks", &id.to_string(), "pings"], "test the webhook of");
+        self.client.send(&call).await.map(drop)
+    }
+}

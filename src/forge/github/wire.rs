@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
 use crate::domain::ids::User as Account;
+use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
 use crate::forge::{Repository as RepositoryFacts, Review as ReviewFacts, ReviewRemark};
 
 /// Reads an RFC 3339 moment.
@@ -35,7 +35,8 @@ pub(super) struct User {
 impl User {
     /// Everything but a plain `User` counts as a machine, so that nothing unknown passes for a person.
     pub(super) fn account(self) -> Account {
-        let kind = if self.kind.as_deref().is_none_or(|kind| kind == "User") { AccountKind::User } else { AccountKind::Bot };
+        let kind =
+            if self.kind.as_deref().is_none_or(|kind| kind == "User") { AccountKind::User } else { AccountKind::Bot };
         Account { id: UserId(self.id), login: self.login, kind }
     }
 }

@@ -1,0 +1,196 @@
+//! Accounts, repositories, permissions, branches and webhooks: what stands before any issue.
+
+use http::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::json;
+
+use super::auth::Scope;
+use super::client::Call;
+use super::{EVENTS, GitHub, understood, wire};
+use crate::domain::ids::{RepoRef, Sha, User};
+use crate::forge::http::{error, json as read_json};
+use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository};
+
+/// Header in which Enterprise Server says its version.
+const ENTERPRISE_VERSION: &str = "x-github-enterprise-version";
+
+#[derive(Deserialize)]
+struct AppAnswer {
+    slug: String,
+}
+
+#[derive(Deserialize)]
+struct Installation {
+    id: u64,
+    suspended_at: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct RepositoryPage {
+    repositories: Vec<wire::Repository>,
+}
+
+#[derive(Deserialize)]
+struct PermissionAnswer {
+    permission: Option<String>,
+    role_name: Option<String>,
+    user: Option<wire::User>,
+}
+
+#[derive(Deserialize)]
+struct BranchAnswer {
+    name: String,
+    commit: BranchCommit,
+    protected: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct BranchCommit {
+    sha: String,
+}
+
+#[derive(Deserialize)]
+struct Hook {
+    id: i64,
+    config: Option<HookConfig>,
+}
+
+#[derive(Deserialize)]
+struct HookConfig {
+    url: Option<String>,
+}
+
+impl GitHub {
+    /// Product and version for people.
+    pub(super) async fn ask_product(&self) -> ForgeResult<String> {
+        let path = if self.is_app() { "app" } else { "user" };
+        let response =
+            self.client.send(&Call::new(Scope::Own, Method::GET, &[path], "ask the server's version")).await?;
+        let version = response.headers().get(ENTERPRISE_VERSION).and_then(|value| value.to_str().ok());
+        Ok(version.map_or_else(|| "GitHub".to_owned(), |version| format!("GitHub Enterprise Server {version}")))
+    }
+
+    /// Our account: the token's, or the bot that GitHub made for the App.
+    pub(super) async fn ask_own_account(&self) -> ForgeResult<User> {
+        let what = "ask who we are";
+        if !self.is_app() {
+            let user: wire::User = self.client.read(&Call::new(Scope::Own, Method::GET, &["user"], what)).await?;
+            return Ok(user.account());
+        }
+        let app: AppAnswer = self.client.read(&Call::new(Scope::Own, Method::GET, &["app"], what)).await?;
+        // An App's own signature is good for its own affairs only; accounts are read by an installation.
+        let scope = self.installations().await?.first().map_or(Scope::Nobody, |first| Scope::Installation(first.id));
+        let login = format!("{}[bot]", app.slug);
+        let user: wire::User = self.client.read(&Call::new(scope, Method::GET, &["users", &login], what)).await?;
+        Ok(user.account())
+    }
+
+    /// Installations that are not suspended.
+    async fn installations(&self) -> ForgeResult<Vec<Installation>> {
+        let call = Call::new(Scope::Own, Method::GET, &["app", "installations"], "list the App's installations")
+            .query(&[("per_page", "100")]);
+        let all = self.client.pages(&call, |page: Vec<Installation>| page).await?;
+        Ok(all.into_iter().filter(|one| one.suspended_at.is_none()).collect())
+    }
+
+    /// All repositories that our credential reaches.
+    pub(super) async fn all_repositories(&self) -> ForgeResult<Vec<Repository>> {
+        let what = "list the repositories";
+        let per_page = [("per_page", "100")];
+        let mut found = Vec::new();
+        if self.is_app() {
+            for installation in self.installations().await? {
+                let scope = Scope::Installation(installation.id);
+                let call = Call::new(scope, Method::GET, &["installation", "repositories"], what).query(&per_page);
+                found.extend(self.client.pages(&call.background(), |page: RepositoryPage| page.repositories).await?);
+            }
+        } else {
+            let call = Call::new(Scope::Own, Method::GET, &["user", "repos"], what).query(&per_page);
+            found.extend(self.client.pages(&call.background(), |page: Vec<wire::Repository>| page).await?);
+        }
+        let mut all = Vec::new();
+        for repository in found {
+            all.push(self.with_emptiness(understood(what, repository.facts(&self.name))?).await?);
+        }
+        Ok(all)
+    }
+
+    /// One repository, if it is still the one that was meant.
+    pub(super) async fn one_repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
+        let what = format!("read repository {}", repo.full_name());
+        let answer: wire::Repository = self.client.read(&Call::on(repo, Method::GET, &[], "read repository")).await?;
+        let facts = understood(&what, answer.facts(&self.name))?;
+        if facts.repo.id != repo.id {
+            let detail =
+                format!("the name belongs to another repository now (id {} instead of {})", facts.repo.id, repo.id);
+            return Err(error(ForgeErrorKind::NotFound, &what, detail));
+        }
+        self.with_emptiness(facts).await
+    }
+
+    /// GitHub's size is rounded and late: a repository of size 0 is empty only if its default branch is missing.
+    async fn with_emptiness(&self, mut facts: Repository) -> ForgeResult<Repository> {
+        if facts.empty {
+            facts.empty = self.one_branch(&facts.repo, &facts.default_branch).await?.is_none();
+        }
+        Ok(facts)
+    }
+
+    /// What an account may do. The answer counts only for the very account: a login may have changed hands.
+    pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        let path = ["collaborators", &user.login, "permission"];
+        let what = format!("ask what {} may do in", user.login);
+        let answer: PermissionAnswer = match self.client.read(&Call::on(repo, Method::GET, &path, what)).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(Permission::None),
+            answer => answer?,
+        };
+        if answer.user.map(|answered| answered.account().id) != Some(user.id) {
+            return Ok(Permission::None);
+        }
+        let named = |name: &Option<String>| match name.as_deref()? {
+            "admin" => Some(Permission::Admin),
+            "maintain" => Some(Permission::Maintain),
+            "write" => Some(Permission::Write),
+            "triage" => Some(Permission::Triage),
+            "read" => Some(Permission::Read),
+            "none" => Some(Permission::None),
+            _ => None,
+        };
+        // A role that an organisation made up is known by the built-in permission that it comes to.
+        Ok(named(&answer.role_name).or_else(|| named(&answer.permission)).unwrap_or(Permission::None))
+    }
+
+    /// A branch. GitHub sends those who ask for a renamed branch to its new name; that is another branch to us.
+    pub(super) async fn one_branch(&self, repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
+        let call = Call::on(repo, Method::GET, &["branches", name], format!("read branch `{name}` of"));
+        let answer: BranchAnswer = match self.client.read(&call).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(None),
+            answer => answer?,
+        };
+        if answer.name != name {
+            return Ok(None);
+        }
+        let sha = Sha::parse(&answer.commit.sha).ok_or_else(|| format!("`{}` is no commit", answer.commit.sha));
+        Ok(Some(Branch { sha: understood("read a branch", sha)?, protected: answer.protected.unwrap_or(false) }))
+    }
+
+    /// Creates or updates our webhook of a repository; it is known by its address.
+    pub(super) async fn hook(&self, repo: &RepoRef, url: &str, secret: &SecretString) -> ForgeResult<i64> {
+        let list = Call::on(repo, Method::GET, &["hooks"], "list the webhooks of").query(&[("per_page", "100")]);
+        let hooks = self.client.pages(&list, |page: Vec<Hook>| page).await?;
+        let ours = |hook: &&Hook| hook.config.as_ref().and_then(|config| config.url.as_deref()) == Some(url);
+        let config = json!({
+            "url": url, "content_type": "json", "secret": secret.expose_secret(), "insecure_ssl": "0",
+        });
+        let call = match hooks.iter().find(ours) {
+            Some(hook) => Call::on(repo, Method::PATCH, &["hooks", &hook.id.to_string()], "update the webhook of")
+                .json(json!({ "active": true, "events": EVENTS, "config": config })),
+            None => Call::on(repo, Method::POST, &["hooks"], "create a webhook of")
+                .json(json!({ "name": "web", "active": true, "events": EVENTS, "config": config })),
+        };
+        let response = self.client.send(&call).await?;
+        Ok(read_json::<Hook>("set up a webhook", &response)?.id)
+    }
+}

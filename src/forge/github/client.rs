@@ -1,0 +1,377 @@
+//! Calls of GitHub's REST API: addresses, credentials, pages. Trying again and pausing are the caller's underneath,
+//! one for each installation, because GitHub counts them apart.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use url::Url;
+
+use super::auth::{App, Identity, Minted, Purpose, Scope, TokenKey};
+use super::wire;
+use crate::clock::Clock;
+use crate::domain::ids::RepoRef;
+use crate::forge::http::{Caller, FollowAbroad, Pace, Priority, ReadOnly, Transport, error, json, next_page};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
+
+/// Version of the API that our requests and readers are written for.
+const API_VERSION: &str = "2022-11-28";
+/// Pages that are read of one list at most; 100 entries each.
+const MAX_PAGES: usize = 1_000;
+
+/// One call that is to be made.
+#[derive(Clone)]
+pub(super) struct Call<'a> {
+    what: String,
+    scope: Scope<'a>,
+    method: Method,
+    /// Address, or why there is none.
+    address: Result<String, String>,
+    body: Option<Value>,
+    background: bool,
+    read_only: bool,
+    follow_abroad: bool,
+}
+
+impl<'a> Call<'a> {
+    /// A call of a path below the API's address, given in segments that are escaped here. `what` is for people.
+    pub(super) fn new(scope: Scope<'a>, method: Method, path: &[&str], what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            scope,
+            method,
+            address: path_of(path),
+            body: None,
+            background: false,
+            read_only: false,
+            follow_abroad: false,
+        }
+    }
+
+    /// A call below a repository's path, with a token of that repository only.
+    pub(super) fn on(repo: &'a RepoRef, method: Method, path: &[&str], what: impl AsRef<str>) -> Self {
+        let mut segments = vec!["repos", &repo.owner, &repo.name];
+        segments.extend_from_slice(path);
+        let what = format!("{} {}", what.as_ref(), repo.full_name());
+        Self::new(Scope::Repository(repo, Purpose::Api), method, &segments, what)
+    }
+
+    /// Adds query parameters.
+    pub(super) fn query(mut self, pairs: &[(&str, &str)]) -> Self {
+        let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+        self.address = self.address.map(|path| format!("{path}?{query}"));
+        self
+    }
+
+    /// Sends a body.
+    pub(super) fn json(mut self, body: Value) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// Gives way to people's commands when the budget is short.
+    pub(super) fn background(mut self) -> Self {
+        self.background = true;
+        self
+    }
+
+    /// Changes nothing, although it is a POST.
+    pub(super) fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Follows a redirect to another host, without credentials.
+    pub(super) fn follow_abroad(mut self) -> Self {
+        self.follow_abroad = true;
+        self
+    }
+}
+
+fn path_of(segments: &[&str]) -> Result<String, String> {
+    let mut path = String::new();
+    for segment in segments {
+        // A server would resolve these to a shorter path, which means something else.
+        if matches!(*segment, "" | "." | "..") {
+            return Err(format!("`{segment}` cannot be part of an address"));
+        }
+        path.push('/');
+        for byte in segment.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(char::from(byte)),
+                _ => path.push_str(&format!("%{byte:02X}")),
+            }
+        }
+    }
+    Ok(path)
+}
+
+/// What a call is made with.
+struct Grant {
+    caller: Arc<Caller>,
+    secret: Option<SecretString>,
+    key: Option<TokenKey>,
+}
+
+#[derive(Deserialize)]
+struct MintedAnswer {
+    token: String,
+    expires_at: String,
+}
+
+#[derive(Deserialize)]
+struct InstallationAnswer {
+    id: u64,
+}
+
+/// Makes calls.
+pub(super) struct Client {
+    api: Url,
+    pub(super) identity: Identity,
+    transport: Arc<dyn Transport>,
+    clock: Clock,
+    pace: Pace,
+    callers: Mutex<HashMap<Option<u64>, Arc<Caller>>>,
+}
+
+impl Client {
+    /// A client of the API at `api`, which may end with a slash.
+    pub(super) fn new(api: Url, identity: Identity, transport: Arc<dyn Transport>, clock: Clock, pace: Pace) -> Self {
+        Self { api, identity, transport, clock, pace, callers: Mutex::default() }
+    }
+
+    fn caller(&self, installation: Option<u64>) -> Arc<Caller> {
+        // Single map operations happen under this lock, so the map is sound even after a panic elsewhere.
+        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(Caller::new(self.transport.clone(), self.clock.clone(), self.pace));
+        callers.entry(installation).or_insert_with(new).clone()
+    }
+
+    /// Makes a call. A refused credential is renewed once.
+    pub(super) async fn send(&self, call: &Call<'_>) -> ForgeResult<Response<Bytes>> {
+        let grant = self.grant(call).await?;
+        let refused = match self.deliver(call, &grant).await {
+            Err(failure) if failure.kind == ForgeErrorKind::Unauthorized => failure,
+            answer => return answer,
+        };
+        if !self.renews(&grant, &refused).await {
+            return Err(refused);
+        }
+        self.deliver(call, &self.grant(call).await?).await
+    }
+
+    /// Makes a call and reads its answer.
+    pub(super) async fn read<T: DeserializeOwned>(&self, call: &Call<'_>) -> ForgeResult<T> {
+        json(&call.what, &self.send(call).await?)
+    }
+
+    /// Reads all pages of a list; `items` takes the list out of a page.
+    pub(super) async fn pages<P: DeserializeOwned, T>(
+        &self,
+        call: &Call<'_>,
+        items: impl Fn(P) -> Vec<T>,
+    ) -> ForgeResult<Vec<T>> {
+        let mut call = call.clone();
+        let mut all = Vec::new();
+        for _ in 0..MAX_PAGES {
+            let response = self.send(&call).await?;
+            all.extend(items(json(&call.what, &response)?));
+            let Some(next) = next_page(response.headers()) else { return Ok(all) };
+            let same_server = Url::parse(&next).is_ok_and(|next| next.origin() == self.api.origin());
+            if !same_server {
+                return Err(error(ForgeErrorKind::Bug, &call.what, "the next page is on another server; not read"));
+            }
+            call.address = Ok(next);
+        }
+        Err(error(ForgeErrorKind::Bug, &call.what, format!("the list has more than {MAX_PAGES} pages")))
+    }
+
+    /// A query or mutation of GraphQL; the answer's `data`.
+    pub(super) async fn graphql(&self, mut call: Call<'_>, query: &str, variables: Value) -> ForgeResult<Value> {
+        // On Enterprise REST is at `/api/v3` and GraphQL at `/api/graphql`.
+        let base = self.base();
+        call.address = Ok(format!("{}/graphql", base.strip_suffix("/v3").unwrap_or(base)));
+        call.body = Some(serde_json::json!({ "query": query, "variables": variables }));
+        let mut answer: Value = self.read(&call).await?;
+        let failure = answer.get("errors").and_then(|errors| errors.get(0)).map(|first| {
+            let text = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (text("type"), text("message"))
+        });
+        let Some((kind, message)) = failure else { return Ok(answer["data"].take()) };
+        let kind = match kind.as_str() {
+            "NOT_FOUND" => ForgeErrorKind::NotFound,
+            "FORBIDDEN" | "INSUFFICIENT_SCOPES" => ForgeErrorKind::Denied,
+            "UNPROCESSABLE" => ForgeErrorKind::Conflict,
+            "RATE_LIMITED" => ForgeErrorKind::RateLimited { after_ms: 60_000 },
+            _ => ForgeErrorKind::Bug,
+        };
+        Err(error(kind, &call.what, format!("GraphQL: {}", message.chars().take(500).collect::<String>())))
+    }
+
+    /// A token for git; a personal token is used as it is.
+    pub(super) async fn git_token(&self, repo: &RepoRef, purpose: Purpose) -> ForgeResult<SecretString> {
+        match &self.identity {
+            Identity::Token(token) => Ok(token.clone()),
+            Identity::App(app) => {
+                let what = format!("get a token for git on {}", repo.full_name());
+                let installation = self.installation(app, repo, &what).await?;
+                self.token(app, installation, TokenKey::Repository(repo.id, purpose), &what).await
+            }
+        }
+    }
+
+    fn base(&self) -> &str {
+        self.api.as_str().trim_end_matches('/')
+    }
+
+    async fn deliver(&self, call: &Call<'_>, grant: &Grant) -> ForgeResult<Response<Bytes>> {
+        let request = self
+            .request(call, grant)
+            .map_err(|detail| error(ForgeErrorKind::Bug, &call.what, format!("not sent: {detail}")))?;
+        grant.caller.call(&call.what, request).await
+    }
+
+    fn request(&self, call: &Call<'_>, grant: &Grant) -> Result<Request<Bytes>, String> {
+        let address = call.address.as_ref().map_err(Clone::clone)?;
+        let uri = if address.starts_with('/') { format!("{}{address}", self.base()) } else { address.clone() };
+        let mut builder = Request::builder()
+            .method(call.method.clone())
+            .uri(uri)
+            .header(ACCEPT, "application/vnd.github+json")
+            .header("X-GitHub-Api-Version", API_VERSION);
+        if let Some(secret) = &grant.secret {
+            let bearer = HeaderValue::try_from(format!("Bearer {}", secret.expose_secret()));
+            let mut bearer = bearer.map_err(|_| "the token has characters that no token has".to_owned())?;
+            bearer.set_sensitive(true);
+            builder = builder.header(AUTHORIZATION, bearer);
+        }
+        let body = match &call.body {
+            Some(body) => {
+                builder = builder.header(CONTENT_TYPE, "application/json");
+                Bytes::from(body.to_string())
+            }
+            None => Bytes::new(),
+        };
+        let mut request = builder.body(body).map_err(|failure| failure.to_string())?;
+        if call.background {
+            request.extensions_mut().insert(Priority::Background);
+        }
+        if call.read_only {
+            request.extensions_mut().insert(ReadOnly);
+        }
+        if call.follow_abroad {
+            request.extensions_mut().insert(FollowAbroad);
+        }
+        Ok(request)
+    }
+
+    async fn grant(&self, call: &Call<'_>) -> ForgeResult<Grant> {
+        let app = match &self.identity {
+            _ if matches!(call.scope, Scope::Nobody) => {
+                return Ok(Grant { caller: self.caller(None), secret: None, key: None });
+            }
+            Identity::Token(token) => {
+                return Ok(Grant { caller: self.caller(None), secret: Some(token.clone()), key: None });
+            }
+            Identity::App(app) => app,
+        };
+        let (installation, key) = match call.scope {
+            Scope::Nobody | Scope::Own => {
+                let unsigned = |failure| error(ForgeErrorKind::Bug, &call.what, format!("cannot sign: {failure}"));
+                let signature = app.signature(self.clock.now()).map_err(unsigned)?;
+                return Ok(Grant { caller: self.caller(None), secret: Some(signature), key: None });
+            }
+            Scope::Installation(id) => (id, TokenKey::Installation(id)),
+            Scope::Repository(repo, purpose) => {
+                (self.installation(app, repo, &call.what).await?, TokenKey::Repository(repo.id, purpose))
+            }
+        };
+        let token = self.token(app, installation, key, &call.what).await?;
+        Ok(Grant { caller: self.caller(Some(installation)), secret: Some(token), key: Some(key) })
+    }
+
+    /// Whether another try with a new credential may succeed.
+    async fn renews(&self, grant: &Grant, refused: &ForgeError) -> bool {
+        match (&self.identity, grant.key, &grant.secret) {
+            (Identity::App(app), Some(key), Some(secret)) => {
+                app.forget(key, secret).await;
+                true
+            }
+            (Identity::App(app), None, Some(_)) => app.corrects_clock(&refused.detail),
+            _ => false,
+        }
+    }
+
+    async fn installation(&self, app: &App, repo: &RepoRef, what: &str) -> ForgeResult<u64> {
+        if let Some(known) = app.installation(repo.id) {
+            return Ok(known);
+        }
+        let path = ["repos", &repo.owner, &repo.name, "installation"];
+        let call = Call::new(Scope::Own, Method::GET, &path, format!("{what} (find the App's installation)"));
+        // Boxed because `send` needs this in turn; the App's own scope needs no installation, so that ends here.
+        let response = Box::pin(self.send(&call)).await.map_err(|mut failure| {
+            if failure.kind == ForgeErrorKind::NotFound {
+                failure.detail.push_str("; the App is not installed there: install it, or add the repository to it");
+            }
+            failure
+        })?;
+        let answer: InstallationAnswer = json(what, &response)?;
+        app.set_installation(repo.id, Some(answer.id));
+        Ok(answer.id)
+    }
+
+    async fn token(&self, app: &App, installation: u64, key: TokenKey, what: &str) -> ForgeResult<SecretString> {
+        let slot = app.slot(key);
+        let mut held = slot.lock().await;
+        if let Some(minted) = held.as_ref().filter(|minted| app.is_fresh(minted, self.clock.now())) {
+            return Ok(minted.token.clone());
+        }
+        let id = installation.to_string();
+        let path = ["app", "installations", &id, "access_tokens"];
+        // Minting changes nothing that anybody sees, so it need not wait for its turn among the changes.
+        let call = Call::new(Scope::Own, Method::POST, &path, format!("{what} (get a token of the installation)"))
+            .json(key.request())
+            .read_only();
+        let answer: MintedAnswer = match Box::pin(self.read(&call)).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if let TokenKey::Repository(repo, _) = key {
+                    app.set_installation(repo, None);
+                }
+                return Err(explained(failure));
+            }
+        };
+        let expires_at = wire::moment(&answer.expires_at).map_err(|wrong| error(ForgeErrorKind::Bug, what, wrong))?;
+        let token = SecretString::from(answer.token);
+        *held = Some(Minted { token: token.clone(), expires_at });
+        Ok(token)
+    }
+}
+
+/// GitHub answers 422 both for permissions that the installation did not accept and for repositories it does not have.
+fn explained(mut failure: ForgeError) -> ForgeError {
+    if !is_unprocessable(&failure) {
+        return failure;
+    }
+    if failure.detail.to_ascii_lowercase().contains("permission") {
+        failure.kind = ForgeErrorKind::Denied;
+        failure
+            .detail
+            .push_str("; give the App the permissions of app-manifest.yml and accept them in the installation");
+    } else {
+        failure.kind = ForgeErrorKind::NotFound;
+        failure.detail.push_str("; the repository is not among those of the installation");
+    }
+    failure
+}
+
+/// Whether GitHub understood a call and refused its content.
+pub(super) fn is_unprocessable(failure: &ForgeError) -> bool {
+    failure.kind == ForgeErrorKind::Bug && failure.detail.starts_with("HTTP 422")
+}

@@ -1,0 +1,118 @@
+//! Requests over the network by octocrab, which neither tries again nor follows redirects nor adds credentials here:
+//! all of that is decided above, once for both forges.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::DATE;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use url::Url;
+
+use crate::clock::Clock;
+use crate::forge::http::{MAX_ANSWER_BYTES, Transport, TransportError};
+
+/// Time to connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time in which the next bytes must come.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time for the whole exchange.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The network.
+pub(super) struct OctocrabTransport {
+    client: octocrab::Octocrab,
+}
+
+impl OctocrabTransport {
+    /// A client with its own connections; must be called within the runtime that it will work in.
+    ///
+    /// # Errors
+    /// When the TLS roots of the system cannot be used.
+    pub(super) fn new(api_url: &Url) -> Result<Self, TransportError> {
+        // Only the origin: octocrab would put a base path such as `/api/v3` in front of GraphQL's `/api/graphql`.
+        let client = octocrab::Octocrab::builder()
+            .base_uri(api_url.origin().ascii_serialization())
+            .map(|builder| {
+                builder
+                    .set_connect_timeout(Some(CONNECT_TIMEOUT))
+                    .set_read_timeout(Some(IDLE_TIMEOUT))
+                    .set_write_timeout(Some(IDLE_TIMEOUT))
+            })
+            .and_then(|builder| builder.build())
+            .map_err(|error| failed(&error))?;
+        Ok(Self { client })
+    }
+}
+
+#[async_trait]
+impl Transport for OctocrabTransport {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let exchange = async {
+            let response = self.client.send(request.map(Into::into)).await.map_err(|error| failed(&error))?;
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| TransportError {
+                ambiguous: true,
+                detail: format!("the answer was not read to its end: {}", causes(error.as_ref())),
+            })?;
+            Ok(Response::from_parts(parts, body.to_bytes()))
+        };
+        let late = |_| TransportError {
+            ambiguous: true,
+            detail: format!("no complete answer within {} s", TOTAL_TIMEOUT.as_secs()),
+        };
+        tokio::time::timeout(TOTAL_TIMEOUT, exchange).await.map_err(late)?
+    }
+}
+
+/// Only a connection that was never made is certain to have had no effect.
+fn failed(error: &octocrab::Error) -> TransportError {
+    let detail = causes(error);
+    TransportError { ambiguous: !detail.contains("(Connect)"), detail }
+}
+
+/// An error with its causes in one line.
+fn causes(error: &dyn Error) -> String {
+    let mut detail = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if !detail.contains(&text) {
+            detail = format!("{detail}: {text}");
+        }
+        cause = inner.source();
+    }
+    // Some of octocrab's errors carry a backtrace below their first line.
+    detail.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Notes by how much the server's clock is ahead of ours, from the `Date` of each answer.
+pub(super) struct ClockWatch {
+    inner: Arc<dyn Transport>,
+    clock: Clock,
+    ahead_ms: Arc<AtomicI64>,
+}
+
+impl ClockWatch {
+    /// `ahead_ms` is where the newest observation is kept.
+    pub(super) fn new(inner: Arc<dyn Transport>, clock: Clock, ahead_ms: Arc<AtomicI64>) -> Self {
+        Self { inner, clock, ahead_ms }
+    }
+}
+
+#[async_trait]
+impl Transport for ClockWatch {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, TransportError> {
+        let response = self.inner.send(request).await?;
+        let date = response.headers().get(DATE).and_then(|value| value.to_str().ok());
+        if let Some(server) = date.and_then(|text| jiff::fmt::rfc2822::parse(text).ok()) {
+            let ahead = server.timestamp().as_millisecond().saturating_sub(self.clock.now().0);
+            self.ahead_ms.store(ahead, Ordering::Relaxed);
+        }
+        Ok(response)
+    }
+}
