@@ -381,3 +381,6 @@ struct InstallationBody {
 fn installation(prefix: &str, body: InstallationBody) -> Outcome {
     event(ForgeEvent::InstallationChanged { action: format!("{prefix}{}", body.action) })
 }
+
+#[cfg(test)]
+mod tests;
