@@ -1,0 +1,498 @@
+//! Each call: what is sent, what is made of the answer, and of refusals.
+
+use serde_json::{Value, json};
+
+use super::sample::answer;
+use super::*;
+use crate::domain::event::ReviewVerdict;
+
+fn not_found() -> Value {
+    json!({ "message": "Not Found" })
+}
+
+#[tokio::test]
+async fn permissions_count_for_the_very_account_only() {
+    let case = |role: &str, legacy: &str, id: i64| json!({ "permission": legacy, "role_name": role, "user": { "id": id, "login": "ann", "role_name": role } });
+    let mut cases = vec![
+        (200, case("admin", "admin", 5), Permission::Admin),
+        (200, case("maintain", "write", 5), Permission::Maintain),
+        (200, case("write", "write", 5), Permission::Write),
+        (200, case("triage", "read", 5), Permission::Triage),
+        (200, case("read", "read", 5), Permission::Read),
+        (200, case("none", "none", 5), Permission::None),
+        (200, case("security-team", "write", 5), Permission::Write),
+        (200, case("security-team", "odd", 5), Permission::None),
+        // Names of roles are compared whole, and the login belongs to somebody else by now.
+        (200, case("Admin ", "none", 5), Permission::None),
+        (200, case("admin", "admin", 6), Permission::None),
+        (200, json!({ "permission": "admin", "role_name": "admin", "user": null }), Permission::None),
+        (404, not_found(), Permission::None),
+    ];
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/collaborators/ann/permission";
+    for (status, body, expected) in cases.drain(..) {
+        let template = "/repos/{owner}/{repo}/collaborators/{username}/permission";
+        let full = if status == 200 { answer("GET", template, 200, body.clone()) } else { body.clone() };
+        transport.on("GET", target, status, full);
+        let found = github.permission(&repo(), &user(5, "ann")).await.unwrap();
+        assert_eq!(found, expected, "{body}");
+    }
+    // An answer without a role (older servers) is read by its permission; a failure to ask is an error, never a yes.
+    let old = json!({ "permission": "write", "user": { "id": 5, "login": "ann" } }).to_string();
+    transport.on_raw("GET", target, 200, &[], &old);
+    assert_eq!(github.permission(&repo(), &user(5, "ann")).await.unwrap(), Permission::Write);
+    for status in [403, 500] {
+        transport.on("GET", target, status, json!({ "message": "no" }));
+        github.permission(&repo(), &user(5, "ann")).await.unwrap_err();
+    }
+    transport.finish();
+}
+
+#[tokio::test]
+async fn logins_and_labels_cannot_lead_to_another_address() {
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";
+    transport.on("GET", target, 404, not_found());
+    assert_eq!(github.permission(&repo(), &user(5, "../x?y[bot]")).await.unwrap(), Permission::None);
+    for label in ["", ".", ".."] {
+        let failure = github.remove_label(&repo(), Number(1), label).await.unwrap_err();
+        assert!(failure.detail.contains("not sent"), "{failure}");
+    }
+    assert_eq!(transport.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn missing_labels_are_made_and_those_that_exist_left_alone() {
+    let Some((github, transport)) = with_token() else { return };
+    let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d".into() };
+    let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
+    let labels = "/repos/{owner}/{repo}/labels";
+    transport.on("GET", "/repos/acme/app/labels?per_page=100", 200, answer("GET", labels, 200, present));
+    let made = answer("POST", labels, 201, json!({ "name": "ralph:queued" }));
+    transport.on("POST", "/repos/acme/app/labels", 201, made);
+    let exists = json!({ "message": "Validation Failed", "errors": [{ "code": "already_exists", "field": "name" }] });
+    transport.on("POST", "/repos/acme/app/labels", 422, exists);
+    let all = [spec("ralph:run"), spec("ralph:queued"), spec("ralph:paused")];
+    github.ensure_labels(&repo(), &all).await.unwrap();
+    let sent = transport.bodies("POST", "/repos/acme/app/labels");
+    assert_eq!(sent[0], json!({ "name": "ralph:queued", "color": "5319e7", "description": "d" }));
+    transport.finish();
+
+    transport.on("GET", "/repos/acme/app/labels?per_page=100", 200, json!([]));
+    let invalid = json!({ "message": "Validation Failed", "errors": [{ "code": "invalid", "field": "color" }] });
+    transport.on("POST", "/repos/acme/app/labels", 422, invalid);
+    let failure = github.ensure_labels(&repo(), &all).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::Bug, "{failure}");
+}
+
+#[tokio::test]
+async fn labels_come_and_go() {
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/issues/42/labels";
+    transport.on("POST", target, 200, json!([]));
+    github.add_labels(&repo(), Number(42), &["ralph:running".into()]).await.unwrap();
+    github.add_labels(&repo(), Number(42), &[]).await.unwrap();
+    assert_eq!(transport.bodies("POST", target), [json!({ "labels": ["ralph:running"] })]);
+    for status in [200, 404] {
+        let body = if status == 200 { json!([]) } else { json!({ "message": "Label does not exist" }) };
+        transport.on("DELETE", &format!("{target}/ralph%3Aqueued"), status, body);
+        github.remove_label(&repo(), Number(42), "ralph:queued").await.unwrap();
+    }
+    transport.finish();
+}
+
+fn comment(id: i64, at: &str) -> Value {
+    json!({ "id": id, "body": format!("c{id}"), "user": { "id": 5, "login": "ann" }, "created_at": at, "html_url": "u" })
+}
+
+#[tokio::test]
+async fn all_pages_are_read_oldest_first_and_none_elsewhere() {
+    let Some((github, transport)) = with_token() else { return };
+    let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
+    let first = "/repos/acme/app/issues/42/comments?per_page=100&since=2026-01-01T00%3A00%3A00Z";
+    let second = "/repos/acme/app/issues/42/comments?per_page=100&page=2";
+    let next = format!("<https://api.github.test{second}>; rel=\"next\", <https://api.github.test/x>; rel=\"last\"");
+    let page = |comments: Value| answer("GET", template, 200, comments);
+    let (early, late) = ("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z");
+    transport.on_with("GET", first, 200, &[("link", &next)], page(json!([comment(2, late)])));
+    transport.on("GET", second, 200, page(json!([comment(2, late), comment(1, early)])));
+    let found = github.comments(&repo(), Number(42), Some(START.plus_ms(999))).await.unwrap();
+    assert_eq!(found.iter().map(|comment| comment.id.0).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(found[0].author.as_ref().unwrap().id, UserId(5));
+
+    let abroad = [("link", "<https://evil.test/x>; rel=\"next\"")];
+    transport.on_with("GET", first, 200, &abroad, page(json!([])));
+    let failure = github.comments(&repo(), Number(42), Some(START)).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::Bug, "{failure}");
+    transport.finish();
+}
+
+#[tokio::test]
+async fn comments_are_written_replaced_deleted_and_reacted_to() {
+    let Some((github, transport)) = with_token() else { return };
+    let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
+    let at = "2026-01-01T00:00:01Z";
+    let target = "/repos/acme/app/issues/42/comments";
+    transport.on("POST", target, 201, answer("POST", template, 201, comment(3, at)));
+    assert_eq!(github.create_comment(&repo(), Number(42), "c3").await.unwrap().id, CommentId(3));
+    let one = "/repos/acme/app/issues/comments/3";
+    let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
+    transport.on("PATCH", one, 200, answer("PATCH", template, 200, comment(3, at)));
+    github.edit_comment(&repo(), CommentId(3), "new").await.unwrap();
+    assert_eq!(transport.bodies("PATCH", one), [json!({ "body": "new" })]);
+    transport.on("PATCH", one, 404, not_found());
+    let gone = github.edit_comment(&repo(), CommentId(3), "new").await.unwrap_err();
+    assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+    for (status, body) in [(204, Value::Null), (404, not_found())] {
+        transport.on("DELETE", one, status, body);
+        github.delete_comment(&repo(), CommentId(3)).await.unwrap();
+    }
+    let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}/reactions";
+    let reactions = [
+        (Reaction::Eyes, "eyes", 201),
+        (Reaction::Rocket, "rocket", 200),
+        (Reaction::Confused, "confused", 201),
+        (Reaction::ThumbsDown, "-1", 201),
+    ];
+    for (reaction, content, status) in reactions {
+        let body = answer("POST", template, status, json!({ "content": content }));
+        transport.on("POST", &format!("{one}/reactions"), status, body);
+        github.react(&repo(), CommentId(3), reaction).await.unwrap();
+        assert_eq!(transport.seen().last().unwrap().body, json!({ "content": content }));
+    }
+    transport.finish();
+}
+
+#[tokio::test]
+async fn issues_are_listed_by_label_without_pull_requests() {
+    let Some((github, transport)) = with_token() else { return };
+    let issue = |number: u64, label: &str| json!({ "number": number, "state": "open", "labels": [{ "name": label }] });
+    let mut pull = issue(2, "ralph:run");
+    pull["pull_request"] = json!({ "url": "u" });
+    let page = json!([issue(1, "Ralph:Run"), pull, issue(3, "ralph:runner"), { "number": 4, "labels": ["ralph:run"] }]);
+    let target = "/repos/acme/app/issues?labels=ralph%3Arun&state=open&per_page=100";
+    transport.on("GET", target, 200, answer("GET", "/repos/{owner}/{repo}/issues", 200, page));
+    let found = github.issues_labelled(&repo(), "ralph:run").await.unwrap();
+    assert_eq!(found.iter().map(|issue| issue.number.0).collect::<Vec<_>>(), [1, 4]);
+}
+
+#[tokio::test]
+async fn issues_are_opened_and_closed() {
+    let Some((github, transport)) = with_token() else { return };
+    let created = json!({ "number": 50, "title": "t", "labels": [{ "name": "critical" }], "user": null });
+    let template = "/repos/{owner}/{repo}/issues";
+    transport.on("POST", "/repos/acme/app/issues", 201, answer("POST", template, 201, created));
+    let new = NewIssue { title: "t".into(), body: "b".into(), labels: vec!["critical".into()] };
+    let issue = github.create_issue(&repo(), &new).await.unwrap();
+    assert_eq!((issue.number, issue.author, issue.labels), (Number(50), None, vec!["critical".to_owned()]));
+    let template = "/repos/{owner}/{repo}/issues/{issue_number}";
+    for (open, state) in [(false, "closed"), (true, "open")] {
+        let body = answer("PATCH", template, 200, json!({ "number": 50 }));
+        transport.on("PATCH", "/repos/acme/app/issues/50", 200, body);
+        github.set_issue_open(&repo(), Number(50), open).await.unwrap();
+        assert_eq!(transport.seen().last().unwrap().body, json!({ "state": state }));
+    }
+    transport.on("PATCH", "/repos/acme/app/issues/50", 410, json!({ "message": "This issue was deleted" }));
+    let gone = github.set_issue_open(&repo(), Number(50), true).await.unwrap_err();
+    assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+}
+
+fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
+    let side = |branch: &str, repo: Value| json!({ "ref": branch, "sha": "a".repeat(40), "repo": repo });
+    json!({
+        "number": number, "node_id": "PR_x", "state": "open", "html_url": "u", "head": side(branch, head_repo),
+        "base": side("main", json!({ "id": 7 })),
+    })
+}
+
+const PULLS: &str = "/repos/{owner}/{repo}/pulls";
+const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
+
+#[tokio::test]
+async fn the_newest_pull_request_from_our_branch_is_found() {
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/pulls?head=acme%3Aralph%2F42-sum&state=all&sort=created&direction=desc&per_page=100";
+    let mut merged = pull(44, "ralph/42-sum", json!({ "id": 7 }));
+    merged["merged_at"] = json!("2026-01-01T00:00:00Z");
+    merged["state"] = json!("closed");
+    let page = json!([
+        pull(46, "other", json!({ "id": 7 })),
+        pull(45, "ralph/42-sum", json!({ "id": 8 })),
+        pull(43, "ralph/42-sum", json!({ "id": 7 })),
+        merged,
+    ]);
+    transport.on("GET", target, 200, answer("GET", PULLS, 200, page));
+    let found = github.find_pull(&repo(), "ralph/42-sum").await.unwrap().unwrap();
+    assert_eq!((found.number, found.merged, found.open), (Number(44), true, false));
+    transport.on("GET", target, 200, json!([]));
+    assert_eq!(github.find_pull(&repo(), "ralph/42-sum").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn pull_requests_are_opened_once() {
+    let Some((github, transport)) = with_token() else { return };
+    let new = NewPull { title: "t".into(), body: "b".into(), head: "h".into(), base: "main".into(), draft: true };
+    let mut created = pull(43, "h", json!({ "id": 7 }));
+    created["draft"] = json!(true);
+    transport.on("POST", "/repos/acme/app/pulls", 201, answer("POST", PULLS, 201, created));
+    assert!(github.create_pull(&repo(), &new).await.unwrap().draft);
+    let sent = json!({ "title": "t", "body": "b", "head": "h", "base": "main", "draft": true });
+    assert_eq!(transport.bodies("POST", "/repos/acme/app/pulls"), [sent]);
+    let refusals = [
+        ("A pull request already exists for acme:h.", ForgeErrorKind::Conflict),
+        ("No commits between main and h", ForgeErrorKind::Bug),
+    ];
+    for (message, kind) in refusals {
+        let body = json!({ "message": "Validation Failed", "errors": [{ "message": message }] });
+        transport.on("POST", "/repos/acme/app/pulls", 422, body);
+        let failure = github.create_pull(&repo(), &new).await.unwrap_err();
+        assert_eq!(failure.kind, kind, "{failure}");
+        assert!(failure.detail.contains(message), "{failure}");
+    }
+    transport.on(
+        "PATCH",
+        "/repos/acme/app/pulls/43",
+        200,
+        answer("PATCH", PULL, 200, pull(43, "h", json!({ "id": 7 }))),
+    );
+    github.update_pull(&repo(), Number(43), "t2", "b2").await.unwrap();
+    assert_eq!(transport.seen().last().unwrap().body, json!({ "title": "t2", "body": "b2" }));
+}
+
+#[tokio::test]
+async fn drafts_become_ready_by_graphql_or_else_by_rest() {
+    let target = "/repos/acme/app/pulls/43";
+    let draft = |draft: bool| {
+        let mut pull = pull(43, "h", json!({ "id": 7 }));
+        pull["draft"] = json!(draft);
+        answer("GET", PULL, 200, pull)
+    };
+    let Some((github, transport)) = with_token() else { return };
+    transport.on("GET", target, 200, draft(false));
+    github.set_pull_ready(&repo(), Number(43)).await.unwrap();
+
+    transport.outside("POST", "/graphql").on("GET", target, 200, draft(true));
+    transport.on_raw("POST", "/graphql", 200, &[], "{\"data\":{\"markPullRequestReadyForReview\":{}}}");
+    github.set_pull_ready(&repo(), Number(43)).await.unwrap();
+    let sent = transport.seen().last().unwrap().body.clone();
+    assert!(sent["query"].as_str().unwrap().contains("markPullRequestReadyForReview"));
+    assert_eq!(sent["variables"], json!({ "id": "PR_x" }));
+
+    transport.outside("PATCH", PULL);
+    for still_draft in [false, true] {
+        transport.on("GET", target, 200, draft(true));
+        transport.on("POST", "/graphql", 404, not_found());
+        transport.on_raw("PATCH", target, 200, &[], &draft(still_draft).to_string());
+        assert_eq!(github.set_pull_ready(&repo(), Number(43)).await.is_err(), still_draft);
+    }
+    transport.finish();
+}
+
+#[tokio::test]
+async fn refusals_of_graphql_are_told_apart() {
+    let cases = [
+        (json!([{ "type": "NOT_FOUND", "message": "gone" }]), ForgeErrorKind::NotFound),
+        (json!([{ "type": "FORBIDDEN", "message": "Resource not accessible" }]), ForgeErrorKind::Denied),
+        (json!([{ "type": "RATE_LIMITED", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
+        (json!([{ "message": "Parse error" }]), ForgeErrorKind::Bug),
+    ];
+    let Some((github, transport)) = with_token() else { return };
+    transport.outside("POST", "/graphql");
+    for (errors, kind) in cases {
+        let body = json!({ "data": null, "errors": errors }).to_string();
+        transport.on_raw("POST", "/graphql", 200, &[], &body);
+        let failure = github.issue_edits(&repo(), Number(42)).await.unwrap_err();
+        assert_eq!(failure.kind, kind, "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn edits_are_listed_oldest_first_without_the_first_text() {
+    let Some((github, transport)) = with_token() else { return };
+    let edit = |at: &str, editor: Value| json!({ "editedAt": at, "editor": editor });
+    let ann = json!({ "__typename": "User", "login": "ann", "databaseId": 5 });
+    let page = |nodes: Value, next: Option<&str>| {
+        let info = json!({ "hasNextPage": next.is_some(), "endCursor": next });
+        let edits = json!({ "pageInfo": info, "nodes": nodes });
+        json!({ "data": { "repository": { "issueOrPullRequest": {
+            "createdAt": "2026-01-01T00:00:00Z", "userContentEdits": edits } } } })
+        .to_string()
+    };
+    let newest = json!([edit("2026-01-01T03:00:00Z", ann), null]);
+    let oldest = json!([edit("2026-01-01T02:00:00Z", Value::Null), edit("2026-01-01T00:00:00Z", Value::Null)]);
+    transport.outside("POST", "/graphql");
+    transport.on_raw("POST", "/graphql", 200, &[], &page(newest, Some("c")));
+    transport.on_raw("POST", "/graphql", 200, &[], &page(oldest, None));
+    let edits = github.issue_edits(&repo(), Number(42)).await.unwrap();
+    let hours: Vec<i64> = edits.iter().map(|edit| edit.at.since(START) / 3_600_000).collect();
+    assert_eq!(hours, [2, 3]);
+    assert_eq!((edits[0].editor.clone(), edits[1].editor.clone()), (None, Some(user(5, "ann"))));
+    let asked: Vec<Value> = transport.seen().iter().map(|seen| seen.body["variables"]["after"].clone()).collect();
+    assert_eq!(asked, [Value::Null, json!("c")]);
+}
+
+#[tokio::test]
+async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
+    let Some((github, transport)) = with_token() else { return };
+    transport.on("GET", "/user", 200, json!({ "id": 5, "login": "bot" }));
+    let before = github.capabilities().await;
+    // The answer is checked by the description, which wants more of an account than that.
+    assert!(before.is_ok_and(|found| found.minimize && found.edit_history && found.drafts && found.repository_hooks));
+    transport.outside("POST", "/graphql").on("POST", "/graphql", 404, not_found());
+    assert_eq!(github.issue_edits(&repo(), Number(42)).await.unwrap(), []);
+    let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";
+    let body = answer("GET", template, 200, json!({ "node_id": "IC_x" }));
+    transport.on("GET", "/repos/acme/app/issues/comments/3", 200, body);
+    transport.on("POST", "/graphql", 404, not_found());
+    github.minimize_comment(&repo(), CommentId(3)).await.unwrap();
+    let after = github.capabilities().await.unwrap();
+    assert!(!after.minimize && !after.edit_history && after.drafts && after.label_deltas && after.partial_clone);
+    transport.finish();
+}
+
+#[tokio::test]
+async fn reviewers_who_cannot_be_asked_are_left_out() {
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/pulls/43/requested_reviewers";
+    let refusal = json!({ "message": "Reviews may only be requested from collaborators." });
+    let template = "/repos/{owner}/{repo}/pulls/{pull_number}/requested_reviewers";
+    let asked = answer("POST", template, 201, pull(43, "h", json!({ "id": 7 })));
+    transport.on("POST", target, 422, refusal.clone());
+    transport.on("POST", target, 201, asked);
+    transport.on("POST", target, 422, refusal.clone());
+    github.request_reviewers(&repo(), Number(43), &["ann".into(), "gone".into()]).await.unwrap();
+    let sent: Vec<Value> =
+        transport.bodies("POST", target).into_iter().map(|mut body| body["reviewers"].take()).collect();
+    assert_eq!(sent, [json!(["ann", "gone"]), json!(["ann"]), json!(["gone"])]);
+
+    transport.on("POST", target, 422, refusal);
+    github.request_reviewers(&repo(), Number(43), &["gone".into()]).await.unwrap();
+    github.request_reviewers(&repo(), Number(43), &[]).await.unwrap();
+    transport.on("POST", target, 403, json!({ "message": "Resource not accessible" }));
+    let failure = github.request_reviewers(&repo(), Number(43), &["ann".into()]).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::Denied);
+    transport.finish();
+}
+
+#[tokio::test]
+async fn reviews_and_remarks_are_read_oldest_first() {
+    let Some((github, transport)) = with_token() else { return };
+    let review = |id: i64, state: &str, at: Value| {
+        let mut review = json!({ "id": id, "state": state, "body": "", "user": null });
+        if !at.is_null() {
+            review["submitted_at"] = at;
+        }
+        review
+    };
+    let page = json!([
+        review(2, "CHANGES_REQUESTED", json!("2026-01-01T02:00:00Z")),
+        review(3, "PENDING", Value::Null),
+        review(1, "APPROVED", json!("2026-01-01T01:00:00Z")),
+    ]);
+    let template = "/repos/{owner}/{repo}/pulls/{pull_number}/reviews";
+    transport.on("GET", "/repos/acme/app/pulls/43/reviews?per_page=100", 200, answer("GET", template, 200, page));
+    let reviews = github.reviews(&repo(), Number(43)).await.unwrap();
+    let found: Vec<_> = reviews.iter().map(|review| (review.id, review.verdict)).collect();
+    assert_eq!(found, [(1, ReviewVerdict::Approved), (2, ReviewVerdict::ChangesRequested)]);
+
+    let mut remark = comment(9, "2026-01-01T01:00:00Z");
+    remark["path"] = json!("src/lib.rs");
+    remark["original_line"] = json!(12);
+    let template = "/repos/{owner}/{repo}/pulls/{pull_number}/comments";
+    let body = answer("GET", template, 200, json!([remark]));
+    transport.on("GET", "/repos/acme/app/pulls/43/comments?per_page=100", 200, body);
+    let remarks = github.review_remarks(&repo(), Number(43)).await.unwrap();
+    assert_eq!(
+        (remarks[0].path.as_str(), remarks[0].line, remarks[0].comment.id),
+        ("src/lib.rs", Some(12), CommentId(9))
+    );
+}
+
+#[tokio::test]
+async fn a_branch_is_the_one_asked_for_or_none() {
+    let Some((github, transport)) = with_token() else { return };
+    let target = "/repos/acme/app/branches/ralph%2F42-sum";
+    let template = "/repos/{owner}/{repo}/branches/{branch}";
+    let branch = |name: &str| {
+        let content = json!({ "name": name, "protected": true, "commit": { "sha": "A".repeat(40) } });
+        answer("GET", template, 200, content)
+    };
+    transport.on("GET", target, 200, branch("ralph/42-sum"));
+    let found = github.branch(&repo(), "ralph/42-sum").await.unwrap().unwrap();
+    assert_eq!((found.sha.as_str(), found.protected), ("a".repeat(40).as_str(), true));
+    transport.on("GET", target, 404, json!({ "message": "Branch not found" }));
+    assert_eq!(github.branch(&repo(), "ralph/42-sum").await.unwrap(), None);
+    transport.on("GET", target, 200, branch("renamed"));
+    assert_eq!(github.branch(&repo(), "ralph/42-sum").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_repository_is_the_one_that_was_meant() {
+    let Some((github, transport)) = with_token() else { return };
+    let template = "/repos/{owner}/{repo}";
+    let full = |id: i64, size: u64| {
+        let content = json!({
+            "id": id, "name": "app", "owner": { "login": "acme" }, "default_branch": "main", "private": false,
+            "archived": true, "size": size,
+        });
+        answer("GET", template, 200, content)
+    };
+    transport.on("GET", "/repos/acme/app", 200, full(7, 10));
+    let found = github.repository(&repo()).await.unwrap();
+    assert!(found.archived && !found.private && !found.empty);
+    transport.on("GET", "/repos/acme/app", 200, full(7, 0));
+    transport.on("GET", "/repos/acme/app/branches/main", 404, not_found());
+    assert!(github.repository(&repo()).await.unwrap().empty);
+    transport.on("GET", "/repos/acme/app", 200, full(8, 10));
+    let failure = github.repository(&repo()).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::NotFound, "{failure}");
+
+    let listed = json!([{ "id": 7, "name": "app", "owner": { "login": "acme" }, "size": 1 }]).to_string();
+    transport.outside("GET", "/user/repos").on_raw("GET", "/user/repos?per_page=100", 200, &[], &listed);
+    let all = github.repositories().await.unwrap();
+    assert_eq!(all[0].repo, repo());
+    assert!(all[0].private, "what is not said counts as private");
+    transport.finish();
+}
+
+#[tokio::test]
+async fn one_webhook_a_repository_is_kept_up_to_date() {
+    let Some((github, transport)) = with_token() else { return };
+    let (hooks, hook) = ("/repos/{owner}/{repo}/hooks", "/repos/{owner}/{repo}/hooks/{hook_id}");
+    let (url, secret) = ("https://bot.test/webhooks/gh", SecretString::from("hook-secret".to_owned()));
+    let list = "/repos/acme/app/hooks?per_page=100";
+    let config = json!({ "url": url, "content_type": "json", "secret": "hook-secret", "insecure_ssl": "0" });
+    let other = json!({ "id": 1, "config": { "url": "https://else.test" } });
+    transport.on("GET", list, 200, answer("GET", hooks, 200, json!([other.clone()])));
+    transport.on("POST", "/repos/acme/app/hooks", 201, answer("POST", hooks, 201, json!({ "id": 2 })));
+    assert_eq!(github.ensure_webhook(&repo(), url, &secret).await.unwrap(), Some(2));
+    let sent = json!({ "name": "web", "active": true, "events": EVENTS, "config": config });
+    assert_eq!(transport.seen().last().unwrap().body, sent);
+
+    let ours = json!({ "id": 2, "config": { "url": url } });
+    transport.on("GET", list, 200, answer("GET", hooks, 200, json!([other, ours])));
+    transport.on("PATCH", "/repos/acme/app/hooks/2", 200, answer("PATCH", hook, 200, json!({ "id": 2 })));
+    assert_eq!(github.ensure_webhook(&repo(), url, &secret).await.unwrap(), Some(2));
+    let sent = json!({ "active": true, "events": EVENTS, "config": config });
+    assert_eq!(transport.seen().last().unwrap().body, sent);
+
+    transport.on("POST", "/repos/acme/app/hooks/2/pings", 204, Value::Null);
+    github.test_webhook(&repo(), 2).await.unwrap();
+    transport.on("GET", list, 404, not_found());
+    let failure = github.ensure_webhook(&repo(), url, &secret).await.unwrap_err();
+    assert_eq!(failure.kind, ForgeErrorKind::NotFound);
+    assert!(!failure.to_string().contains("hook-secret"));
+    transport.finish();
+}
+
+#[tokio::test]
+async fn answers_that_are_not_understood_are_errors_not_panics() {
+    let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];
+    let Some((github, transport)) = with_token() else { return };
+    for body in bodies {
+        transport.on_raw("GET", "/repos/acme/app/issues/42", 200, &[], body);
+        let failure = github.issue(&repo(), Number(42)).await.unwrap_err();
+        assert_eq!(failure.kind, ForgeErrorKind::Bug, "{body}: {failure}");
+        assert!(failure.what.contains("issue #42 of acme/app"), "{failure}");
+    }
+}

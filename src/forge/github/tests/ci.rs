@@ -1,0 +1,106 @@
+//! What is made of check runs, statuses and logs.
+
+use serde_json::{Value, json};
+
+use super::sample::answer;
+use super::*;
+
+const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
+const LOG: &str = "2026-01-31T12:00:00.0000000Z ##[group]Run cargo test\n\
+                   2026-01-31T12:00:01.0000000Z test adds ... FAILED\n\
+                   2026-01-31T12:00:02.0000000Z ##[error]Process completed with exit code 101.\n\
+                   2026-01-31T12:00:03.0000000Z Post job cleanup.\n";
+
+fn scripted(transport: &ContractTransport, runs: Value, statuses: Value) {
+    let (runs_at, status_at) =
+        ("/repos/{owner}/{repo}/commits/{ref}/check-runs", "/repos/{owner}/{repo}/commits/{ref}/status");
+    let body = answer("GET", runs_at, 200, json!({ "total_count": 1, "check_runs": runs }));
+    transport.on("GET", &format!("/repos/acme/app/commits/{SHA}/check-runs?filter=latest&per_page=100"), 200, body);
+    let body = answer("GET", status_at, 200, json!({ "statuses": statuses }));
+    transport.on("GET", &format!("/repos/acme/app/commits/{SHA}/status?per_page=100"), 200, body);
+}
+
+fn run(id: u64, conclusion: Option<&str>, app: &str, output: Value) -> Value {
+    let status = if conclusion.is_some() { "completed" } else { "in_progress" };
+    let mut run = json!({
+        "id": id, "name": format!("run {id}"), "status": status, "html_url": format!("https://page/{id}"),
+        "app": { "slug": app }, "output": output, "head_sha": SHA, "check_suite": { "id": 1 },
+        "details_url": format!("https://github.test/acme/app/actions/runs/1/job/{id}?pr=1"),
+    });
+    run["conclusion"] = json!(conclusion);
+    run
+}
+
+#[tokio::test]
+async fn ends_are_counted_and_failures_explained() {
+    let Some((github, transport)) = with_token() else { return };
+    let quiet = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });
+    let remarked = json!({ "title": "2 problems", "summary": "lint", "text": null, "annotations_count": 1 });
+    let runs = json!([
+        run(1, Some("success"), "github-actions", quiet.clone()),
+        run(2, Some("skipped"), "github-actions", quiet.clone()),
+        run(3, None, "github-actions", quiet.clone()),
+        run(4, Some("failure"), "github-actions", quiet.clone()),
+        run(5, Some("timed_out"), "linter", remarked.clone()),
+        run(6, Some("cancelled"), "github-actions", quiet),
+    ]);
+    let status = |state: &str, context: &str, text: &str| json!({ "state": state, "context": context, "description": text, "target_url": "https://ci/1" });
+    let statuses = json!([status("success", "a", ""), status("pending", "b", ""), status("error", "c", "no runner")]);
+    scripted(&transport, runs, statuses);
+    transport.on_with(
+        "GET",
+        "/repos/acme/app/actions/jobs/4/logs",
+        302,
+        &[("location", "https://storage.test/logs/4?sig=x")],
+        Value::Null,
+    );
+    transport.outside("GET", "/logs/{id}").on_raw("GET", "/logs/4?sig=x", 200, &[], LOG);
+    transport.on("GET", "/repos/acme/app/actions/jobs/6/logs", 410, json!({ "message": "Gone" }));
+    let template = "/repos/{owner}/{repo}/check-runs/{check_run_id}/annotations";
+    let remark = json!([{ "path": "src/lib.rs", "start_line": 3, "annotation_level": "failure", "message": "unused" }]);
+    let body = answer("GET", template, 200, remark);
+    transport.on("GET", "/repos/acme/app/check-runs/5/annotations?per_page=100", 200, body);
+
+    let state = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    assert_eq!((state.passed, state.pending), (3, 2));
+    let failed: Vec<_> = state.failed.iter().map(|f| (f.name.as_str(), f.url.as_str(), f.log.as_str())).collect();
+    let step = "##[group]Run cargo test\ntest adds ... FAILED\n##[error]Process completed with exit code 101.";
+    assert_eq!(
+        failed,
+        [
+            ("run 4", "https://page/4", step),
+            ("run 5", "https://page/5", "2 problems\nlint\nsrc/lib.rs:3: failure: unused"),
+            ("run 6", "https://page/6", "ended as cancelled"),
+            ("c", "https://ci/1", "no runner"),
+        ]
+    );
+    let abroad = transport.seen().into_iter().find(|seen| seen.target.starts_with("/logs/")).unwrap();
+    assert!(abroad.headers.is_empty(), "nothing of ours goes to the storage: {:?}", abroad.headers);
+    transport.finish();
+}
+
+#[tokio::test]
+async fn only_so_many_failures_cost_a_call() {
+    let Some((github, transport)) = with_token() else { return };
+    let output = json!({ "title": "bad", "summary": null, "text": null, "annotations_count": 0 });
+    let runs: Vec<Value> = (1..=30).map(|id| run(id, Some("failure"), "github-actions", output.clone())).collect();
+    scripted(&transport, json!(runs), json!([]));
+    for id in 1..=10 {
+        transport.on_raw("GET", &format!("/repos/acme/app/actions/jobs/{id}/logs"), 404, &[], "");
+    }
+    let state = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap();
+    assert_eq!(state.failed.len(), 30);
+    assert!(state.failed.iter().all(|failure| failure.log == "bad"));
+    assert_eq!(transport.seen().len(), 12);
+}
+
+#[tokio::test]
+async fn a_rate_limit_is_not_taken_for_a_missing_log() {
+    let Some((github, transport)) = with_token() else { return };
+    let output = json!({ "title": null, "summary": null, "text": null, "annotations_count": 0 });
+    scripted(&transport, json!([run(4, Some("failure"), "github-actions", output)]), json!([]));
+    let limited = [("retry-after", "30")];
+    transport.on_raw("GET", "/repos/acme/app/actions/jobs/4/logs", 429, &limited, "{}");
+    let failure = github.ci(&repo(), &Sha::parse(SHA).unwrap()).await.unwrap_err();
+    assert!(matches!(failure.kind, ForgeErrorKind::RateLimited { .. }), "{failure:?}");
+}
