@@ -81,12 +81,19 @@ impl Editor {
 }
 
 impl GitHub {
-    /// One issue.
+    /// One issue. GitHub sends those who ask for a transferred issue to the repository that it went to; from here it
+    /// is gone then. A repository that was renamed is the same one still.
     pub(super) async fn one_issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
-        let what = format!("read issue #{number} of");
-        let issue: wire::Issue =
-            self.client.read(&Call::on(repo, Method::GET, &["issues", &number.to_string()], &what)).await?;
-        understood(&format!("{what} {}", repo.full_name()), issue.snapshot())
+        let call = Call::on(repo, Method::GET, &["issues", &number.to_string()], format!("read issue #{number} of"));
+        let issue: wire::Issue = self.client.read(&call).await?;
+        let what = format!("read issue #{number} of {}", repo.full_name());
+        if let Some(place) = issue.repository_name().filter(|place| !place.eq_ignore_ascii_case(&repo.full_name())) {
+            let now = self.one_repository(repo).await?.repo.full_name();
+            if !place.eq_ignore_ascii_case(&now) {
+                return Err(error(ForgeErrorKind::NotFound, &what, format!("it was transferred to {place}")));
+            }
+        }
+        understood(&what, issue.snapshot())
     }
 
     /// Open issues with a label. The filter is checked again, because a comma in a label would mean two labels.

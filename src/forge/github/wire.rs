@@ -71,9 +71,15 @@ pub(super) struct Issue {
     locked: Option<bool>,
     updated_at: String,
     html_url: String,
+    repository_url: Option<String>,
 }
 
 impl Issue {
+    /// `owner/name` of the repository that it is in now, where GitHub says.
+    pub(super) fn repository_name(&self) -> Option<String> {
+        self.repository_url.as_deref()?.split_once("/repos/").map(|(_, name)| name.to_owned())
+    }
+
     pub(super) fn is_pull(&self) -> bool {
         self.pull_request.is_some()
     }
@@ -224,7 +230,6 @@ pub(super) struct Repository {
     archived: Option<bool>,
     disabled: Option<bool>,
     size: Option<u64>,
-    pushed_at: Option<IgnoredAny>,
 }
 
 impl Repository {
@@ -233,13 +238,13 @@ impl Repository {
         Ok(RepoRef { forge: forge.clone(), id: RepoId(self.id), owner, name: self.name })
     }
 
-    /// `size` is in KiB and lags behind pushes; a repository counts as empty only if it was never pushed to as well.
+    /// `size` is in KiB, rounded, and lags behind pushes: `empty` is a suspicion only.
     pub(super) fn facts(self, forge: &ForgeName) -> Result<RepositoryFacts, String> {
         Ok(RepositoryFacts {
             default_branch: self.default_branch.clone().unwrap_or_else(|| "main".to_owned()),
             private: self.private.unwrap_or(true),
             archived: self.archived.unwrap_or(false) || self.disabled.unwrap_or(false),
-            empty: self.size == Some(0) && self.pushed_at.is_none(),
+            empty: self.size == Some(0),
             repo: self.reference(forge)?,
         })
     }

@@ -102,7 +102,7 @@ async fn labels_come_and_go() {
 }
 
 fn comment(id: i64, at: &str) -> Value {
-    json!({ "id": id, "body": format!("c{id}"), "user": { "id": 5, "login": "ann" }, "created_at": at, "html_url": "u" })
+    json!({ "id": id, "body": format!("c{id}"), "user": { "id": 5, "login": "ann" }, "created_at": at, "html_url": "https://x.test" })
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn issues_are_listed_by_label_without_pull_requests() {
     let Some((github, transport)) = with_token() else { return };
     let issue = |number: u64, label: &str| json!({ "number": number, "state": "open", "labels": [{ "name": label }] });
     let mut pull = issue(2, "ralph:run");
-    pull["pull_request"] = json!({ "url": "u" });
+    pull["pull_request"] = json!({ "url": "https://x.test" });
     let page = json!([issue(1, "Ralph:Run"), pull, issue(3, "ralph:runner"), { "number": 4, "labels": ["ralph:run"] }]);
     let target = "/repos/acme/app/issues?labels=ralph%3Arun&state=open&per_page=100";
     transport.on("GET", target, 200, answer("GET", "/repos/{owner}/{repo}/issues", 200, page));
@@ -197,10 +197,31 @@ async fn issues_are_opened_and_closed() {
     assert_eq!(gone.kind, ForgeErrorKind::NotFound);
 }
 
+#[tokio::test]
+async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
+    for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
+    {
+        let Some((github, transport)) = with_token() else { return };
+        let url = format!("https://api.github.test/repos/{place}");
+        let template = "/repos/{owner}/{repo}/issues/{issue_number}";
+        let issue = answer("GET", template, 200, json!({ "number": 42, "repository_url": url }));
+        transport.on("GET", "/repos/acme/app/issues/42", 200, issue);
+        if place != "acme/App" {
+            let now = json!({ "id": 7, "name": name, "owner": { "login": "acme" }, "size": 1 });
+            transport.on("GET", "/repos/acme/app", 200, answer("GET", "/repos/{owner}/{repo}", 200, now));
+        }
+        match github.issue(&repo(), Number(42)).await {
+            Ok(issue) => assert!(is_there && issue.number == Number(42), "{place}"),
+            Err(failure) => assert!(!is_there && failure.kind == ForgeErrorKind::NotFound, "{place}: {failure}"),
+        }
+        transport.finish();
+    }
+}
+
 fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
     let side = |branch: &str, repo: Value| json!({ "ref": branch, "sha": "a".repeat(40), "repo": repo });
     json!({
-        "number": number, "node_id": "PR_x", "state": "open", "html_url": "u", "head": side(branch, head_repo),
+        "number": number, "node_id": "PR_x", "state": "open", "html_url": "https://x.test", "head": side(branch, head_repo),
         "base": side("main", json!({ "id": 7 })),
     })
 }
@@ -334,10 +355,9 @@ async fn edits_are_listed_oldest_first_without_the_first_text() {
 #[tokio::test]
 async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
     let Some((github, transport)) = with_token() else { return };
-    transport.on("GET", "/user", 200, json!({ "id": 5, "login": "bot" }));
-    let before = github.capabilities().await;
-    // The answer is checked by the description, which wants more of an account than that.
-    assert!(before.is_ok_and(|found| found.minimize && found.edit_history && found.drafts && found.repository_hooks));
+    transport.on("GET", "/user", 200, answer("GET", "/user", 200, json!({ "id": 5, "login": "bot" })));
+    let before = github.capabilities().await.unwrap();
+    assert!(before.minimize && before.edit_history && before.drafts && before.repository_hooks);
     transport.outside("POST", "/graphql").on("POST", "/graphql", 404, not_found());
     assert_eq!(github.issue_edits(&repo(), Number(42)).await.unwrap(), []);
     let template = "/repos/{owner}/{repo}/issues/comments/{comment_id}";

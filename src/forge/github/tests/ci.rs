@@ -55,7 +55,7 @@ async fn ends_are_counted_and_failures_explained() {
         Value::Null,
     );
     transport.outside("GET", "/logs/{id}").on_raw("GET", "/logs/4?sig=x", 200, &[], LOG);
-    transport.on("GET", "/repos/acme/app/actions/jobs/6/logs", 410, json!({ "message": "Gone" }));
+    transport.on_raw("GET", "/repos/acme/app/actions/jobs/6/logs", 410, &[], "{\"message\":\"Gone\"}");
     let template = "/repos/{owner}/{repo}/check-runs/{check_run_id}/annotations";
     let remark = json!([{ "path": "src/lib.rs", "start_line": 3, "annotation_level": "failure", "message": "unused" }]);
     let body = answer("GET", template, 200, remark);

@@ -56,6 +56,7 @@ fn build(schema: &Value, content: Option<&Value>) -> Value {
         }
         Some("string") => match schema["format"].as_str() {
             Some("date-time") => json!("2026-01-01T00:00:00Z"),
+            Some("uri") => json!("https://github.test/x"),
             _ => json!("x"),
         },
         Some("integer" | "number") => json!(1),

@@ -70,7 +70,8 @@ fn an_example_under_another_events_header_is_refused() {
         let event = file.trim_end_matches(".json");
         let examples: Vec<Value> =
             serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}")).unwrap()).unwrap();
-        for (example, header) in examples.iter().flat_map(|e| events.iter().map(move |h| (e, *h))) {
+        // A few of each are enough: what decides is which objects they have.
+        for (example, header) in examples.iter().take(3).flat_map(|e| events.iter().map(move |h| (e, *h))) {
             if header != event {
                 let parsed = read(header, example);
                 assert!(matches!(parsed, Parsed::Malformed(_)), "{event} under {header}: {parsed:?}");
