@@ -128,6 +128,11 @@ pub enum AgentEvent {
     Used { tokens_in: u64, tokens_out: u64, cost: Option<Money> },
 }
 
+/// Where a run with this scratch folder is told to leave its report.
+pub fn report_path(scratch: &std::path::Path) -> PathBuf {
+    command::report_path(scratch)
+}
+
 /// Something that can run a coding agent.
 #[async_trait]
 pub trait Backend: Send + Sync {

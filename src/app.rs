@@ -1,1 +1,447 @@
-//! Composition root: builds the adapters, starts and stops the loops in order.
+//! Composition root: builds the adapters, starts the service in order and stops it in order.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::{self, Backend, BackendSettings};
+use crate::checks::CheckRunner;
+use crate::clock::Clock;
+use crate::config::{BackendConfig, BackendKind, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole, SandboxRequired};
+use crate::domain::ids::{AccountKind, ForgeName, User};
+use crate::engine::{self, Engine, EngineSettings, ForgeSeat, Owner, RepositoryPattern, Role, Wake};
+use crate::forge::Forge;
+use crate::forge::gitea::{Gitea, GiteaSettings};
+use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
+use crate::forge::http::Pace;
+use crate::forge::signature::SignatureStyle;
+use crate::http::{self, Edge, Hook};
+use crate::process::Masker;
+use crate::process::sandbox::{SandboxProbe, Tier, View, probe, tool_environment};
+use crate::render::{MarkerKey, Renderer};
+use crate::store::{Store, facts};
+use crate::telemetry::Metrics;
+use crate::workspace::{WorkspaceSettings, Workspaces};
+
+/// Lease of a piece of work.
+const LEASE: Duration = Duration::from_secs(30);
+/// How long agents get when the service stops.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// What a start depends on besides the configuration.
+#[derive(Clone)]
+pub struct Options {
+    /// What this process does.
+    pub role: Role,
+    /// Time.
+    pub clock: Clock,
+    /// How fast forges are called.
+    pub pace: Pace,
+    /// Further forges, made by the caller: the local one.
+    pub extra_forges: Vec<Arc<dyn Forge>>,
+    /// Last word on the engine's settings.
+    pub tune: fn(&mut EngineSettings),
+    /// Sandbox as it was found, where somebody has looked already.
+    pub sandbox: Option<SandboxProbe>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            role: Role::All,
+            clock: Clock::System,
+            pace: Pace::default(),
+            extra_forges: Vec::new(),
+            tune: |_| {},
+            sandbox: None,
+        }
+    }
+}
+
+/// A running service.
+pub struct App {
+    /// What does the work.
+    pub engine: Arc<Engine>,
+    /// Where it listens, where it takes webhooks.
+    pub address: Option<SocketAddr>,
+    loops: JoinHandle<()>,
+    listener: Option<JoinHandle<std::io::Result<()>>>,
+    deaf: CancellationToken,
+}
+
+impl App {
+    /// Starts the service: database, adapters, what was left over, then the ears.
+    pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
+        let engine = Arc::new(build(config, env, &options).await?);
+        engine.recover().await.context("the database could not be looked over")?;
+        if engine.store.was_unclean() {
+            check_integrity(&engine);
+        }
+        let deaf = CancellationToken::new();
+        let (address, listener) = if options.role.ingests() {
+            let (address, listener) = listen(config, &engine, deaf.clone()).await?;
+            (Some(address), Some(listener))
+        } else {
+            (None, None)
+        };
+        #[expect(clippy::disallowed_methods, reason = "the root of all tasks; the engine's supervisor starts the others")]
+        let loops = tokio::spawn(engine::run(engine.clone(), options.role));
+        Ok(Self { engine, address, loops, listener, deaf })
+    }
+
+    /// Stops in order: no new deliveries, no new work, agents get their grace, leases go back, the database closes.
+    pub async fn stop(self) {
+        self.deaf.cancel();
+        self.engine.stopping.cancel();
+        if let Some(listener) = self.listener {
+            if let Ok(Err(error)) = listener.await {
+                tracing::warn!(%error, "the listener ended badly");
+            }
+        }
+        if let Err(error) = self.loops.await {
+            tracing::error!(%error, "the loops of the service ended badly");
+        }
+        self.engine.store.close().await;
+    }
+
+    /// Waits until the service stops by itself, which it does when it cannot go on.
+    pub async fn stopped(&self) {
+        self.engine.stopping.cancelled().await;
+    }
+}
+
+/// After an unclean stop the file is looked over beside the work; what is found stops the service.
+fn check_integrity(engine: &Arc<Engine>) {
+    let engine = engine.clone();
+    #[expect(clippy::disallowed_methods, reason = "one look beside the start, which must not wait for it")]
+    tokio::spawn(async move {
+        match engine.store.integrity().await {
+            Ok(findings) if findings.is_empty() => tracing::info!("the database is sound after an unclean stop"),
+            Ok(findings) => {
+                tracing::error!(?findings, "the database is damaged; restore a backup (`ralph-bot backup` makes them)");
+                engine.stopping.cancel();
+            }
+            Err(error) => tracing::error!(%error, "the database could not be looked over"),
+        }
+    });
+}
+
+async fn listen(
+    config: &Config,
+    engine: &Arc<Engine>,
+    deaf: CancellationToken,
+) -> anyhow::Result<(SocketAddr, JoinHandle<std::io::Result<()>>)> {
+    let hooks = config.forges.iter().map(|forge| Hook {
+        name: forge.name.clone(),
+        style: match forge.kind {
+            ForgeKind::GitHub => SignatureStyle::GitHub,
+            ForgeKind::Gitea => SignatureStyle::Gitea,
+        },
+        secrets: forge.webhook_secrets.clone(),
+    });
+    let nudged = engine.clone();
+    let wake = Arc::new(move || nudged.wake.intake.notify_one());
+    let edge = Edge::new(engine.store.clone(), engine.clock.clone(), hooks.collect(), engine.metrics.clone(), wake);
+    let listener = tokio::net::TcpListener::bind(config.server.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
+    let address = listener.local_addr()?;
+    let serve = axum::serve(listener, http::router(Arc::new(edge)))
+        .with_graceful_shutdown(async move { deaf.cancelled().await });
+    #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
+    let handle = tokio::spawn(serve.into_future());
+    Ok((address, handle))
+}
+
+/// Builds everything that the service shares.
+pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Result<Engine> {
+    // Another part of the process may have chosen a provider already; either is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
+    std::fs::create_dir_all(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
+    let store = Store::open(&data.join("ralph.db"))?;
+    let mut forges = HashMap::new();
+    let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
+    for forge in &config.forges {
+        all.push(connect(forge, options)?);
+    }
+    for forge in all {
+        let own = match configured_id(config, forge.name()) {
+            Some(id) => id,
+            None => own_id(&*forge, &store).await?,
+        };
+        forges.insert(forge.name().clone(), ForgeSeat { forge, own });
+    }
+    let sandbox = sandbox(config, options).await;
+    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
+    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
+    let tools = View::tools(&path, &home);
+    let backends = backends(config, &path, &tools)?;
+    let (instance, key) = identity(&store).await?;
+    let workspaces = Workspaces::open(
+        WorkspaceSettings {
+            root: data.clone(),
+            pool: config.workspace.pool as usize,
+            committer_name: "ralph-bot".into(),
+            committer_email: "ralph-bot@users.noreply.localhost".into(),
+            protected: Vec::new(),
+        },
+        options.clock.clone(),
+    )?;
+    let mut read_only = tools.clone();
+    read_only.extend(config.sandbox.read_only.iter().cloned());
+    let mut check_env = tool_environment(&tools);
+    check_env.push(("PATH".into(), path));
+    check_env.push(("LANG".into(), "C.UTF-8".into()));
+    let checks = CheckRunner {
+        sandboxed: sandbox.on,
+        read_only,
+        network: config.checks.network,
+        env: check_env,
+        masker: Masker::default(),
+        ..CheckRunner::new()
+    };
+    let mut settings = settings(config, &data, &sandbox, &forges);
+    (options.tune)(&mut settings);
+    Ok(Engine {
+        store,
+        clock: options.clock.clone(),
+        forges,
+        workspaces,
+        backends,
+        checks,
+        renderer: Renderer::new(Vec::new())?,
+        marker_key: MarkerKey::new(key.as_bytes()),
+        settings,
+        owner: owner(),
+        instance,
+        wake: Wake::default(),
+        metrics: Arc::new(Metrics::new()),
+        stopping: CancellationToken::new(),
+    })
+}
+
+fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::ids::UserId> {
+    config.forge(name).and_then(|forge| forge.own_id)
+}
+
+/// Our own account: asked of the forge, and remembered for starts while the forge is down.
+async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::ids::UserId> {
+    let key = format!("own/{}", forge.name());
+    match forge.own_account().await {
+        Ok(account) => {
+            let text = account.id.to_string();
+            store.write(move |c| facts::set_meta(c, &key, &text)).await?;
+            Ok(account.id)
+        }
+        Err(error) => {
+            let known = store.read(move |c| facts::meta(c, &key)).await?;
+            match known.and_then(|text| text.parse().ok()) {
+                Some(id) => {
+                    tracing::warn!(%error, "the forge does not answer; going by what it said before");
+                    Ok(crate::domain::ids::UserId(id))
+                }
+                None => Err(anyhow!(
+                    "{}: {error}. The bot must know its own account to ignore what it does itself: mend the \
+                     credential, or set `own_id` for this forge",
+                    forge.name()
+                )),
+            }
+        }
+    }
+}
+
+/// The adapter of a configured forge.
+pub fn connect(forge: &ForgeConfig, options: &Options) -> anyhow::Result<Arc<dyn Forge>> {
+    let own = forge.own_id.map(|id| User { id, login: String::new(), kind: AccountKind::Bot });
+    Ok(match (forge.kind, &forge.auth) {
+        (ForgeKind::Gitea, ForgeAuth::Token(token)) => {
+            let settings = GiteaSettings {
+                name: forge.name.clone(),
+                url: forge.url.clone(),
+                token: token.clone(),
+                own,
+                pace: options.pace,
+            };
+            Arc::new(Gitea::new(settings, options.clock.clone())?)
+        }
+        (ForgeKind::Gitea, ForgeAuth::App { .. }) => bail!("{}: Gitea has no Apps; use a token", forge.name),
+        (ForgeKind::GitHub, auth) => {
+            let auth = match auth {
+                ForgeAuth::Token(token) => GitHubAuth::Token(token.clone()),
+                ForgeAuth::App { id, private_key } => {
+                    GitHubAuth::App { app_id: *id, private_key_pem: private_key.clone() }
+                }
+            };
+            let settings = GitHubSettings {
+                name: forge.name.clone(),
+                api_url: github_api(&forge.url)?,
+                web_url: forge.url.clone(),
+                auth,
+                pace: options.pace,
+            };
+            Arc::new(GitHub::new(settings, options.clock.clone())?)
+        }
+    })
+}
+
+/// Address of the API of a GitHub server: github.com has a host of its own for it, Enterprise Server a path.
+fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
+    let address = match web.host_str() {
+        Some("github.com" | "www.github.com") => "https://api.github.com/".to_owned(),
+        _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
+    };
+    url::Url::parse(&address).with_context(|| format!("{web} is no address of a GitHub server"))
+}
+
+/// How agents and checks are kept in.
+struct SandboxFound {
+    on: bool,
+    words: String,
+    refusal: Option<String>,
+}
+
+async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
+    if config.sandbox.required == SandboxRequired::None {
+        let words = "none, as the operator wants it (tier C)".to_owned();
+        return SandboxFound { on: false, words, refusal: None };
+    }
+    let found = match &options.sandbox {
+        Some(found) => found.clone(),
+        None => probe().await,
+    };
+    match (found.tier, &found.bubblewrap) {
+        (Tier::A, Ok(version)) => {
+            SandboxFound { on: true, words: format!("bubblewrap {version} (tier A)"), refusal: None }
+        }
+        (_, found_version) => {
+            let why = match found_version {
+                Ok(version) => {
+                    let failed: Vec<_> = found.escapes.iter().filter(|e| !e.held).map(|e| e.name).collect();
+                    format!("bubblewrap {version} does not hold here: {}", failed.join(", "))
+                }
+                Err(why) => why.clone(),
+            };
+            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            tracing::error!(why, fix, "there is no sandbox; no loop will run");
+            SandboxFound { on: true, words: "none".into(), refusal: Some(format!("there is no sandbox ({why}); {fix}")) }
+        }
+    }
+}
+
+fn backends(
+    config: &Config,
+    path: &OsString,
+    tools: &[PathBuf],
+) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
+    let mut built: HashMap<String, Arc<dyn Backend>> = HashMap::new();
+    for (name, backend) in config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent)) {
+        let settings = backend_settings(name, backend, path, tools, config);
+        match settings.and_then(|settings| agent::build(name, settings)) {
+            Ok(backend) => {
+                built.insert(name.clone(), Arc::from(backend));
+            }
+            Err(why) => tracing::error!(backend = name, why, "this backend cannot be used"),
+        }
+    }
+    if built.is_empty() {
+        tracing::error!("no backend can be used; loops will fail until one can (`ralph-bot check` says more)");
+    }
+    Ok(built)
+}
+
+fn backend_settings(
+    name: &str,
+    backend: &BackendConfig,
+    path: &OsString,
+    tools: &[PathBuf],
+    config: &Config,
+) -> Result<BackendSettings, String> {
+    let kind = match backend.kind {
+        Some(BackendKind::Script) => agent::BackendKind::Script,
+        None => agent::BackendKind::Preset(name.to_owned()),
+        Some(BackendKind::External | BackendKind::Api | BackendKind::Internal) => {
+            return Err("this version runs `type: script` and the preset claude; others come later".into());
+        }
+    };
+    let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path.clone());
+    settings.command = backend.command.clone();
+    settings.args = backend.args.clone();
+    settings.env = backend.env.clone();
+    settings.tools = tools.to_vec();
+    settings.tools.extend(config.sandbox.read_only.iter().cloned());
+    if let Some(model) = &backend.models.default {
+        settings.models.insert(model.clone(), model.clone());
+    }
+    settings.masked = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
+    for forge in &config.forges {
+        if let ForgeAuth::Token(token) = &forge.auth {
+            settings.masked.push(token.clone());
+        }
+    }
+    Ok(settings)
+}
+
+/// Name of this installation and key of its markers; made up once.
+async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
+    let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
+    let (instance, key) = (random(), random());
+    let short = instance.get(20..32).unwrap_or("ralph").to_owned();
+    let identity = store
+        .write(move |c| Ok((facts::meta_or_insert(c, "instance", &short)?, facts::meta_or_insert(c, "marker_key", &key)?)))
+        .await?;
+    Ok(identity)
+}
+
+fn settings(
+    config: &Config,
+    data: &Path,
+    sandbox: &SandboxFound,
+    forges: &HashMap<ForgeName, ForgeSeat>,
+) -> EngineSettings {
+    let agents = config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent));
+    let default_backend = agents.map(|(name, _)| name.clone()).next().unwrap_or_default();
+    let models = config.backends.iter().filter_map(|(n, b)| Some((n.clone(), b.models.default.clone()?)));
+    EngineSettings {
+        repositories: config
+            .repositories
+            .iter()
+            .map(|p| RepositoryPattern { forge: p.forge.clone(), name: p.glob.clone() })
+            .collect(),
+        policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
+        default_backend,
+        models: models.collect(),
+        logs: data.join("logs"),
+        scratch: data.join("scratch"),
+        lease: LEASE,
+        poll: Duration::from_millis(500),
+        ambiguity_wait: Duration::from_secs(10),
+        retry_first: Duration::from_secs(2),
+        retry_most: Duration::from_secs(300),
+        stop_grace: STOP_GRACE,
+        reconcile_live: Duration::from_secs(60),
+        reconcile_idle: Duration::from_secs(15 * 60),
+        sandboxed: sandbox.on,
+        sandbox_words: sandbox.words.clone(),
+        sandbox_refusal: sandbox.refusal.clone(),
+        agent_network: true,
+        partial_clone: true,
+    }
+}
+
+fn owner() -> Owner {
+    let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
+    Owner {
+        host: read("/proc/sys/kernel/hostname"),
+        boot: read("/proc/sys/kernel/random/boot_id"),
+        pid: std::process::id(),
+        nonce: uuid::Uuid::now_v7().simple().to_string(),
+    }
+}

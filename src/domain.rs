@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod permit;
 pub mod policy;
 pub mod prompt;
+pub mod report;
 pub mod sanitize;
 pub mod tamper;
 pub mod task;

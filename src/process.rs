@@ -26,7 +26,7 @@ pub use mask::Masker;
 pub use running::run;
 pub use sandbox::Sandbox;
 pub use spawn::{executable, harden};
-pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, survivors};
+pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 
 /// What to run, and within which bounds.
 #[derive(Debug, Clone)]

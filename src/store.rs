@@ -1,1 +1,363 @@
-//! SQLite: one writer thread, a pool of readers, a file a table family.
+//! SQLite: one writer thread with group commit, a pool of readers, a file a table family.
+//!
+//! Invariants: every write runs in an IMMEDIATE transaction on the one writer connection of this process; a caller hears
+//! `Ok` only after its commit was synced; a job that fails or panics is undone by its savepoint and harms no other job of
+//! the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
+
+pub mod facts;
+pub mod inbox;
+pub mod leases;
+pub mod loops;
+pub mod outbox;
+pub mod posted;
+pub mod timers;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use rusqlite_migration::{M, Migrations};
+use tokio::sync::oneshot;
+
+/// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
+const OLDEST_SQLITE: i32 = 3_051_003;
+/// How long a statement waits for another process's lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most jobs in one commit; bounds how long the first of them waits.
+const COMMIT_BATCH: usize = 256;
+/// Jobs that may wait for the writer before callers are told that the store is busy.
+const QUEUE: usize = 16_384;
+/// Idle reading connections kept.
+const IDLE_READERS: usize = 8;
+
+const MIGRATIONS: &[M<'static>] = &[M::up(include_str!("../migrations/0001_first.sql"))];
+
+/// Why the store could not do something.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// No space on the disk; nothing was changed.
+    #[error("the disk that holds {path} is full; free some space, nothing was lost")]
+    Full { path: PathBuf },
+    /// Another process held the database too long, or too many writes wait.
+    #[error("the database is busy; try again")]
+    Busy,
+    /// Somebody else has taken over the work that this write belongs to.
+    #[error("the lease on {name} is no longer ours")]
+    Fenced { name: String },
+    /// A row that had to be unique exists already.
+    #[error("it exists already: {detail}")]
+    Duplicate { detail: String },
+    /// The database cannot be trusted or reached any more; the process has to stop.
+    #[error("the database {path} failed: {detail}; stop the service, look at the disk, restore a backup if need be")]
+    Failed { path: PathBuf, detail: String },
+    /// A statement or a stored value is not as this version expects.
+    #[error("the database answered what this version does not understand: {detail}")]
+    Bug { detail: String },
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Code;
+        match error.sqlite_error_code() {
+            Some(Code::DatabaseBusy | Code::DatabaseLocked) => Self::Busy,
+            Some(Code::DiskFull) => Self::Full { path: PathBuf::new() },
+            Some(Code::ConstraintViolation) => Self::Duplicate { detail: error.to_string() },
+            Some(Code::SystemIoFailure | Code::DatabaseCorrupt | Code::NotADatabase | Code::ReadOnly) => {
+                Self::Failed { path: PathBuf::new(), detail: error.to_string() }
+            }
+            _ => Self::Bug { detail: error.to_string() },
+        }
+    }
+}
+
+impl From<serde_json::Error> for StoreError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Bug { detail: error.to_string() }
+    }
+}
+
+/// Result of a call to the store.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// One unit of work for the writer thread.
+trait Job: Send {
+    /// Does the work inside the open transaction; `false` asks for it to be undone.
+    fn run(&mut self, connection: &Connection) -> bool;
+    /// Tells the caller, once the commit is durable or has failed.
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct WriteJob<T, F> {
+    work: Option<F>,
+    result: Option<StoreResult<T>>,
+    reply: oneshot::Sender<StoreResult<T>>,
+}
+
+impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> Job for WriteJob<T, F> {
+    fn run(&mut self, connection: &Connection) -> bool {
+        let Some(work) = self.work.take() else { return false };
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(connection)));
+        let result = outcome.unwrap_or_else(|_| Err(StoreError::Bug { detail: "a write panicked".into() }));
+        let good = result.is_ok();
+        self.result = Some(result);
+        good
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let result = match (committed, self.result) {
+            (Ok(()), Some(result)) => result,
+            (_, Some(Err(own))) => Err(own),
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(StoreError::Bug { detail: "a write was not run".into() }),
+        };
+        // The caller may have gone away; its write stands all the same.
+        let _ = self.reply.send(result);
+    }
+}
+
+/// The database of the service. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    path: PathBuf,
+    /// `None` once closed.
+    queue: Mutex<Option<mpsc::SyncSender<Box<dyn Job>>>>,
+    writer: Mutex<Option<std::thread::JoinHandle<()>>>,
+    readers: Mutex<Vec<Connection>>,
+    /// A database in memory has one connection: reads go through the writer.
+    in_memory: bool,
+    failed: Arc<AtomicBool>,
+    unclean: bool,
+}
+
+impl Store {
+    /// Opens or creates the database at `path` and brings its schema up to date.
+    ///
+    /// Errors with `Failed` where the file is no database of ours, is newer than this version, or cannot be written.
+    pub fn open(path: &Path) -> StoreResult<Self> {
+        Self::start(path, false)
+    }
+
+    /// A database that lives as long as this value, for simulation.
+    pub fn in_memory() -> StoreResult<Self> {
+        Self::start(Path::new(":memory:"), true)
+    }
+
+    fn start(path: &Path, in_memory: bool) -> StoreResult<Self> {
+        let failed = |detail: String| StoreError::Failed { path: path.to_path_buf(), detail };
+        if rusqlite::version_number() < OLDEST_SQLITE {
+            return Err(failed(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
+        }
+        let mut connection = if in_memory {
+            Connection::open_in_memory()
+        } else {
+            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
+        }
+        .map_err(|e| failed(e.to_string()))?;
+        configure(&connection).map_err(|e| failed(e.to_string()))?;
+        Migrations::from_slice(MIGRATIONS).to_latest(&mut connection).map_err(|e| {
+            failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
+        })?;
+        let before: Option<String> = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
+        let unclean = before.as_deref() == Some("no");
+        facts::set_meta(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
+
+        let (queue, jobs) = mpsc::sync_channel(QUEUE);
+        let broken = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (path, broken) = (path.to_path_buf(), broken.clone());
+            std::thread::Builder::new()
+                .name("store-writer".into())
+                .spawn(move || write_loop(connection, &jobs, &path, &broken))
+                .map_err(|e| failed(format!("no thread for the writer: {e}")))?
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                path: path.to_path_buf(),
+                queue: Mutex::new(Some(queue)),
+                writer: Mutex::new(Some(writer)),
+                readers: Mutex::new(Vec::new()),
+                in_memory,
+                failed: broken,
+                unclean,
+            }),
+        })
+    }
+
+    /// Runs `work` inside a write transaction; `Ok` means that it is on disk.
+    pub async fn write<T, F>(&self, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(WriteJob { work: Some(work), result: None, reply });
+        let sender = lock(&self.inner.queue).clone();
+        match sender.ok_or_else(|| self.closed())?.try_send(job) {
+            Ok(()) => answer.await.unwrap_or_else(|_| Err(self.closed())),
+            Err(mpsc::TrySendError::Full(_)) => Err(StoreError::Busy),
+            Err(mpsc::TrySendError::Disconnected(_)) => Err(self.closed()),
+        }
+    }
+
+    /// Runs `work` on a consistent snapshot.
+    pub async fn read<T, F>(&self, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
+    {
+        if self.inner.in_memory {
+            return self.write(work).await;
+        }
+        let inner = self.inner.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            let pooled = lock(&inner.readers).pop();
+            let connection = match pooled {
+                Some(connection) => connection,
+                None => {
+                    let connection = Connection::open_with_flags(&inner.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+                    connection.busy_timeout(BUSY_TIMEOUT)?;
+                    connection
+                }
+            };
+            connection.execute_batch("BEGIN")?;
+            let result = work(&connection);
+            connection.execute_batch("COMMIT")?;
+            let mut idle = lock(&inner.readers);
+            if idle.len() < IDLE_READERS {
+                idle.push(connection);
+            }
+            result
+        });
+        done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: format!("a read ended early: {e}") }))
+    }
+
+    /// Whether writes are still accepted.
+    pub fn healthy(&self) -> bool {
+        !self.inner.failed.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last process that used the file did not close it.
+    pub fn was_unclean(&self) -> bool {
+        self.inner.unclean
+    }
+
+    /// Looks the whole file over; the answer is empty where it is sound.
+    pub async fn integrity(&self) -> StoreResult<Vec<String>> {
+        self.read(|c| {
+            let mut statement = c.prepare("PRAGMA quick_check")?;
+            let lines = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+            Ok(lines.into_iter().filter(|line| line != "ok").collect())
+        })
+        .await
+    }
+
+    /// Writes a consistent copy of the database to `to` while the service runs; an existing file is refused.
+    pub async fn backup(&self, to: PathBuf) -> StoreResult<()> {
+        let path = self.inner.path.clone();
+        let done = tokio::task::spawn_blocking(move || backup_file(&path, &to));
+        done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: e.to_string() }))
+    }
+
+    /// Finishes what waits, notes the clean stop, and closes. Further writes are refused.
+    pub async fn close(&self) {
+        let noted = self.write(|c| facts::set_meta(c, "stopped_cleanly", "yes")).await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, "the clean stop could not be noted");
+        }
+        drop(lock(&self.inner.queue).take());
+        let writer = lock(&self.inner.writer).take();
+        if let Some(writer) = writer {
+            let joined = tokio::task::spawn_blocking(move || writer.join()).await;
+            if !matches!(joined, Ok(Ok(()))) {
+                tracing::error!("the store's writer ended badly");
+            }
+        }
+    }
+
+    fn closed(&self) -> StoreError {
+        StoreError::Failed { path: self.inner.path.clone(), detail: "it was closed".into() }
+    }
+}
+
+/// A consistent copy of the database file at `from`, whether or not a service runs on it.
+pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
+    if to.exists() {
+        return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
+    }
+    let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
+        .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
+    source.busy_timeout(BUSY_TIMEOUT)?;
+    source.execute("VACUUM INTO ?1", [to.display().to_string()])?;
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // Setting a pragma contends with other processes, so each is set only where it differs.
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" && mode != "memory" {
+        connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    }
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;")?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(())
+}
+
+fn write_loop(connection: Connection, jobs: &mpsc::Receiver<Box<dyn Job>>, path: &Path, failed: &AtomicBool) {
+    while let Ok(first) = jobs.recv() {
+        let mut batch = vec![first];
+        batch.extend(jobs.try_iter().take(COMMIT_BATCH - 1));
+        let outcome = if failed.load(Ordering::SeqCst) {
+            Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
+        } else {
+            commit_batch(&connection, &mut batch).map_err(|error| with_path(error.into(), path))
+        };
+        if let Err(StoreError::Failed { detail, .. }) = &outcome {
+            if !failed.swap(true, Ordering::SeqCst) {
+                tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
+            }
+        }
+        for job in batch {
+            job.finish(outcome.clone());
+        }
+    }
+    if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+        tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
+    }
+}
+
+fn commit_batch(connection: &Connection, batch: &mut [Box<dyn Job>]) -> rusqlite::Result<()> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let run = |batch: &mut [Box<dyn Job>]| -> rusqlite::Result<()> {
+        for job in batch {
+            connection.execute_batch("SAVEPOINT job")?;
+            let good = job.run(connection);
+            connection.execute_batch(if good { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" })?;
+        }
+        connection.execute_batch("COMMIT")
+    };
+    let outcome = run(batch);
+    if outcome.is_err() && !connection.is_autocommit() {
+        // The failed statement may have ended the transaction by itself; if not, it must not stay open.
+        connection.execute_batch("ROLLBACK")?;
+    }
+    outcome
+}
+
+fn with_path(error: StoreError, path: &Path) -> StoreError {
+    match error {
+        StoreError::Full { .. } => StoreError::Full { path: path.to_path_buf() },
+        StoreError::Failed { detail, .. } => StoreError::Failed { path: path.to_path_buf(), detail },
+        other => other,
+    }
+}

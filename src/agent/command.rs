@@ -32,6 +32,11 @@ const MAX_FINAL_MESSAGE: usize = 16 * 1024;
 /// File of the report in its folder.
 const REPORT: &str = "report.json";
 
+/// The report of a run with this scratch folder.
+pub(super) fn report_path(scratch: &Path) -> PathBuf {
+    scratch.join("report").join(REPORT)
+}
+
 /// A preset with an operator's settings.
 pub(super) struct CommandBackend {
     name: String,

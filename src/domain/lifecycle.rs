@@ -1,1 +1,266 @@
-//! step(loop, input, now, policy): the state machine of a loop.
+//! The state machine of a loop: `step(loop, input, now) -> Decision`. Pure; the same inputs at the same times give the
+//! same loop, which is how the row is rebuilt from the log.
+//!
+//! Invariants: money, time and iterations spent never decrease; a work outcome counts only with the ticket of the work
+//! that the loop waits for; every state but the three last can be left; nothing is pushed or run in a state other than
+//! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
+
+mod input;
+mod people;
+mod state;
+#[cfg(test)]
+mod tests;
+mod work;
+
+pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Start};
+pub use state::{
+    Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, Merging, Spent, State, Step, Task,
+};
+
+use super::effect::{Effect, Mark, TimerKind};
+use super::ids::{Number, Timestamp};
+use super::report;
+use super::view::View;
+
+/// Tries of one iteration before the loop fails: a crash consumes a try.
+pub const MAX_ATTEMPTS: u32 = 3;
+/// Runs of the agent in a row that may fail before the loop does.
+pub const MAX_AGENT_FAILURES: u32 = 3;
+/// First wait for a limited backend that does not say how long, milliseconds; doubles up to `LONGEST_WAIT_MS`.
+pub const FIRST_WAIT_MS: i64 = 60_000;
+/// Longest wait before a limited backend is tried again, milliseconds.
+pub const LONGEST_WAIT_MS: i64 = 3_600_000;
+/// How long an escalation stays unanswered before the one reminder, milliseconds.
+pub const REMIND_AFTER_MS: i64 = 24 * 3_600_000;
+
+/// What a step decided: the loop as it is now, what to do, and why, one sentence each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// The loop after the step.
+    pub next: Loop,
+    /// What to do, in order.
+    pub effects: Vec<Effect>,
+    /// Why.
+    pub reasons: Vec<String>,
+}
+
+/// A loop that comes to be.
+pub fn start(start: Start, now: Timestamp) -> Decision {
+    people::start(start, now)
+}
+
+/// One input to an existing loop.
+pub fn step(current: &Loop, input: Input, now: Timestamp) -> Decision {
+    let mut turn = Turn { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
+    turn.next.version += 1;
+    turn.next.updated_at = now.max(current.updated_at);
+    if current.state.is_open() {
+        turn.take(input);
+    } else {
+        people::after_the_end(&mut turn, &input);
+    }
+    turn.done()
+}
+
+/// Rebuilds a loop from its log; `None` where the log does not begin with a start.
+pub fn replay(log: impl IntoIterator<Item = (Timestamp, Input)>) -> Option<Loop> {
+    let mut log = log.into_iter();
+    let (at, Input::Start(first)) = log.next()? else { return None };
+    Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
+}
+
+/// A step under way.
+struct Turn {
+    next: Loop,
+    effects: Vec<Effect>,
+    reasons: Vec<String>,
+    now: Timestamp,
+}
+
+impl Turn {
+    fn done(self) -> Decision {
+        Decision { next: self.next, effects: self.effects, reasons: self.reasons }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Start(_) => self.because("there is a loop already"),
+            Input::SlotGranted => self.slot_granted(),
+            Input::Command { by, command, comment } => people::command(self, by, command, comment),
+            Input::RunLabelRemoved { by } => people::label_removed(self, &by),
+            Input::RunLabelAdded { by } => people::label_added(self, by),
+            Input::IssueEnded { how } => self.end(State::Closed, &format!("the issue was {how}")),
+            Input::PullOpened { number, url } => {
+                self.next.pull = Some(LoopPull { number, url });
+                self.effects.push(Effect::Status { fresh: false });
+            }
+            Input::PullMerged => self.end(State::Merged, "the pull request was merged"),
+            Input::PullClosed => self.end(State::Closed, "the pull request was closed"),
+            Input::Reviewed { by, items } => people::reviewed(self, by, items),
+            Input::Inspected { commit, failed, pending, conflict } => {
+                people::inspected(self, &commit, failed, pending, conflict);
+            }
+            Input::AuthorityLost { who } => {
+                self.stop(State::Paused, &format!("{who} may not give commands here any more"));
+                self.escalate("authority", "somebody with permission has to take the loop over");
+            }
+            Input::TimerDue { timer } => self.timer(timer),
+            work_outcome => work::outcome(self, work_outcome),
+        }
+    }
+
+    fn because(&mut self, reason: impl Into<String>) {
+        self.reasons.push(reason.into());
+    }
+
+    /// Goes to another state: keeps the time account, the timers, the label and the status comment in step with it.
+    fn go(&mut self, state: State, why: &str) {
+        let changed = self.next.state != state;
+        if self.next.state == State::Running && state != State::Running {
+            self.next.spent.time_ms = self.next.spent.time_at(self.now);
+            self.next.spent.since = None;
+            self.effects.push(Effect::ClearTimer { kind: TimerKind::Deadline });
+        }
+        if state == State::Running && self.next.spent.since.is_none() {
+            self.next.spent.since = Some(self.now);
+            let left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
+            self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
+        }
+        if self.next.state == State::Waiting && state != State::Waiting {
+            self.effects.push(Effect::ClearTimer { kind: TimerKind::Reactivate });
+        }
+        if state != State::Running {
+            self.next.step = Step::Idle;
+        }
+        self.next.queued_at = (state == State::Queued).then_some(self.now);
+        self.next.state = state;
+        self.next.why = why.to_owned();
+        self.because(format!("{}: {why}", state.as_str()));
+        if changed {
+            self.effects.push(Effect::StateLabel { state: Some(state) });
+        }
+        self.effects.push(Effect::Status { fresh: false });
+    }
+
+    /// Stops work under way and goes to a state from which a person takes it further.
+    fn stop(&mut self, state: State, why: &str) {
+        self.drop_work();
+        self.go(state, why);
+    }
+
+    /// Makes any outcome of work under way count for nothing, and stops it.
+    fn drop_work(&mut self) {
+        self.next.ticket += 1;
+        self.next.step = Step::Idle;
+        self.next.pause_wanted = None;
+        self.effects.push(Effect::CancelWork);
+    }
+
+    /// Waits for a slot again.
+    fn queue(&mut self, why: &str) {
+        self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
+        self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
+        self.go(State::Queued, why);
+    }
+
+    /// Asks for work and waits for its outcome.
+    fn work(&mut self, step: Step, effect: impl FnOnce(u64) -> Effect) {
+        self.next.ticket += 1;
+        self.next.step = step;
+        let effect = effect(self.next.ticket);
+        self.effects.push(effect);
+    }
+
+    fn slot_granted(&mut self) {
+        if self.next.state != State::Queued {
+            return self.because("a slot came for a loop that does not wait for one");
+        }
+        self.go(State::Running, "a slot was free");
+        self.work(Step::Prepare, |ticket| Effect::Prepare { ticket });
+    }
+
+    fn timer(&mut self, timer: TimerKind) {
+        match timer {
+            TimerKind::Deadline if self.next.state == State::Running => {
+                self.reach_limit("time", "its time is spent");
+            }
+            TimerKind::Reactivate if self.next.state == State::Waiting => {
+                self.go(State::Queued, "the wait for the backend is over");
+            }
+            TimerKind::Remind if report::wants_person(self.next.state) => {
+                let view = report::reminder(&self.next);
+                self.effects.push(Effect::Escalate { cause: self.next.state.as_str().to_owned(), view: Box::new(view) });
+            }
+            _ => self.because("a timer came late"),
+        }
+    }
+
+    /// Ends at a limit, with what there is.
+    fn reach_limit(&mut self, which: &str, why: &str) {
+        self.stop(State::LimitReached, why);
+        self.close_open_iteration(why);
+        self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        let view = report::completion(&self.next, self.now);
+        self.comment(&format!("limit/{}", self.next.version), view);
+        self.escalate(&format!("limit_{which}"), why);
+    }
+
+    /// Gives up until a person has mended something.
+    fn fail(&mut self, why: &str, advice: &str) {
+        self.stop(State::Failed, why);
+        self.close_open_iteration(why);
+        self.escalate("failed", advice);
+    }
+
+    /// An iteration that was cut off is closed with what is known of it.
+    fn close_open_iteration(&mut self, why: &str) {
+        let now = self.now;
+        if let Some(open) = self.next.current_mut().filter(|i| i.ended_at.is_none()) {
+            open.ended_at = Some(now);
+            if open.agent_problem.is_empty() {
+                open.agent_problem = why.to_owned();
+            }
+        }
+    }
+
+    fn escalate(&mut self, cause: &str, advice: &str) {
+        let view = report::escalation(&self.next, cause, advice);
+        self.effects.push(Effect::Escalate { cause: cause.to_owned(), view: Box::new(view) });
+        self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(REMIND_AFTER_MS) });
+    }
+
+    /// The end of a loop.
+    fn end(&mut self, state: State, why: &str) {
+        self.stop(state, why);
+        self.close_open_iteration(why);
+        self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
+        self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
+        self.effects.push(Effect::DropRunLabel);
+        let view = report::completion(&self.next, self.now);
+        self.comment("end", view);
+        let delete_branch = self.next.policy.delete_branch && state != State::Aborted;
+        self.effects.push(Effect::Release { delete_branch });
+    }
+
+    fn comment(&mut self, key: &str, view: View) {
+        let on = self.next.place.issue;
+        self.comment_on(on, key, view);
+    }
+
+    fn comment_on(&mut self, on: Number, key: &str, view: View) {
+        self.effects.push(Effect::Comment { key: key.to_owned(), on, view: Box::new(view) });
+    }
+
+    /// Ends what a command's comment shows: done, or what is wrong with it.
+    fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
+        self.because(lines.join(" "));
+        let Some(comment) = comment else { return };
+        if let Some(id) = comment.id {
+            self.effects.push(Effect::React { comment: id, mark: if ok { Mark::Done } else { Mark::Wrong } });
+        }
+        if !ok {
+            let key = format!("reply/{}/{}", comment.on, self.next.version);
+            self.comment_on(comment.on, &key, report::reply(false, lines));
+        }
+    }
+}

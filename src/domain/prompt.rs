@@ -1,1 +1,166 @@
-//! What goes into the next prompt.
+//! What goes into the next prompt: one value, made here and nowhere else, rendered by `templates/prompt/iteration.md`.
+
+use serde::{Deserialize, Serialize};
+
+use super::lifecycle::{GuidanceSource, Loop};
+use super::report::{approach, outcome_words, rule_words};
+use super::sanitize;
+
+/// Output of a failing check that a prompt carries, in bytes; its end is kept.
+const OUTPUT_BYTES: usize = 6_000;
+/// Earlier iterations that a prompt tells of.
+const HISTORY: usize = 5;
+
+/// A check as the agent is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptCheck {
+    /// Short name.
+    pub name: String,
+    /// Command that the agent can run itself.
+    pub command: String,
+    /// Its rule in words.
+    pub rule: String,
+}
+
+/// A check that does not hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptFailure {
+    /// Short name.
+    pub name: String,
+    /// Why not.
+    pub why: String,
+    /// End of its output.
+    pub output: String,
+}
+
+/// What a person with permission said.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptWord {
+    /// Who.
+    pub who: String,
+    /// File it is about, or empty.
+    pub path: String,
+    /// What.
+    pub text: String,
+}
+
+/// A failed CI job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptCi {
+    /// Its name.
+    pub name: String,
+    /// Its log, trimmed.
+    pub log: String,
+}
+
+/// An earlier iteration in a line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptHistory {
+    /// Number.
+    pub n: u32,
+    /// What was tried.
+    pub approach: String,
+    /// What came of it.
+    pub outcome: String,
+}
+
+/// Everything that a prompt says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptView {
+    /// Loop.
+    pub loop_id: String,
+    /// Iteration, from 1.
+    pub iteration: u32,
+    /// Limit.
+    pub max_iterations: u32,
+    /// Delimiter that nobody can guess; stands around text that is data.
+    pub nonce: String,
+    /// Title of the issue, as approved, without what the forge does not show.
+    pub task_title: String,
+    /// Body of the issue, as approved, without what the forge does not show.
+    pub task_text: String,
+    /// Checks that decide.
+    pub checks: Vec<PromptCheck>,
+    /// Those that do not hold now.
+    pub failing: Vec<PromptFailure>,
+    /// Guidance of maintainers.
+    pub guidance: Vec<PromptWord>,
+    /// What reviewers ask for.
+    pub reviews: Vec<PromptWord>,
+    /// Failing CI jobs.
+    pub ci: Vec<PromptCi>,
+    /// Facts that the service found out.
+    pub notes: Vec<String>,
+    /// Files with conflict markers.
+    pub conflict_files: Vec<String>,
+    /// What was tried before.
+    pub history: Vec<PromptHistory>,
+    /// Globs of paths that are put back when changed.
+    pub protected: Vec<String>,
+    /// Where the report goes.
+    pub report_path: String,
+    /// Branch that the work started from.
+    pub base_branch: String,
+    /// `normal` until control says otherwise.
+    pub urgency: String,
+}
+
+/// The prompt of the iteration under way. `nonce` and `report_path` come from the shell.
+pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
+    let guidance = current.current().map(|i| i.guidance.as_slice()).unwrap_or_default();
+    let words = |source: GuidanceSource| {
+        guidance.iter().filter(move |g| g.source == source).map(|g| PromptWord {
+            who: g.who.clone(),
+            path: g.path.clone().unwrap_or_default(),
+            text: sanitize::for_prompt(&g.text).text,
+        })
+    };
+    let failing = current.latest_checks().map_or_else(Vec::new, |report| {
+        let failing = report.outcomes.iter().filter(|o| !o.holds);
+        let failure = |o: &super::task::CheckOutcome| PromptFailure {
+            name: o.name.clone(),
+            why: o.why.clone(),
+            output: tail(&o.output, OUTPUT_BYTES).to_owned(),
+        };
+        failing.map(failure).collect()
+    });
+    let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
+    let history = done.iter().skip(done.len().saturating_sub(HISTORY)).map(|i| PromptHistory {
+        n: i.number,
+        approach: approach(i),
+        outcome: outcome_words(i),
+    });
+    PromptView {
+        loop_id: current.id.to_string(),
+        iteration: current.spent.iterations,
+        max_iterations: current.limits.iterations,
+        nonce: nonce.to_owned(),
+        task_title: sanitize::for_prompt(&current.task.title).text,
+        task_text: sanitize::for_prompt(&current.task.body).text,
+        checks: current
+            .checks
+            .iter()
+            .map(|c| PromptCheck { name: c.name.clone(), command: c.command.clone(), rule: rule_words(&c.rule) })
+            .collect(),
+        failing,
+        guidance: words(GuidanceSource::Command).collect(),
+        reviews: words(GuidanceSource::Review).collect(),
+        ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
+        notes: words(GuidanceSource::Service).map(|w| w.text).collect(),
+        conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
+        history: history.collect(),
+        protected: current.policy.protected.paths.clone(),
+        report_path: report_path.to_owned(),
+        base_branch: current.base_branch.clone(),
+        urgency: "normal".into(),
+    }
+}
+
+/// The last `most` bytes of a text, beginning at a character.
+fn tail(text: &str, most: usize) -> &str {
+    let mut from = text.len().saturating_sub(most);
+    while !text.is_char_boundary(from) {
+        from += 1;
+    }
+    &text[from..]
+}

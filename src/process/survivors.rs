@@ -52,6 +52,11 @@ impl Survivor {
     }
 }
 
+/// Whether a process of this machine has this number now. It may be another than the one that had it before.
+pub fn is_alive(pid: u32) -> bool {
+    fs::metadata(format!("/proc/{pid}")).is_ok()
+}
+
 /// Live processes whose mark is `cookie` or goes on after it with `-`. Those of other users cannot be seen.
 /// Empty for an empty mark.
 pub fn survivors(cookie: &str) -> Vec<Survivor> {

@@ -1,0 +1,179 @@
+//! What a loop is told: people's wishes, outcomes of work, time. Everything that happened outside, as values.
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{Guidance, Task};
+use crate::domain::command::{Command, RunOptions};
+use crate::domain::effect::{Place, TimerKind};
+use crate::domain::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::policy::{Policy, RepositorySettings};
+use crate::domain::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
+
+/// A comment that carried a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommentRef {
+    /// Issue or pull request that it stands on; answers go there.
+    pub on: Number,
+    /// The comment, where reactions can be set.
+    pub id: Option<CommentId>,
+}
+
+/// What comes to a loop. People's inputs have passed the permission check before they get here.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "input", rename_all = "snake_case")]
+pub enum Input {
+    /// Somebody with permission asked for a loop.
+    Start(Box<Start>),
+    /// A slot is free.
+    SlotGranted,
+    /// A command.
+    Command { by: User, command: Command, comment: Option<CommentRef> },
+    /// The label that started the loop was taken off.
+    RunLabelRemoved { by: User },
+    /// The label that started the loop was set again.
+    RunLabelAdded { by: User },
+    /// The issue was closed, deleted or moved.
+    IssueEnded { how: String },
+    /// The pull request exists.
+    PullOpened { number: Number, url: String },
+    /// The pull request was merged.
+    PullMerged,
+    /// The pull request was closed unmerged.
+    PullClosed,
+    /// What somebody with permission asked for in review, each with a key that tells a repeated one.
+    Reviewed { by: User, items: Vec<(String, Guidance)> },
+    /// What CI and merging look like for a commit of the pull request.
+    Inspected { commit: Sha, failed: Vec<Guidance>, pending: u32, conflict: bool },
+    /// The person whose authority the loop runs on lost the permission.
+    AuthorityLost { who: String },
+
+    /// The tree is ready.
+    Prepared { ticket: u64, tree: Box<Prepared> },
+    /// Checks ran.
+    Checked { ticket: u64, report: CheckReport },
+    /// The agent's run ended.
+    AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
+    /// The process that ran the agent died; what was in the tree is kept under `salvaged`.
+    AgentLost { ticket: u64, salvaged: Option<Sha> },
+    /// The tree was recorded.
+    Committed { ticket: u64, change: Box<Change> },
+    /// The branch was pushed.
+    Pushed { ticket: u64, commit: Sha },
+    /// The forge's branch is not where we left it, or may not be pushed to.
+    PushRejected { ticket: u64, remote: Option<Sha>, reason: String },
+    /// The other side of a merge is in the tree.
+    Merged { ticket: u64, other: Sha, conflicts: Vec<String>, up_to_date: bool },
+    /// The service could not do a piece of work, for good.
+    WorkFailed { ticket: u64, reason: String, advice: String },
+    /// The repository's file does not hold.
+    RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
+
+    /// A timer came due.
+    TimerDue { timer: TimerKind },
+}
+
+/// What a new loop begins with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Start {
+    /// Its id, made by the shell.
+    pub id: LoopId,
+    /// Repository and issue.
+    pub place: Place,
+    /// Who asked.
+    pub by: User,
+    /// The task.
+    pub task: Task,
+    /// Options.
+    pub options: RunOptions,
+    /// The operator's settings.
+    pub policy: Policy,
+    /// Comment that asked for it.
+    pub comment: Option<CommentRef>,
+    /// Parts that were taken out of the text because the forge does not show them.
+    pub hidden_removed: u32,
+    /// Which loop of its issue it is, from 1; later ones get a branch of their own.
+    pub round: u32,
+}
+
+/// A prepared tree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Prepared {
+    /// Branch that the work starts from.
+    pub base_branch: String,
+    /// Its newest commit.
+    pub base: Sha,
+    /// Where the tree stands.
+    pub head: Sha,
+    /// Where the forge's branch of ours is, if it is there.
+    pub remote: Option<Sha>,
+    /// Operator's policy narrowed by the repository's file.
+    pub policy: Policy,
+    /// What of the repository's file had no effect, or a note about it; for people.
+    pub notes: Vec<String>,
+    /// The repository's file, where there is one.
+    pub settings: Option<RepositorySettings>,
+    /// Checks found from the tree.
+    pub detected: Vec<Check>,
+    /// How the sandbox holds, for people.
+    pub sandbox: String,
+}
+
+/// How an agent's run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentRunFacts {
+    /// How.
+    pub end: AgentEnd,
+    /// The report, where it wrote a valid one.
+    pub report: Option<AgentReport>,
+    /// Last message.
+    pub message: String,
+    /// Money.
+    pub cost: Option<Money>,
+    /// Tokens read by the model.
+    pub tokens_in: u64,
+    /// Tokens written by the model.
+    pub tokens_out: u64,
+    /// Tool calls.
+    pub tool_calls: u32,
+    /// Milliseconds.
+    pub duration_ms: u64,
+}
+
+/// How an agent's run ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "end", rename_all = "snake_case")]
+pub enum AgentEnd {
+    /// By itself, well.
+    Finished,
+    /// By itself, with an error.
+    Failed { reason: String },
+    /// At its time or idle limit.
+    TimedOut { what: String },
+    /// Because we stopped it.
+    Cancelled,
+    /// It could not be started or has no valid login.
+    Unavailable { reason: String },
+    /// Its vendor limits it until a moment, where it said one.
+    Limited { until: Option<Timestamp>, reason: String },
+    /// At the money limit.
+    OverBudget,
+}
+
+/// What an iteration changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The commit; `None` where nothing changed.
+    pub commit: Option<Sha>,
+    /// Hash of the whole tree.
+    pub tree: Sha,
+    /// Size.
+    pub stat: DiffStat,
+    /// Protected paths that were put back.
+    pub restored: Vec<String>,
+    /// Signs of weakened checks.
+    pub findings: Vec<TamperFinding>,
+    /// Files that still bear conflict markers.
+    pub conflict_markers: Vec<String>,
+    /// Why it must not be pushed before a person has looked, if so.
+    pub blocked: Option<String>,
+}

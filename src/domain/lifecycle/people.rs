@@ -1,0 +1,424 @@
+//! What people ask of a loop: start, commands, labels, reviews.
+
+use super::input::{CommentRef, Input, Start};
+use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, Spent, State, Step};
+use super::{Decision, Turn};
+use crate::domain::command::{Command, RunOptions};
+use crate::domain::effect::{Effect, Mark, TimerKind};
+use crate::domain::ids::{Money, Sha, Timestamp, User};
+use crate::domain::task::{Check, CheckSource};
+use crate::domain::{criteria, report};
+
+/// A loop that comes to be: queued, or held back until a maintainer confirms the text.
+pub(super) fn start(start: Start, now: Timestamp) -> Decision {
+    let Start { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
+    let limits = LoopLimits {
+        iterations: policy.limits.iterations,
+        time_ms: i64::try_from(policy.limits.timeout_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000),
+        cost: policy.limits.cost,
+    };
+    let again = if round > 1 { format!("-{round}") } else { String::new() };
+    let branch = format!("{}{}-{}{again}", policy.branch_prefix, place.issue, report::slug(&task.title));
+    let confirmed = options.confirm.as_deref().is_some_and(|hash| confirms(hash, &task.hash));
+    let needs_confirm = (task.unconfirmed_editor.is_some() || options.confirm.is_some()) && !confirmed;
+    let next = Loop {
+        id,
+        place,
+        state: State::Queued,
+        step: Step::Idle,
+        ticket: 0,
+        task,
+        authority: by.clone(),
+        requested_by: by,
+        options: RunOptions::default(),
+        policy,
+        limits,
+        spent: Spent::default(),
+        checks: Vec::new(),
+        checks_from: None,
+        branch,
+        base_branch: String::new(),
+        base: None,
+        head: None,
+        pushed: None,
+        baseline: None,
+        iterations: Vec::new(),
+        guidance: Vec::new(),
+        pull: None,
+        merge_wanted: None,
+        merging: None,
+        pause_wanted: None,
+        verified: None,
+        ci_seen: None,
+        reviews_seen: Vec::new(),
+        why: String::new(),
+        sandbox: String::new(),
+        limited_tries: 0,
+        hidden_removed,
+        agent_failures: 0,
+        created_at: now,
+        updated_at: now,
+        queued_at: None,
+        version: 1,
+    };
+    let mut turn = Turn { next, effects: Vec::new(), reasons: Vec::new(), now };
+    apply_options(&mut turn.next, &options);
+    // The state is new to the forge, whatever it is: `go` sees no change from the queued one, so the label is set here.
+    if needs_confirm {
+        turn.go(State::NeedsConfirm, "the text was changed by somebody without write access");
+        let view = report::needs_confirm(&turn.next);
+        turn.comment("confirm", view);
+    } else {
+        turn.effects.push(Effect::StateLabel { state: Some(State::Queued) });
+        turn.go(State::Queued, "it waits for a free slot");
+    }
+    if let Some(comment) = comment.and_then(|c| c.id) {
+        turn.effects.push(Effect::React { comment, mark: Mark::Done });
+    }
+    turn.done()
+}
+
+/// Whether what somebody typed after `--confirm` names this hash: its first 8 characters at least.
+fn confirms(typed: &str, hash: &str) -> bool {
+    typed.len() >= 8 && hash.starts_with(&typed.to_ascii_lowercase())
+}
+
+/// Takes options over; what they name replaces what was there.
+fn apply_options(target: &mut Loop, options: &RunOptions) {
+    if let Some(iterations) = options.max_iterations {
+        target.limits.iterations = iterations;
+    }
+    if let Some(seconds) = options.timeout_s {
+        target.limits.time_ms = i64::try_from(seconds).unwrap_or(i64::MAX / 2000).saturating_mul(1000);
+    }
+    if let Some(budget) = options.budget {
+        target.limits.cost = budget;
+    }
+    if !options.checks.is_empty() {
+        target.checks = from_commands(&options.checks);
+        target.checks_from = Some(CheckSource::Command);
+        target.baseline = None;
+    }
+    let kept = std::mem::take(&mut target.options);
+    target.options = RunOptions {
+        checks: if options.checks.is_empty() { kept.checks } else { options.checks.clone() },
+        backend: options.backend.clone().or(kept.backend),
+        base: options.base.clone().or(kept.base),
+        max_iterations: options.max_iterations.or(kept.max_iterations),
+        timeout_s: options.timeout_s.or(kept.timeout_s),
+        budget: options.budget.or(kept.budget),
+        confirm: None,
+    };
+}
+
+/// Checks that a maintainer named in a command.
+pub(super) fn from_commands(commands: &[String]) -> Vec<Check> {
+    commands.iter().map(|command| criteria::plain(command, CheckSource::Command)).collect()
+}
+
+/// What makes options impossible for this loop, if anything does.
+fn refused_options(current: &Loop, options: &RunOptions, now: Timestamp) -> Option<String> {
+    if let Some(iterations) = options.max_iterations.filter(|n| *n <= current.spent.iterations) {
+        let used = current.spent.iterations;
+        return Some(format!("--max-iterations {iterations} leaves nothing to do: {used} were used; give more than that."));
+    }
+    if let Some(seconds) = options.timeout_s.filter(|s| i64::try_from(*s).is_ok_and(|s| s * 1000 <= current.spent.time_at(now))) {
+        let used = current.spent.time_at(now) / 1000;
+        return Some(format!("--timeout {seconds}s leaves nothing: {used} s were used; give more than that."));
+    }
+    if let Some(budget) = options.budget.filter(|b| *b <= current.spent.cost) {
+        return Some(format!("--budget {budget} leaves nothing: {} were used; give more than that.", current.spent.cost));
+    }
+    if options.base.as_ref().is_some_and(|base| current.base.is_some() && *base != current.base_branch) {
+        return Some("--base cannot change once work has begun; abort, and start a new loop.".to_owned());
+    }
+    None
+}
+
+/// A command from somebody with permission.
+pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Option<CommentRef>) {
+    match command {
+        Command::Run { options } => run(turn, by, options, comment),
+        Command::Resume { options, guidance } => resume(turn, by, &options, guidance, comment),
+        Command::Abort { reason } => {
+            let why = with_reason(&format!("{} ended it", by.login), &reason);
+            turn.answer(comment, true, vec![why.clone()]);
+            turn.end(State::Aborted, &why);
+        }
+        Command::Pause { now, reason } => pause(turn, &by, now, &reason, comment),
+        Command::Guide { remember, text } => guide(turn, &by, remember, &text, comment),
+        Command::Budget { limit } => budget(turn, limit, comment),
+        Command::Status => {
+            turn.effects.push(Effect::Status { fresh: true });
+            turn.answer(comment, true, vec!["Here is the status.".into()]);
+        }
+        Command::Retry => retry(turn, by, comment),
+        Command::Help => {
+            let key = format!("help/{}", turn.next.version);
+            let on = comment.map_or(turn.next.place.issue, |c| c.on);
+            let view = report::help(&turn.next.policy);
+            turn.comment_on(on, &key, view);
+            turn.answer(comment, true, vec!["Here is the help.".into()]);
+        }
+    }
+}
+
+fn with_reason(what: &str, reason: &str) -> String {
+    if reason.trim().is_empty() { what.to_owned() } else { format!("{what}: {}", reason.trim()) }
+}
+
+/// `/ralph run` on a loop that exists: answers what it waits for, otherwise it is a wrong command.
+fn run(turn: &mut Turn, by: User, options: RunOptions, comment: Option<CommentRef>) {
+    match turn.next.state {
+        State::NeedsConfirm => {
+            let Some(typed) = options.confirm.as_deref() else {
+                return turn.answer(comment, false, vec!["The text has to be confirmed: add `--confirm HASH`.".into()]);
+            };
+            if !confirms(typed, &turn.next.task.hash) {
+                let lines = vec![format!("`{typed}` is not the hash of the text shown; nothing was started.")];
+                return turn.answer(comment, false, lines);
+            }
+            turn.next.task.unconfirmed_editor = None;
+        }
+        State::NeedsCriteria if options.checks.is_empty() && turn.next.checks.is_empty() => {
+            let lines = vec!["There is still no check: add `--check \"COMMAND\"`, or the repository's file.".into()];
+            // The file may have come meanwhile, so it is looked for again all the same.
+            turn.answer(comment, true, lines);
+        }
+        State::NeedsCriteria => {}
+        state => {
+            let line = format!("A loop is {} here already; `/ralph resume` or `/ralph abort` it.", state.as_str());
+            return turn.answer(comment, false, vec![line]);
+        }
+    }
+    if let Some(problem) = refused_options(&turn.next, &options, turn.now) {
+        return turn.answer(comment, false, vec![problem]);
+    }
+    apply_options(&mut turn.next, &options);
+    turn.next.authority = by;
+    turn.answer(comment, true, vec!["It goes on.".into()]);
+    turn.queue("a maintainer supplied what was missing");
+}
+
+fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, comment: Option<CommentRef>) {
+    let state = turn.next.state;
+    if !matches!(state, State::Paused | State::LimitReached | State::Failed | State::Waiting) {
+        let line = match state {
+            State::Running | State::Queued => "It is under way; there is nothing to resume. `/ralph guide TEXT` reaches the next iteration.",
+            State::Review => "It is in review: ask for changes on the pull request, or `/ralph guide TEXT`.",
+            _ => "It waits for `/ralph run`; see its last comment.",
+        };
+        return turn.answer(comment, false, vec![line.into()]);
+    }
+    if let Some(problem) = refused_options(&turn.next, options, turn.now) {
+        return turn.answer(comment, false, vec![problem]);
+    }
+    let mut wanted = turn.next.clone();
+    apply_options(&mut wanted, options);
+    if let Some(problem) = spent_limit(&wanted, turn.now) {
+        return turn.answer(comment, false, vec![problem]);
+    }
+    turn.next = wanted;
+    add_guidance(turn, &by, guidance);
+    turn.next.agent_failures = 0;
+    turn.next.limited_tries = 0;
+    let why = format!("{} resumed it", by.login);
+    turn.next.authority = by;
+    turn.answer(comment, true, vec![why.clone()]);
+    turn.queue(&why);
+}
+
+/// Why a loop cannot go on within its limits, if it cannot: with the option that raises the one that is used up.
+fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
+    let (spent, limits) = (&current.spent, &current.limits);
+    if spent.iterations >= limits.iterations {
+        let more = limits.iterations + 5;
+        return Some(format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations));
+    }
+    if spent.time_at(now) >= limits.time_ms {
+        let more = limits.time_ms / 60_000 + 60;
+        return Some(format!("Its {} minutes are used: `/ralph resume --timeout {more}m`.", limits.time_ms / 60_000));
+    }
+    if limits.cost > Money(0) && spent.cost >= limits.cost {
+        let more = Money(limits.cost.0.saturating_mul(2)).usd();
+        return Some(format!("Its {} are used: `/ralph resume --budget {more:.2}`.", limits.cost));
+    }
+    None
+}
+
+fn add_guidance(turn: &mut Turn, by: &User, text: String) {
+    if !text.trim().is_empty() {
+        let source = GuidanceSource::Command;
+        turn.next.guidance.push(Guidance { who: by.login.clone(), source, text, path: None });
+    }
+}
+
+fn pause(turn: &mut Turn, by: &User, now: bool, reason: &str, comment: Option<CommentRef>) {
+    let why = with_reason(&format!("{} paused it", by.login), reason);
+    match turn.next.state {
+        State::Running if !now && turn.next.step != Step::Idle => {
+            turn.next.pause_wanted = Some(why);
+            turn.answer(comment, true, vec!["It pauses after the running iteration.".into()]);
+            turn.effects.push(Effect::Status { fresh: false });
+        }
+        State::Running | State::Queued | State::Waiting => {
+            turn.answer(comment, true, vec![why.clone()]);
+            turn.stop(State::Paused, &why);
+            turn.close_open_iteration(&why);
+        }
+        State::Paused => turn.answer(comment, true, vec!["It is paused already.".into()]),
+        state => {
+            let line = format!("It is {}; there is nothing to pause.", state.as_str().replace('_', " "));
+            turn.answer(comment, false, vec![line]);
+        }
+    }
+}
+
+fn guide(turn: &mut Turn, by: &User, remember: bool, text: &str, comment: Option<CommentRef>) {
+    if remember {
+        let line = "`--remember` needs the memory layer, which this version does not have; the text is guidance for this loop.";
+        turn.because(line);
+    }
+    add_guidance(turn, by, text.to_owned());
+    turn.answer(comment, true, vec![format!("{} gave guidance for the next iteration", by.login)]);
+    if turn.next.state == State::Review {
+        turn.next.authority = by.clone();
+        turn.queue("a maintainer gave guidance on finished work");
+    } else {
+        turn.effects.push(Effect::Status { fresh: false });
+    }
+}
+
+fn budget(turn: &mut Turn, limit: Money, comment: Option<CommentRef>) {
+    if limit <= turn.next.spent.cost {
+        let line = format!("{limit} is not more than the {} used already; give more, or pause.", turn.next.spent.cost);
+        return turn.answer(comment, false, vec![line]);
+    }
+    turn.next.limits.cost = limit;
+    let done = turn.next.kept().filter(|i| i.cost > Money(0)).count() as i64;
+    let left = limit.0 - turn.next.spent.cost.0;
+    let estimate = match done {
+        0 => "no iteration has cost anything yet".to_owned(),
+        n => format!("about {} more iterations at the cost so far", left / (turn.next.spent.cost.0 / n).max(1)),
+    };
+    let line = format!("The budget is {limit}: {estimate}.");
+    turn.answer(comment, true, vec![line.clone()]);
+    let key = format!("budget/{}", turn.next.version);
+    let on = comment.map_or(turn.next.place.issue, |c| c.on);
+    turn.comment_on(on, &key, report::reply(true, vec![line]));
+    turn.effects.push(Effect::Status { fresh: false });
+}
+
+/// Throws the last iteration's commits away and does it again.
+fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
+    let state = turn.next.state;
+    if !matches!(state, State::Running | State::Paused | State::LimitReached | State::Failed | State::Review) {
+        let line = format!("It is {}; there is nothing to retry.", state.as_str().replace('_', " "));
+        return turn.answer(comment, false, vec![line]);
+    }
+    let Some(last) = turn.next.iterations.iter_mut().rev().find(|i| !i.discarded) else {
+        return turn.answer(comment, false, vec!["No iteration has run yet.".into()]);
+    };
+    last.discarded = true;
+    let (number, parent, guidance) = (last.number, last.parent.clone(), last.guidance.clone());
+    if let Some(problem) = spent_limit(&turn.next, turn.now) {
+        if let Some(last) = turn.next.iterations.iter_mut().find(|i| i.number == number) {
+            last.discarded = false;
+        }
+        return turn.answer(comment, false, vec![problem]);
+    }
+    turn.next.head = Some(parent);
+    turn.next.verified = None;
+    turn.next.merging = None;
+    turn.next.guidance.splice(0..0, guidance);
+    let why = format!("{} threw iteration {number} away", by.login);
+    turn.next.authority = by;
+    turn.drop_work();
+    turn.close_open_iteration(&why);
+    turn.answer(comment, true, vec![why.clone()]);
+    turn.queue(&why);
+}
+
+/// Taking the label off pauses.
+pub(super) fn label_removed(turn: &mut Turn, by: &User) {
+    match turn.next.state {
+        State::Running | State::Queued | State::Waiting | State::NeedsCriteria | State::NeedsConfirm => {
+            let why = format!("{} took the label off", by.login);
+            turn.stop(State::Paused, &why);
+            turn.close_open_iteration(&why);
+        }
+        state => turn.because(format!("the label went while it is {}", state.as_str())),
+    }
+}
+
+/// Setting it again goes on, where its removal had paused.
+pub(super) fn label_added(turn: &mut Turn, by: User) {
+    if turn.next.state == State::Paused && spent_limit(&turn.next, turn.now).is_none() {
+        let why = format!("{} set the label again", by.login);
+        turn.next.authority = by;
+        turn.queue(&why);
+    } else {
+        turn.because(format!("the label came while it is {}", turn.next.state.as_str()));
+    }
+}
+
+/// A review by somebody with permission: what it asks for becomes the guidance of a new round.
+pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>) {
+    let mut new = 0;
+    for (key, guidance) in items {
+        if !turn.next.reviews_seen.contains(&key) {
+            turn.next.reviews_seen.push(key);
+            turn.next.guidance.push(guidance);
+            new += 1;
+        }
+    }
+    if new == 0 {
+        return turn.because("the review holds nothing new");
+    }
+    turn.next.verified = None;
+    if turn.next.state == State::Review {
+        let why = format!("{} asked for changes", by.login);
+        turn.next.authority = by;
+        another_round(turn, &why);
+    } else {
+        turn.because("what the review asks for is kept for the next iteration");
+    }
+}
+
+/// What CI says of the pull request's head, and whether it merges.
+pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
+    if turn.next.state != State::Review || turn.next.pushed.as_ref() != Some(commit) {
+        return turn.because("CI spoke of another commit than the one under review");
+    }
+    if conflict && turn.next.merge_wanted.is_none() {
+        turn.next.merge_wanted = Some(None);
+        return another_round(turn, "the branch conflicts with its base");
+    }
+    if failed.is_empty() || pending > 0 || turn.next.ci_seen.as_ref() == Some(commit) {
+        return turn.because("nothing to do about CI");
+    }
+    turn.next.ci_seen = Some(commit.clone());
+    turn.next.guidance.extend(failed);
+    turn.next.verified = None;
+    another_round(turn, "CI failed on the pull request");
+}
+
+fn another_round(turn: &mut Turn, why: &str) {
+    match spent_limit(&turn.next, turn.now) {
+        None => turn.queue(why),
+        Some(_) => turn.reach_limit("iterations", &format!("{why}, but its limits are used up")),
+    }
+}
+
+/// An input to a loop that has ended changes nothing; a command is told so, once.
+pub(super) fn after_the_end(turn: &mut Turn, input: &Input) {
+    let state = turn.next.state;
+    turn.because(format!("the loop is {}", state.as_str()));
+    if let Input::Command { comment, .. } = input {
+        let line = format!("This loop is {}. Set the label again to start a new one.", state.as_str());
+        turn.answer(*comment, false, vec![line]);
+    }
+    if matches!(input, Input::PullOpened { .. }) {
+        turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
+    }
+}

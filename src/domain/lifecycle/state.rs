@@ -1,0 +1,370 @@
+//! What a loop is: the whole of its durable state.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::command::RunOptions;
+use crate::domain::effect::Place;
+use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
+use crate::domain::policy::Policy;
+use crate::domain::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
+
+/// States of a loop, as people see them on the label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Nothing verifiable was found.
+    NeedsCriteria,
+    /// The text was changed by somebody without write access; a maintainer has to confirm it.
+    NeedsConfirm,
+    /// All slots are taken.
+    Queued,
+    /// Work is under way.
+    Running,
+    /// Every backend is limited.
+    Waiting,
+    /// Stopped by a person, an intervention, or the label's removal.
+    Paused,
+    /// Every check passed; people review.
+    Review,
+    /// Iterations, time or money are spent.
+    LimitReached,
+    /// The service could not go on.
+    Failed,
+    /// The pull request was merged.
+    Merged,
+    /// The pull request or the issue was closed, or there was nothing to do.
+    Closed,
+    /// Ended by a person.
+    Aborted,
+}
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; 12] = [
+        State::NeedsCriteria,
+        State::NeedsConfirm,
+        State::Queued,
+        State::Running,
+        State::Waiting,
+        State::Paused,
+        State::Review,
+        State::LimitReached,
+        State::Failed,
+        State::Merged,
+        State::Closed,
+        State::Aborted,
+    ];
+
+    /// Name in the store, in JSON and in the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NeedsCriteria => "needs_criteria",
+            Self::NeedsConfirm => "needs_confirm",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Paused => "paused",
+            Self::Review => "review",
+            Self::LimitReached => "limit_reached",
+            Self::Failed => "failed",
+            Self::Merged => "merged",
+            Self::Closed => "closed",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// Name on the label, after the prefix.
+    pub fn label(self) -> String {
+        self.as_str().replace('_', "-")
+    }
+
+    /// Whether the loop goes on or may go on from here.
+    pub fn is_open(self) -> bool {
+        !matches!(self, Self::Merged | Self::Closed | Self::Aborted)
+    }
+
+    /// Whether it takes up a slot.
+    pub fn holds_slot(self) -> bool {
+        matches!(self, Self::Running | Self::Waiting)
+    }
+}
+
+/// The task as it was approved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Title of the issue.
+    pub title: String,
+    /// Body of the issue, raw, exactly as it was approved.
+    pub body: String,
+    /// Page of the issue.
+    pub url: String,
+    /// SHA-256 over title and body, hexadecimal.
+    pub hash: String,
+    /// Who wrote the issue.
+    pub author: Option<User>,
+    /// Whether the author had write access then: only so do checks in the text count.
+    pub author_trusted: bool,
+    /// Whose text has to be confirmed before anything runs, if anybody's.
+    pub unconfirmed_editor: Option<String>,
+    /// Labels of the issue.
+    pub labels: Vec<String>,
+}
+
+/// Limits of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoopLimits {
+    /// Iterations in all.
+    pub iterations: u32,
+    /// Milliseconds of running time in all.
+    pub time_ms: i64,
+    /// Money in all.
+    pub cost: Money,
+}
+
+/// What a loop has used; never decreases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spent {
+    /// Iterations begun.
+    pub iterations: u32,
+    /// Milliseconds in state running before `since`.
+    pub time_ms: i64,
+    /// Since when it has been running; `None` where it is not.
+    pub since: Option<Timestamp>,
+    /// Money.
+    pub cost: Money,
+    /// Tokens read by models.
+    pub tokens_in: u64,
+    /// Tokens written by models.
+    pub tokens_out: u64,
+}
+
+impl Spent {
+    /// Running time up to `now`, milliseconds.
+    pub fn time_at(&self, now: Timestamp) -> i64 {
+        self.time_ms + self.since.map_or(0, |since| now.since(since))
+    }
+}
+
+/// What the loop waits for while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Nothing.
+    Idle,
+    /// The tree.
+    Prepare,
+    /// The checks before the first iteration.
+    Baseline,
+    /// A merge of the base branch, or of what a person pushed.
+    Merge,
+    /// The agent.
+    Agent,
+    /// The commit.
+    Commit,
+    /// The push.
+    Push,
+    /// The checks after an iteration.
+    Check,
+    /// The checks in a fresh checkout.
+    Verify,
+}
+
+/// What people told the loop: guidance, reviews, failing CI.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Guidance {
+    /// Who; empty for CI and the service itself.
+    pub who: String,
+    /// What sort.
+    pub source: GuidanceSource,
+    /// The text, raw.
+    pub text: String,
+    /// File that it is about.
+    pub path: Option<String>,
+}
+
+/// Where guidance came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuidanceSource {
+    /// A maintainer's command.
+    Command,
+    /// A maintainer's review.
+    Review,
+    /// Failing CI.
+    Ci,
+    /// The service: a fact found out that the next run has to know.
+    Service,
+}
+
+/// One pass, from prompt to checks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Iteration {
+    /// From 1.
+    pub number: u32,
+    /// Which try of it counts.
+    pub attempt: u32,
+    /// When the first try began.
+    pub started_at: Timestamp,
+    /// When its checks were done.
+    pub ended_at: Option<Timestamp>,
+    /// How the agent's run ended; empty while it runs and where it went well.
+    pub agent_problem: String,
+    /// What the agent said.
+    pub report: AgentReport,
+    /// Its last message, where there is no summary.
+    pub message: String,
+    /// What it cost.
+    pub cost: Money,
+    /// Tool calls.
+    pub tool_calls: u32,
+    /// Milliseconds of the agent's run.
+    pub agent_ms: u64,
+    /// Commit, where anything changed.
+    pub commit: Option<Sha>,
+    /// Hash of the whole tree after it.
+    pub tree: Option<Sha>,
+    /// Head before it.
+    pub parent: Sha,
+    /// Size of the change.
+    pub stat: DiffStat,
+    /// Protected paths that were put back.
+    pub restored: Vec<String>,
+    /// Signs of weakened checks.
+    pub findings: Vec<TamperFinding>,
+    /// What the checks said.
+    pub checks: CheckReport,
+    /// Completion as measured.
+    pub completion: Ratio,
+    /// Guidance that its prompt carried.
+    pub guidance: Vec<Guidance>,
+    /// Whether `/ralph retry` threw it away.
+    pub discarded: bool,
+}
+
+/// The pull request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LoopPull {
+    /// Its number.
+    pub number: Number,
+    /// Page for people.
+    pub url: String,
+}
+
+/// A merge under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Merging {
+    /// The other side.
+    pub other: Sha,
+    /// Files with conflict markers for the agent to solve.
+    pub conflicts: Vec<String>,
+}
+
+/// A loop.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loop {
+    /// Its id.
+    pub id: LoopId,
+    /// Repository and issue.
+    pub place: Place,
+    /// State.
+    pub state: State,
+    /// What it waits for while it runs.
+    pub step: Step,
+    /// Number of the work effect whose outcome counts.
+    pub ticket: u64,
+    /// The task.
+    pub task: Task,
+    /// Who started it, or resumed it last: whose permission is asked before each push.
+    pub authority: User,
+    /// Who labelled; asked for review.
+    pub requested_by: User,
+    /// Options of `/ralph run`.
+    pub options: RunOptions,
+    /// Settings that hold for it: the operator's, narrowed by the repository's file.
+    pub policy: Policy,
+    /// Limits.
+    pub limits: LoopLimits,
+    /// What was used.
+    pub spent: Spent,
+    /// Checks that decide.
+    pub checks: Vec<Check>,
+    /// Where they came from.
+    pub checks_from: Option<CheckSource>,
+    /// Branch that the work goes to.
+    pub branch: String,
+    /// Branch that it started from.
+    pub base_branch: String,
+    /// Commit of the base that it started from, or merged last.
+    pub base: Option<Sha>,
+    /// Newest recorded commit.
+    pub head: Option<Sha>,
+    /// Commit that the forge has on our branch, as far as we know.
+    pub pushed: Option<Sha>,
+    /// Checks before the first iteration.
+    pub baseline: Option<CheckReport>,
+    /// All iterations, oldest first.
+    pub iterations: Vec<Iteration>,
+    /// What the next prompt has to carry.
+    pub guidance: Vec<Guidance>,
+    /// Pull request.
+    pub pull: Option<LoopPull>,
+    /// Merge to be done before the next iteration: `Some(None)` is the base branch.
+    pub merge_wanted: Option<Option<Sha>>,
+    /// Merge that the tree holds.
+    pub merging: Option<Merging>,
+    /// A pause asked for while an iteration runs.
+    pub pause_wanted: Option<String>,
+    /// Whether the newest head was verified in a fresh checkout.
+    pub verified: Option<Sha>,
+    /// CI verdict that was acted on last, so that one failure makes one round.
+    pub ci_seen: Option<Sha>,
+    /// Keys of reviews and remarks that were taken over.
+    pub reviews_seen: Vec<String>,
+    /// Why it is in its state, one sentence for people.
+    pub why: String,
+    /// How the sandbox holds, for people.
+    pub sandbox: String,
+    /// Limited tries in a row, for the back-off.
+    pub limited_tries: u32,
+    /// Hidden parts that were taken out of the task's text.
+    pub hidden_removed: u32,
+    /// Runs of the agent in a row that failed.
+    pub agent_failures: u32,
+    /// When it came to be.
+    pub created_at: Timestamp,
+    /// Last step.
+    pub updated_at: Timestamp,
+    /// When it began to wait for a slot.
+    pub queued_at: Option<Timestamp>,
+    /// Number of steps so far.
+    pub version: u64,
+}
+
+impl Loop {
+    /// The iteration under way, or the last.
+    pub fn current(&self) -> Option<&Iteration> {
+        self.iterations.last()
+    }
+
+    /// The iteration under way, or the last.
+    pub fn current_mut(&mut self) -> Option<&mut Iteration> {
+        self.iterations.last_mut()
+    }
+
+    /// Iterations that count, oldest first.
+    pub fn kept(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
+        self.iterations.iter().filter(|i| !i.discarded)
+    }
+
+    /// The newest checks' outcomes: of the last iteration that has some, else the baseline.
+    pub fn latest_checks(&self) -> Option<&CheckReport> {
+        let of_iterations = self.kept().rev().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
+        of_iterations.or(self.baseline.as_ref())
+    }
+
+    /// Completion as measured last.
+    pub fn completion(&self) -> Ratio {
+        let last = self.kept().rev().find(|i| i.ended_at.is_some()).map(|i| i.completion);
+        last.or_else(|| self.baseline.as_ref().map(|b| b.completion(None))).unwrap_or_default()
+    }
+}

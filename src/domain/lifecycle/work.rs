@@ -1,0 +1,445 @@
+//! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
+
+use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared};
+use super::state::{Guidance, GuidanceSource, Iteration, Merging, State, Step};
+use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use crate::domain::criteria;
+use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
+use crate::domain::ids::{Money, Ratio, Sha};
+use crate::domain::policy::Progress;
+use crate::domain::report;
+use crate::domain::task::{AgentReport, CheckReport, DiffStat};
+
+/// An outcome of work; a late one is dropped.
+pub(super) fn outcome(turn: &mut Turn, input: Input) {
+    let ticket = match &input {
+        Input::Prepared { ticket, .. }
+        | Input::Checked { ticket, .. }
+        | Input::AgentEnded { ticket, .. }
+        | Input::AgentLost { ticket, .. }
+        | Input::Committed { ticket, .. }
+        | Input::Pushed { ticket, .. }
+        | Input::PushRejected { ticket, .. }
+        | Input::Merged { ticket, .. }
+        | Input::WorkFailed { ticket, .. }
+        | Input::RepositoryFileBroken { ticket, .. } => *ticket,
+        _ => return turn.because("an input that this version does not know"),
+    };
+    // The money of a run is spent, whether or not its outcome still counts.
+    if let Input::AgentEnded { run, .. } = &input {
+        book(turn, run);
+    }
+    if ticket != turn.next.ticket || turn.next.state != State::Running {
+        return turn.because("an outcome came late");
+    }
+    match input {
+        Input::Prepared { tree, .. } => prepared(turn, *tree),
+        Input::Checked { report, .. } => checked(turn, report),
+        Input::AgentEnded { run, .. } => agent_ended(turn, *run),
+        Input::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
+        Input::Committed { change, .. } => committed(turn, *change),
+        Input::Pushed { commit, .. } => pushed(turn, commit),
+        Input::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
+        Input::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
+        Input::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
+        Input::RepositoryFileBroken { path, problems, .. } => {
+            turn.stop(State::Paused, &format!("`{path}` does not hold"));
+            let key = format!("repository-file/{}", turn.next.version);
+            let view = report::repository_file(&turn.next, &path, &problems);
+            turn.comment(&key, view);
+        }
+        _ => {}
+    }
+}
+
+fn book(turn: &mut Turn, run: &AgentRunFacts) {
+    let spent = &mut turn.next.spent;
+    spent.cost = spent.cost.plus(run.cost.unwrap_or_default());
+    spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
+    spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
+}
+
+fn prepared(turn: &mut Turn, tree: Prepared) {
+    let next = &mut turn.next;
+    let first = next.base.is_none();
+    next.policy = tree.policy;
+    next.sandbox = tree.sandbox;
+    next.base_branch = tree.base_branch;
+    if first {
+        next.base = Some(tree.base);
+        // The repository's file can lower limits, options of a maintainer stand.
+        if next.options.max_iterations.is_none() {
+            next.limits.iterations = next.limits.iterations.min(next.policy.limits.iterations);
+        }
+        if next.options.timeout_s.is_none() {
+            let lowered = i64::try_from(next.policy.limits.timeout_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000);
+            next.limits.time_ms = next.limits.time_ms.min(lowered);
+        }
+        if next.options.budget.is_none() {
+            next.limits.cost = next.limits.cost.min(next.policy.limits.cost);
+        }
+    }
+    next.head = Some(tree.head.clone());
+    if let Some(remote) = tree.remote {
+        if next.pushed.is_none() {
+            next.pushed = Some(remote);
+        }
+    }
+    if next.checks.is_empty() || (next.baseline.is_none() && next.options.checks.is_empty()) {
+        let issue = if next.task.author_trusted { criteria::from_issue(&next.task.body) } else { Ok(Vec::new()) };
+        let issue = match issue {
+            Ok(checks) => checks,
+            Err(problem) => {
+                turn.go(State::NeedsCriteria, "the issue's completion criteria do not hold");
+                let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
+                return turn.comment(&format!("criteria/{}", turn.next.version), view);
+            }
+        };
+        let commands = super::people::from_commands(&next.options.checks);
+        let detected = if next.policy.detect_checks { tree.detected } else { Vec::new() };
+        let (checks, from) = criteria::choose(commands, issue, next.policy.checks.clone(), detected);
+        next.checks_from = (!checks.is_empty()).then_some(from);
+        next.checks = checks;
+    }
+    if turn.next.checks.is_empty() {
+        turn.go(State::NeedsCriteria, "nothing verifiable was found");
+        let view = report::needs_criteria(&turn.next, &[]);
+        return turn.comment(&format!("criteria/{}", turn.next.version), view);
+    }
+    if turn.next.baseline.is_none() {
+        let view = report::started(&turn.next);
+        turn.comment("started", view);
+        turn.effects.push(Effect::Status { fresh: false });
+        turn.work(Step::Baseline, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Baseline, commit: tree.head });
+    } else {
+        next_iteration(turn);
+    }
+}
+
+/// Begins the next iteration, or says why not.
+fn next_iteration(turn: &mut Turn) {
+    if let Some(why) = turn.next.pause_wanted.take() {
+        return turn.go(State::Paused, &why);
+    }
+    let (spent, limits) = (turn.next.spent, turn.next.limits);
+    if spent.iterations >= limits.iterations {
+        return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
+    }
+    if spent.time_at(turn.now) >= limits.time_ms {
+        return turn.reach_limit("time", "its time is spent");
+    }
+    if limits.cost > Money(0) && spent.cost >= limits.cost {
+        return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost));
+    }
+    if let Some(other) = turn.next.merge_wanted.clone() {
+        return turn.work(Step::Merge, |ticket| Effect::Merge { ticket, other });
+    }
+    begin_iteration(turn);
+}
+
+fn begin_iteration(turn: &mut Turn) {
+    let Some(parent) = turn.next.head.clone() else {
+        return turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
+    };
+    let number = turn.next.spent.iterations + 1;
+    turn.next.spent.iterations = number;
+    let guidance = std::mem::take(&mut turn.next.guidance);
+    turn.next.iterations.push(Iteration {
+        number,
+        attempt: 1,
+        started_at: turn.now,
+        ended_at: None,
+        agent_problem: String::new(),
+        report: AgentReport::default(),
+        message: String::new(),
+        cost: Money(0),
+        tool_calls: 0,
+        agent_ms: 0,
+        commit: None,
+        tree: None,
+        parent,
+        stat: DiffStat::default(),
+        restored: Vec::new(),
+        findings: Vec::new(),
+        checks: CheckReport::default(),
+        completion: Ratio::default(),
+        guidance,
+        discarded: false,
+    });
+    turn.because(format!("iteration {number} begins"));
+    turn.effects.push(Effect::Status { fresh: false });
+    run_agent(turn, number, 1);
+}
+
+fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
+    turn.work(Step::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
+}
+
+fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
+    let end = run.end;
+    let Some(current) = turn.next.current_mut() else {
+        return turn.because("an agent ended where no iteration runs");
+    };
+    current.cost = current.cost.plus(run.cost.unwrap_or_default());
+    current.tool_calls = run.tool_calls;
+    current.agent_ms += run.duration_ms;
+    current.report = run.report.unwrap_or_default();
+    current.message = run.message;
+    current.agent_problem = match &end {
+        AgentEnd::Finished => String::new(),
+        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => reason.clone(),
+        AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
+        AgentEnd::Cancelled => "it was stopped".into(),
+        AgentEnd::OverBudget => "it was stopped at the money limit".into(),
+    };
+    let number = current.number;
+    match end {
+        AgentEnd::Unavailable { reason } => {
+            let advice = "check that the agent is installed and logged in (`ralph-bot check`), then `/ralph resume`";
+            turn.fail(&format!("the agent cannot run: {reason}"), advice);
+            give_back(turn);
+        }
+        AgentEnd::Limited { until, reason } => wait_for_backend(turn, until, &reason),
+        AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
+            turn.next.agent_failures += 1;
+            turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+        }
+        AgentEnd::Finished | AgentEnd::Cancelled | AgentEnd::OverBudget => {
+            turn.next.agent_failures = 0;
+            turn.next.limited_tries = 0;
+            turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+        }
+    }
+}
+
+/// An iteration that never ran does not count, and its guidance waits for the next one.
+fn give_back(turn: &mut Turn) {
+    if let Some(current) = turn.next.iterations.pop() {
+        turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
+        turn.next.guidance.splice(0..0, current.guidance);
+    }
+}
+
+fn wait_for_backend(turn: &mut Turn, until: Option<crate::domain::ids::Timestamp>, reason: &str) {
+    let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
+    let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
+    turn.next.limited_tries += 1;
+    // A moment that has passed already is no answer.
+    let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
+    give_back(turn);
+    turn.drop_work();
+    turn.go(State::Waiting, &format!("the agent's vendor limits it: {reason}"));
+    turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
+    if turn.next.limited_tries == 1 {
+        let view = report::waiting(&turn.next, at);
+        turn.comment(&format!("waiting/{}", turn.next.version), view);
+    }
+}
+
+/// The process died with the agent: the try is used up, the same iteration is tried again.
+fn agent_lost(turn: &mut Turn, salvaged: Option<&Sha>) {
+    let kept = salvaged.map_or(String::new(), |sha| format!("; what it had done is kept as {}", sha.short()));
+    let Some(current) = turn.next.current_mut() else {
+        return turn.because("an agent was lost where no iteration runs");
+    };
+    let number = current.number;
+    if current.attempt >= MAX_ATTEMPTS {
+        let why = format!("iteration {number} was cut off {MAX_ATTEMPTS} times");
+        return turn.fail(&why, "look at the service's log for what ends it, then `/ralph resume`");
+    }
+    current.attempt += 1;
+    let attempt = current.attempt;
+    turn.because(format!("the service stopped during iteration {number}; it is run again{kept}"));
+    run_agent(turn, number, attempt);
+}
+
+fn committed(turn: &mut Turn, change: Change) {
+    let merging = turn.next.merging.is_some();
+    let Some(current) = turn.next.current_mut() else {
+        return turn.because("a commit came where no iteration runs");
+    };
+    current.commit = change.commit.clone();
+    current.tree = Some(change.tree);
+    current.stat = change.stat;
+    current.restored = change.restored;
+    current.findings = change.findings;
+    if let Some(blocked) = change.blocked {
+        turn.stop(State::Paused, &blocked);
+        turn.close_open_iteration(&blocked);
+        return turn.escalate("blocked_change", "look at the change before it is pushed; `/ralph retry` throws it away");
+    }
+    match change.commit {
+        Some(commit) => {
+            turn.next.head = Some(commit.clone());
+            if merging {
+                finish_merge(turn, &change.conflict_markers);
+            }
+            turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+        }
+        None => run_checks(turn),
+    }
+}
+
+fn finish_merge(turn: &mut Turn, markers: &[String]) {
+    let Some(merging) = turn.next.merging.take() else { return };
+    if matches!(turn.next.merge_wanted, Some(None)) {
+        turn.next.base = Some(merging.other);
+    }
+    turn.next.merge_wanted = None;
+    if !markers.is_empty() {
+        let text = format!("These files still bear conflict markers: {}. Solve them.", markers.join(", "));
+        tell_next_run(turn, text);
+    }
+}
+
+fn tell_next_run(turn: &mut Turn, text: String) {
+    turn.next.guidance.push(Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None });
+}
+
+fn pushed(turn: &mut Turn, commit: Sha) {
+    turn.next.pushed = Some(commit);
+    if turn.next.pull.is_none() {
+        turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    }
+    run_checks(turn);
+}
+
+fn run_checks(turn: &mut Turn) {
+    let Some(commit) = turn.next.head.clone() else {
+        return turn.because("there is nothing to check");
+    };
+    turn.work(Step::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
+}
+
+/// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
+fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
+    turn.close_open_iteration(reason);
+    match remote {
+        Some(remote) => {
+            let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
+            turn.stop(State::Paused, &why);
+            turn.next.merge_wanted = Some(Some(remote.clone()));
+            turn.next.pushed = Some(remote);
+            turn.escalate("branch_moved", "`/ralph resume` merges their commits into the work and goes on from there");
+        }
+        None if turn.next.pushed.is_some() => {
+            let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
+            turn.stop(State::Paused, &why);
+            turn.next.pushed = None;
+            turn.escalate("branch_deleted", "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop");
+        }
+        None => turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`"),
+    }
+}
+
+fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
+    if up_to_date {
+        turn.next.merge_wanted = None;
+        return begin_iteration_if_wanted(turn);
+    }
+    if !conflicts.is_empty() {
+        let text = format!("The work tree holds a merge with conflict markers in: {}. Solve every conflict so that both sides' intent stands.", conflicts.join(", "));
+        tell_next_run(turn, text);
+    }
+    turn.next.merging = Some(Merging { other, conflicts: conflicts.clone() });
+    begin_iteration(turn);
+    if conflicts.is_empty() {
+        // A clean merge needs no agent: the iteration is the merge commit and its checks.
+        let number = turn.next.spent.iterations;
+        turn.effects.retain(|effect| !matches!(effect, Effect::Agent { .. }));
+        if let Some(current) = turn.next.current_mut() {
+            current.report.summary = "Merged the other side; there was no conflict.".into();
+        }
+        turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+    }
+}
+
+fn begin_iteration_if_wanted(turn: &mut Turn) {
+    let done = turn.next.guidance.is_empty() && turn.next.latest_checks().is_some_and(CheckReport::all_hold);
+    if done { verify(turn) } else { begin_iteration(turn) }
+}
+
+fn verify(turn: &mut Turn) {
+    let Some(commit) = turn.next.head.clone() else {
+        return turn.because("there is nothing to verify");
+    };
+    turn.work(Step::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
+}
+
+fn checked(turn: &mut Turn, report: CheckReport) {
+    match turn.next.step {
+        Step::Baseline => {
+            let nothing_to_do = report.all_hold();
+            turn.next.baseline = Some(report);
+            if nothing_to_do {
+                turn.end(State::Closed, "every check holds already, before any change");
+            } else {
+                next_iteration(turn);
+            }
+        }
+        Step::Check => iteration_checked(turn, report),
+        Step::Verify => verified(turn, report),
+        _ => turn.because("checks came where none were asked for"),
+    }
+}
+
+fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
+    let all_hold = checks.all_hold();
+    let now = turn.now;
+    let Some(current) = turn.next.current_mut() else {
+        return turn.because("checks came where no iteration runs");
+    };
+    let claimed = current.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
+    current.completion = checks.completion(claimed);
+    current.checks = checks;
+    current.ended_at = Some(now);
+    let number = current.number;
+    if turn.next.policy.progress == Progress::Comments {
+        if let Some(view) = report::iteration(&turn.next) {
+            turn.comment(&format!("iteration/{number}"), view);
+        }
+    }
+    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    turn.effects.push(Effect::Status { fresh: false });
+    if turn.next.agent_failures >= MAX_AGENT_FAILURES {
+        let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
+        return turn.fail(&why, "read its last messages below, mend the cause, then `/ralph resume`");
+    }
+    // Guidance that came meanwhile is work to be done, however the checks stand.
+    let waiting_for_nothing = turn.next.guidance.is_empty() && turn.next.merge_wanted.is_none();
+    if all_hold && waiting_for_nothing && turn.next.pause_wanted.is_none() && turn.next.head != turn.next.base {
+        verify(turn);
+    } else {
+        next_iteration(turn);
+    }
+}
+
+fn verified(turn: &mut Turn, report: CheckReport) {
+    let Some(head) = turn.next.head.clone() else { return };
+    if !report.all_hold() {
+        let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
+        let names = failing.iter().map(|o| format!("`{}` ({})", o.command, o.why)).collect::<Vec<_>>().join("; ");
+        let text = format!("The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths).");
+        tell_next_run(turn, text);
+        if let Some(current) = turn.next.current_mut() {
+            current.completion = report.completion(None);
+            current.checks = report;
+        }
+        return next_iteration(turn);
+    }
+    turn.next.verified = Some(head);
+    if let Some(current) = turn.next.current_mut() {
+        current.checks = report;
+    }
+    turn.go(State::Review, "every check passed in a fresh checkout");
+    let mut reviewers = vec![turn.next.requested_by.login.clone()];
+    for reviewer in &turn.next.policy.reviewers {
+        if !reviewers.contains(reviewer) {
+            reviewers.push(reviewer.clone());
+        }
+    }
+    turn.effects.push(Effect::Pull { ready: true, reviewers });
+    let key = format!("done/{}", turn.next.spent.iterations);
+    let view = report::completion(&turn.next, turn.now);
+    turn.comment(&key, view);
+}

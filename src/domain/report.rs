@@ -1,0 +1,569 @@
+//! What people are told about a loop: from its state to the views of what they see.
+
+use super::command::TABLE;
+use super::ids::{Money, Timestamp};
+use super::lifecycle::{Iteration, Loop, State, Step};
+use super::policy::{Floor, Policy};
+use super::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
+use super::view::{
+    CheckLine, CommandHint, CommandReply, CompletionView, Confirm, DetectedCheck, EscalationView, FileLine, HelpSetting,
+    HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, Outcome, PullState, PullView,
+    RecentIteration, RepositoryFileErrorView, Severity, StartedView, StatusView, View,
+};
+
+/// Files listed in a comment; the rest is counted.
+const FILES_SHOWN: usize = 20;
+/// Longest part of a branch's name that comes from the title, in characters.
+const SLUG_LENGTH: usize = 40;
+
+/// A title as part of a branch's name: `[a-z0-9-]`, never empty, never with a dash at an end.
+pub fn slug(title: &str) -> String {
+    let mut slug = String::new();
+    for c in title.chars().flat_map(char::to_lowercase) {
+        if c.is_ascii_alphanumeric() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+        if slug.len() >= SLUG_LENGTH {
+            break;
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    if slug.is_empty() { "task".into() } else { slug.into() }
+}
+
+/// Whether a state waits for a person to do something.
+pub fn wants_person(state: State) -> bool {
+    matches!(state, State::NeedsCriteria | State::NeedsConfirm | State::Paused | State::LimitReached | State::Failed)
+}
+
+/// Who may give commands, in words.
+pub fn who_may(policy: &Policy) -> String {
+    let floor = match policy.floor {
+        Floor::Write => "people with write access",
+        Floor::Maintain => "people who maintain or administer this repository",
+        Floor::Admin => "people who administer this repository",
+    };
+    if policy.allow.is_empty() { floor.into() } else { format!("{floor}, and accounts that the operator named") }
+}
+
+fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
+    CommandHint { usage: usage.into(), what: what.into() }
+}
+
+/// Commands that make sense in the loop's state.
+fn commands(current: &Loop) -> Vec<CommandHint> {
+    let guide = || hint("/ralph guide TEXT", "tell the next iteration something");
+    let abort = || hint("/ralph abort", "end the loop; the branch stays");
+    match current.state {
+        State::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "name a check and start"), abort()],
+        State::NeedsConfirm => {
+            let short = current.task.hash.get(..8).unwrap_or_default();
+            vec![hint(format!("/ralph run --confirm {short}"), "work on the text as shown"), abort()]
+        }
+        State::Queued | State::Waiting => vec![hint("/ralph pause", "hold it back"), guide(), abort()],
+        State::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
+        State::Paused | State::Failed => {
+            vec![hint("/ralph resume GUIDANCE", "go on"), hint("/ralph retry", "do the last iteration again"), abort()]
+        }
+        State::LimitReached => vec![limit_hint(current), hint("/ralph retry", "do the last iteration again"), abort()],
+        State::Review => vec![hint("/ralph guide TEXT", "ask for a change"), abort()],
+        State::Merged | State::Closed | State::Aborted => Vec::new(),
+    }
+}
+
+/// The resume command that raises the limit that was reached.
+fn limit_hint(current: &Loop) -> CommandHint {
+    let (spent, limits) = (&current.spent, &current.limits);
+    if limits.cost > Money(0) && spent.cost >= limits.cost {
+        let more = limits.cost.plus(limits.cost).usd();
+        return hint(format!("/ralph resume --budget {more:.2}"), "go on with more money");
+    }
+    if spent.iterations >= limits.iterations {
+        let more = limits.iterations + 5;
+        return hint(format!("/ralph resume --max-iterations {more}"), "go on with 5 more iterations");
+    }
+    hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "go on for another hour")
+}
+
+fn known(cost: Money) -> Option<Money> {
+    (cost > Money(0)).then_some(cost)
+}
+
+fn link(text: impl Into<String>, url: impl Into<String>) -> Link {
+    Link { text: text.into(), url: url.into() }
+}
+
+/// The repository's page, from the page of the issue.
+fn repository_page(current: &Loop) -> &str {
+    current.task.url.rsplit_once("/issues/").map_or("", |(page, _)| page)
+}
+
+fn pull_link(current: &Loop) -> Option<Link> {
+    current.pull.as_ref().map(|pull| link(format!("#{}", pull.number), pull.url.clone()))
+}
+
+fn branch_link(current: &Loop) -> Option<Link> {
+    let page = repository_page(current);
+    let head = current.pushed.as_ref()?;
+    Some(link(current.branch.clone(), if page.is_empty() { String::new() } else { format!("{page}/commit/{head}") }))
+}
+
+fn seconds(ms: i64) -> u64 {
+    u64::try_from(ms / 1000).unwrap_or(0)
+}
+
+fn counts(report: Option<&CheckReport>, current: &Loop) -> (u32, u32) {
+    let held = report.map_or(0, CheckReport::held);
+    (held as u32, report.map_or(current.checks.len(), |r| r.outcomes.len()) as u32)
+}
+
+fn check_lines(report: &CheckReport) -> Vec<CheckLine> {
+    report.outcomes.iter().map(check_line).collect()
+}
+
+fn check_line(outcome: &CheckOutcome) -> CheckLine {
+    CheckLine {
+        name: outcome.name.clone(),
+        command: outcome.command.clone(),
+        holds: outcome.holds,
+        why: outcome.why.clone(),
+        tests: outcome.tests,
+        duration_s: outcome.duration_ms.div_ceil(1000),
+        output: outcome.output.clone(),
+    }
+}
+
+fn file_lines(stat: &DiffStat) -> (Vec<FileLine>, usize) {
+    let mut files: Vec<_> = stat.files.iter().collect();
+    files.sort_by_key(|file| std::cmp::Reverse(file.added + file.removed));
+    let shown = files.iter().take(FILES_SHOWN);
+    let lines = shown.map(|f| FileLine { path: f.path.clone(), added: f.added, removed: f.removed }).collect();
+    (lines, files.len().saturating_sub(FILES_SHOWN))
+}
+
+/// How an iteration went about it, in a few words.
+pub fn approach(iteration: &Iteration) -> String {
+    let own = [&iteration.report.approach, &iteration.report.summary];
+    match own.into_iter().find(|text| !text.trim().is_empty()) {
+        Some(text) => text.lines().next().unwrap_or_default().to_owned(),
+        None if !iteration.agent_problem.is_empty() => iteration.agent_problem.clone(),
+        None if iteration.ended_at.is_none() => "under way".into(),
+        None => "no word from the agent".into(),
+    }
+}
+
+fn duration_s(iteration: &Iteration, now: Timestamp) -> u64 {
+    seconds(iteration.ended_at.unwrap_or(now).since(iteration.started_at))
+}
+
+/// The status comment.
+pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
+    let (checks_held, checks_total) = counts(current.latest_checks(), current);
+    let rows = current.kept().map(|i| {
+        let (held, total) = counts(Some(&i.checks).filter(|r| !r.outcomes.is_empty()), current);
+        IterationRow {
+            n: i.number,
+            approach: approach(i),
+            checks_held: held,
+            checks_total: total,
+            completion_percent: i.completion.whole_percent(),
+            control_signal: None,
+            duration_s: duration_s(i, now),
+            cost: known(i.cost),
+        }
+    });
+    let mut notes = Vec::new();
+    if let Some(why) = &current.pause_wanted {
+        notes.push(format!("It pauses after this iteration: {why}."));
+    }
+    if !current.guidance.is_empty() {
+        notes.push(format!("{} piece(s) of guidance wait for the next iteration.", current.guidance.len()));
+    }
+    let findings = current.kept().map(|i| i.findings.len()).sum::<usize>();
+    if findings > 0 {
+        notes.push(format!("{findings} change(s) may weaken what measures the work; see the pull request."));
+    }
+    View::Status(Box::new(StatusView {
+        loop_id: current.id.clone(),
+        state: current.state.as_str().into(),
+        headline: headline(current),
+        iteration: current.current().map_or(0, |i| i.number),
+        max_iterations: current.limits.iterations,
+        completion_percent: current.completion().whole_percent(),
+        checks_held,
+        checks_total,
+        rows: rows.collect(),
+        cost: known(current.spent.cost),
+        cost_limit: known(current.limits.cost),
+        elapsed_s: seconds(current.spent.time_at(now)),
+        timeout_s: seconds(current.limits.time_ms),
+        branch: branch_link(current),
+        pull: pull_link(current),
+        dashboard: None,
+        notes,
+        commands: commands(current),
+        sandbox: current.sandbox.clone(),
+        backend: backend.into(),
+        checks: current.checks.iter().map(|c| c.command.clone()).collect(),
+        hidden_removed: current.hidden_removed as usize,
+    }))
+}
+
+fn headline(current: &Loop) -> String {
+    if current.state != State::Running {
+        return sentence(&current.why);
+    }
+    let n = current.spent.iterations;
+    match current.step {
+        Step::Idle => "Between two steps.".into(),
+        Step::Prepare => "Getting the work tree ready.".into(),
+        Step::Baseline => "Running the checks before the first change.".into(),
+        Step::Merge => "Merging the other side.".into(),
+        Step::Agent => format!("The agent works on iteration {n}."),
+        Step::Commit | Step::Push => format!("Recording iteration {n}."),
+        Step::Check => format!("Running the checks of iteration {n}."),
+        Step::Verify => "Every check passed; running them again in a fresh checkout.".into(),
+    }
+}
+
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let Some(first) = chars.next() else { return String::new() };
+    let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{}{}{end}", first.to_uppercase(), chars.as_str())
+}
+
+fn source_words(source: CheckSource) -> &'static str {
+    match source {
+        CheckSource::Command => "the command",
+        CheckSource::Issue => "this issue",
+        CheckSource::RepositoryFile => "the repository's file",
+        CheckSource::Detected => "found from the tree",
+    }
+}
+
+/// A check's rule in words.
+pub fn rule_words(rule: &CheckRule) -> String {
+    match rule {
+        CheckRule::ExitCode => "exits with 0".into(),
+        CheckRule::EmptyOutput => "exits with 0 and prints nothing".into(),
+        CheckRule::Coverage { min, .. } => format!("coverage of at least {} %", min.0),
+        CheckRule::Count { at_least, at_most, .. } => match (at_least, at_most) {
+            (Some(low), Some(high)) => format!("a count from {low} to {high}"),
+            (Some(low), None) => format!("a count of at least {low}"),
+            (None, Some(high)) => format!("a count of at most {high}"),
+            (None, None) => "a count".into(),
+        },
+    }
+}
+
+fn named_check(check: &Check) -> DetectedCheck {
+    DetectedCheck {
+        name: check.name.clone(),
+        command: check.command.clone(),
+        rule: rule_words(&check.rule),
+        source: source_words(check.source).into(),
+    }
+}
+
+/// The first comment.
+pub fn started(current: &Loop) -> View {
+    View::Started(Box::new(StartedView {
+        loop_id: current.id.clone(),
+        task_title: current.task.title.clone(),
+        started_by: current.requested_by.login.clone(),
+        queued_behind: None,
+        checks: current.checks.iter().map(named_check).collect(),
+        detected: current.checks_from == Some(CheckSource::Detected),
+        max_iterations: current.limits.iterations,
+        timeout_s: seconds(current.limits.time_ms),
+        cost_limit: known(current.limits.cost),
+        backend: current.options.backend.clone().unwrap_or_default(),
+        sandbox: current.sandbox.clone(),
+        base_branch: current.base_branch.clone(),
+        branch: current.branch.clone(),
+        who_may: who_may(&current.policy),
+        hidden_removed: current.hidden_removed as usize,
+        commands: commands(current),
+    }))
+}
+
+/// The question for something to verify by; `problems` say what was found and does not hold.
+pub fn needs_criteria(current: &Loop, problems: &[String]) -> View {
+    let mut looked_at = problems.to_vec();
+    if problems.is_empty() {
+        if !current.task.author_trusted {
+            looked_at.push("this issue's text (its author has no write access, so checks in it do not count)".into());
+        } else {
+            looked_at.push("a `ralph` block or completion criteria in this issue".into());
+        }
+        looked_at.push("the repository's file on the default branch".into());
+        if current.policy.detect_checks {
+            looked_at.push("Cargo.toml, package.json, pyproject.toml, go.mod, Makefile".into());
+        }
+    }
+    View::NeedsCriteria(NeedsCriteriaView {
+        loop_id: current.id.clone(),
+        looked_at,
+        repository_file: ".ralph.yml".into(),
+        who_may: who_may(&current.policy),
+    })
+}
+
+/// The question to confirm a text.
+pub fn needs_confirm(current: &Loop) -> View {
+    View::NeedsConfirm(NeedsConfirmView {
+        loop_id: Some(current.id.clone()),
+        reason: Confirm::EditedBefore,
+        text: format!("{}\n\n{}", current.task.title, current.task.body),
+        hash: current.task.hash.get(..8).unwrap_or_default().into(),
+        editor: current.task.unconfirmed_editor.clone(),
+    })
+}
+
+/// The answer to a command.
+pub fn reply(ok: bool, lines: Vec<String>) -> View {
+    View::Reply(CommandReply { command: String::new(), ok, lines, nearest: None })
+}
+
+/// The commands and who may use them.
+pub fn help(policy: &Policy) -> View {
+    let limits = &policy.limits;
+    let setting = |name: &str, value: String| HelpSetting { name: name.into(), value };
+    View::Help(HelpView {
+        commands: TABLE.iter().map(|row| hint(row.usage, row.help)).collect(),
+        settings: vec![
+            setting("iterations at most", limits.iterations.to_string()),
+            setting("time at most", format!("{} min", limits.timeout_s / 60)),
+            setting("money at most", limits.cost.to_string()),
+            setting("loops at the same time", limits.loops.to_string()),
+        ],
+        who_may: who_may(policy),
+        version: concat!("ralph-bot ", env!("CARGO_PKG_VERSION")).into(),
+    })
+}
+
+/// The repository's file does not hold.
+pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View {
+    View::RepositoryFileError(RepositoryFileErrorView {
+        loop_id: Some(current.id.clone()),
+        path: path.into(),
+        error: problems.join("\n"),
+    })
+}
+
+/// Every backend is limited until a moment.
+pub fn waiting(current: &Loop, until: Timestamp) -> View {
+    let minutes = until.since(current.updated_at) / 60_000;
+    let when = if minutes < 1 { "in less than a minute".into() } else { format!("in about {minutes} min") };
+    reply(true, vec![sentence(&current.why), format!("The loop goes on by itself {when}; nothing was counted against its limits.")])
+}
+
+/// The comment of the newest iteration.
+pub fn iteration(current: &Loop) -> Option<View> {
+    let last = current.current()?;
+    let before = current.kept().rev().find(|i| i.number < last.number && i.ended_at.is_some()).map(|i| i.completion);
+    let before = before.or_else(|| current.baseline.as_ref().map(|b| b.completion(None)));
+    let (files, more_files) = file_lines(&last.stat);
+    let summary = if last.report.summary.trim().is_empty() { &last.message } else { &last.report.summary };
+    let page = repository_page(current);
+    Some(View::Iteration(Box::new(IterationView {
+        loop_id: current.id.clone(),
+        n: last.number,
+        max: current.limits.iterations,
+        approach: last.report.approach.clone(),
+        summary: summary.clone(),
+        files,
+        more_files,
+        checks: check_lines(&last.checks),
+        completion_percent: last.completion.whole_percent(),
+        previous_percent: before.map(|c| c.whole_percent()),
+        learnings: last.report.learnings.clone(),
+        blockers: last.report.blockers.clone(),
+        next: next_words(current, last),
+        findings: last.findings.clone(),
+        restored_paths: last.restored.clone(),
+        commit: last.commit.as_ref().map(|sha| link(sha.short(), format!("{page}/commit/{sha}"))),
+        agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
+        duration_s: duration_s(last, current.updated_at),
+        cost: known(last.cost),
+    })))
+}
+
+fn next_words(current: &Loop, last: &Iteration) -> String {
+    if last.checks.all_hold() {
+        return "Every check holds; they run once more in a fresh checkout.".into();
+    }
+    if last.number >= current.limits.iterations {
+        return "That was the last iteration of its limit.".into();
+    }
+    let failing: Vec<_> = last.checks.outcomes.iter().filter(|o| !o.holds).map(|o| format!("`{}`", o.name)).collect();
+    format!("Next: {}.", failing.join(", "))
+}
+
+/// The body of the pull request, and its title.
+pub fn pull(current: &Loop, now: Timestamp) -> (String, View) {
+    let report = current.latest_checks().cloned().unwrap_or_default();
+    let state = match current.state {
+        State::Review | State::Merged => PullState::Ready,
+        State::LimitReached | State::Failed | State::Aborted | State::Closed => PullState::Partial,
+        _ => PullState::Working,
+    };
+    let last = current.kept().rev().find(|i| i.commit.is_some());
+    let what = last.map_or(String::new(), |i| {
+        if i.report.summary.trim().is_empty() { i.message.clone() } else { i.report.summary.clone() }
+    });
+    let findings: Vec<_> = current.kept().flat_map(|i| i.findings.clone()).collect();
+    let mut stat = DiffStat::default();
+    for file in current.kept().flat_map(|i| &i.stat.files) {
+        match stat.files.iter_mut().find(|known| known.path == file.path) {
+            Some(known) => {
+                known.added += file.added;
+                known.removed += file.removed;
+            }
+            None => stat.files.push(file.clone()),
+        }
+    }
+    let view = PullView {
+        loop_id: current.id.clone(),
+        title: current.task.title.clone(),
+        closes: current.place.issue,
+        state,
+        what,
+        why: current.task.body.clone(),
+        checks: check_lines(&report),
+        iterations: current.kept().count() as u32,
+        max_iterations: current.limits.iterations,
+        completion_percent: current.completion().whole_percent(),
+        elapsed_s: seconds(current.spent.time_at(now)),
+        cost: known(current.spent.cost),
+        look_first: look_first(current, &stat),
+        manifests: super::tamper::flagged_manifests(&stat),
+        findings,
+        started_by: current.requested_by.login.clone(),
+        dashboard: None,
+    };
+    (current.task.title.clone(), View::Pull(Box::new(view)))
+}
+
+fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
+    let mut lines = Vec::new();
+    let restored: Vec<_> = current.kept().flat_map(|i| i.restored.clone()).collect();
+    if !restored.is_empty() {
+        lines.push(format!("The agent changed protected files, which were put back: {}.", restored.join(", ")));
+    }
+    let (files, more) = file_lines(stat);
+    if let Some(largest) = files.first() {
+        lines.push(format!("The largest change is in `{}` (+{} −{}).", largest.path, largest.added, largest.removed));
+    }
+    if files.len() + more > 1 {
+        lines.push(format!("{} files changed in all.", files.len() + more));
+    }
+    lines
+}
+
+/// The report at the end, or at a limit.
+pub fn completion(current: &Loop, now: Timestamp) -> View {
+    let outcome = match current.state {
+        State::Review => Outcome::Success,
+        State::Merged => Outcome::Merged,
+        State::LimitReached => Outcome::LimitReached,
+        State::Aborted => Outcome::Aborted,
+        State::Closed if current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold) => {
+            Outcome::NothingToDo
+        }
+        State::Closed => Outcome::Closed,
+        _ => Outcome::Failed,
+    };
+    let mut stat = DiffStat::default();
+    stat.files.extend(current.kept().flat_map(|i| i.stat.files.clone()));
+    stat.files.sort_by(|a, b| a.path.cmp(&b.path));
+    stat.files.dedup_by(|later, earlier| {
+        let same = later.path == earlier.path;
+        if same {
+            earlier.added += later.added;
+            earlier.removed += later.removed;
+        }
+        same
+    });
+    let (files, more_files) = file_lines(&stat);
+    let report = current.latest_checks().cloned().unwrap_or_default();
+    let mut learnings: Vec<String> = Vec::new();
+    for learning in current.kept().flat_map(|i| &i.report.learnings) {
+        if !learnings.contains(learning) {
+            learnings.push(learning.clone());
+        }
+    }
+    View::Completion(Box::new(CompletionView {
+        loop_id: current.id.clone(),
+        outcome,
+        reason: sentence(&current.why),
+        task_title: current.task.title.clone(),
+        iterations: current.kept().count() as u32,
+        max_iterations: current.limits.iterations,
+        elapsed_s: seconds(current.spent.time_at(now)),
+        cost: known(current.spent.cost),
+        completion_percent: current.completion().whole_percent(),
+        checks: check_lines(&report),
+        files,
+        more_files,
+        learnings,
+        findings: current.kept().flat_map(|i| i.findings.clone()).collect(),
+        branch: branch_link(current),
+        pull: pull_link(current),
+        options: commands(current),
+    }))
+}
+
+/// An escalation.
+pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
+    let evidence = current.latest_checks().map_or_else(Vec::new, |report| {
+        let failing = report.outcomes.iter().filter(|o| !o.holds);
+        failing.map(|o| format!("`{}`: {}", o.command, o.why)).collect()
+    });
+    let recent = current.kept().rev().take(3).map(|i| RecentIteration {
+        n: i.number,
+        approach: approach(i),
+        outcome: if i.agent_problem.is_empty() { outcome_words(i) } else { i.agent_problem.clone() },
+        checks_held: i.checks.held() as u32,
+        checks_total: current.checks.len() as u32,
+        completion_percent: i.completion.whole_percent(),
+    });
+    let mut recent: Vec<_> = recent.collect();
+    recent.reverse();
+    View::Escalation(Box::new(EscalationView {
+        loop_id: current.id.clone(),
+        severity: Severity::Critical,
+        cause: cause.into(),
+        issue: link(format!("#{}", current.place.issue), current.task.url.clone()),
+        what_happened: sentence(&current.why),
+        evidence,
+        intervention: "The loop stands still; nothing runs and nothing is spent.".into(),
+        recommendations: vec![sentence(advice)],
+        recent,
+        replies: commands(current),
+        dashboard: None,
+    }))
+}
+
+/// The one reminder of an escalation that nobody answered.
+pub fn reminder(current: &Loop) -> View {
+    let mut view = escalation(current, current.state.as_str(), "answer with one of the commands below");
+    if let View::Escalation(inner) = &mut view {
+        inner.what_happened = format!("Nobody has answered for a day. {}", inner.what_happened);
+        inner.severity = Severity::Warning;
+    }
+    view
+}
+
+/// What came of an iteration, in a few words.
+pub fn outcome_words(iteration: &Iteration) -> String {
+    let failing: Vec<_> = iteration.checks.outcomes.iter().filter(|o| !o.holds).map(|o| o.name.as_str()).collect();
+    match (iteration.checks.outcomes.is_empty(), failing.is_empty()) {
+        (true, _) => "its checks did not run".into(),
+        (false, true) => "every check held".into(),
+        (false, false) => format!("still failing: {}", failing.join(", ")),
+    }
+}

@@ -1,0 +1,155 @@
+//! Comments of ours on a forge: written once, found again by their marker, edited in place, within a budget.
+
+use sha2::{Digest, Sha256};
+
+use super::executor::{Failure, Receipt};
+use super::{Engine, ForgeSeat};
+use crate::domain::event::CommentSnapshot;
+use crate::domain::ids::{CommentId, Number, RepoRef, Timestamp};
+use crate::domain::view::View;
+use crate::forge::ForgeErrorKind;
+use crate::render::{Marker, find_marker};
+use crate::store::outbox::Claimed;
+use crate::store::posted::{self, Posted};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+/// Lists of comments are read from a little before the intent: clocks differ.
+const LOOK_BACK_MS: i64 = 120_000;
+
+/// Digest of a text, to see whether it has to be sent again.
+pub(super) fn digest(text: &str) -> String {
+    data_encoding::HEXLOWER.encode(&Sha256::digest(text)[..16])
+}
+
+impl Engine {
+    /// Writes a comment once.
+    pub(super) async fn comment_once(
+        &self,
+        seat: &ForgeSeat,
+        claimed: &Claimed,
+        repo: &RepoRef,
+        on: Number,
+        view: &View,
+    ) -> Result<Receipt, Failure> {
+        let key = claimed.key.clone();
+        if self.posted(&claimed.subject, &key).await?.is_some() {
+            return Ok(Receipt::text("it is there already"));
+        }
+        let marker = self.marker(claimed, &key);
+        if claimed.attempts > 0 {
+            if let Some(found) = self.find_comment(seat, repo, on, &marker, claimed.created_at).await? {
+                let posted = Posted { forge_id: found.id.0, digest: String::new() };
+                return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
+            }
+        }
+        if let Some(why) = self.over_budget(claimed, view).await? {
+            return Ok(Receipt::text(why));
+        }
+        let body = self.renderer.comment(view, &marker);
+        let created = seat.forge.create_comment(repo, on, &body).await?;
+        if claimed.attempts > 0 {
+            self.sweep_twins(seat, repo, on, &marker, created.id, claimed.created_at).await?;
+        }
+        let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
+        Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    /// Brings a comment that is edited in place up to date, or writes it where it is not there (any more).
+    pub(super) async fn comment_in_place(
+        &self,
+        seat: &ForgeSeat,
+        claimed: &Claimed,
+        repo: &RepoRef,
+        on: Number,
+        view: &View,
+    ) -> Result<Receipt, Failure> {
+        let key = "status".to_owned();
+        let marker = self.marker(claimed, &key);
+        let body = self.renderer.comment(view, &marker);
+        let known = match self.posted(&claimed.subject, &key).await? {
+            Some(known) => Some(known),
+            None if claimed.attempts > 0 => self
+                .find_comment(seat, repo, on, &marker, claimed.created_at)
+                .await?
+                .map(|found| Posted { forge_id: found.id.0, digest: String::new() }),
+            None => None,
+        };
+        let digest = digest(&body);
+        if let Some(known) = known {
+            let posted = Posted { forge_id: known.forge_id, digest: digest.clone() };
+            if known.digest == posted.digest {
+                return Ok(Receipt::text("it says so already"));
+            }
+            match seat.forge.edit_comment(repo, CommentId(known.forge_id), &body).await {
+                Ok(()) => return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("edited") }),
+                Err(e) if e.kind == ForgeErrorKind::NotFound => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let created = seat.forge.create_comment(repo, on, &body).await?;
+        let posted = Posted { forge_id: created.id.0, digest };
+        Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
+    }
+
+    pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<Posted>, Failure> {
+        let (subject, key) = (subject.to_owned(), key.to_owned());
+        Ok(self.store.read(move |c| posted::get(c, &subject, &key)).await?)
+    }
+
+    pub(super) fn marker(&self, claimed: &Claimed, key: &str) -> Marker {
+        Marker::new(&claimed.subject, key, &claimed.place, &self.marker_key)
+    }
+
+    /// Our comment that bears the marker, where it exists. Other people's copies of it do not count.
+    async fn find_comment(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        on: Number,
+        marker: &Marker,
+        since: Timestamp,
+    ) -> Result<Option<CommentSnapshot>, Failure> {
+        let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
+        let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
+        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &self.marker_key).as_ref() == Some(marker)))
+    }
+
+    /// A call that seemed lost may have arrived after all: the newer twin goes.
+    async fn sweep_twins(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        on: Number,
+        marker: &Marker,
+        ours: CommentId,
+        since: Timestamp,
+    ) -> Result<(), Failure> {
+        if let Some(first) = self.find_comment(seat, repo, on, marker, since).await? {
+            if first.id != ours {
+                seat.forge.delete_comment(repo, ours).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a comment is left out, where the issue has had enough of them. What people have to answer to, and what ends a
+    /// loop, is always said.
+    async fn over_budget(&self, claimed: &Claimed, view: &View) -> Result<Option<String>, Failure> {
+        let spare = matches!(view, View::Iteration(_) | View::Reply(_) | View::Started(_) | View::Help(_));
+        if !spare {
+            return Ok(None);
+        }
+        let limits = self.settings.policy(&claimed.place.repo.forge).limits;
+        let (on, now) = (claimed.place.key(), self.clock.now());
+        let (hour, day) = self
+            .store
+            .read(move |c| {
+                let hour = posted::count_since(c, &on, now.plus_ms(-HOUR_MS))?;
+                Ok((hour, posted::count_since(c, &on, now.plus_ms(-DAY_MS))?))
+            })
+            .await?;
+        let full = hour >= limits.comments_per_hour || day >= limits.comments_per_day;
+        Ok(full.then(|| format!("left out: {hour} comments in an hour, {day} in a day; the status comment has it all")))
+    }
+}

@@ -1,0 +1,163 @@
+//! Takes effects on, has them done, and records what came of it. It makes no choices of its own: what to do is in the
+//! effect, and what follows from the outcome is decided by the loop's next step.
+//!
+//! Protocol: the row is the intent; `attempts` above 0 says that it may have happened already, so it is looked up by its
+//! natural key first; the receipt and the outcome's input are committed together, under the fence of our lease.
+
+use std::time::Duration;
+
+use super::Engine;
+use crate::domain::effect::Lane;
+use crate::domain::ids::LoopId;
+use crate::domain::lifecycle::Input;
+use crate::forge::{ForgeError, ForgeErrorKind};
+use crate::store::loops::Role;
+use crate::store::outbox::{self, Claimed, Ended};
+use crate::store::{StoreError, loops, posted};
+
+/// What came of an effect.
+#[derive(Debug, Default)]
+pub(super) struct Receipt {
+    /// For people and the audit.
+    pub text: String,
+    /// What the loop is told.
+    pub input: Option<Input>,
+    /// What now exists on the forge, by key and text digest.
+    pub posted: Option<(String, posted::Posted)>,
+    /// An issue or pull request that now belongs to the loop.
+    pub number: Option<(crate::domain::ids::Number, Role)>,
+}
+
+impl Receipt {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+
+    pub(super) fn telling(text: impl Into<String>, input: Input) -> Self {
+        Self { input: Some(input), ..Self::text(text) }
+    }
+}
+
+/// Why an effect is not done.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Try again, not before so many milliseconds from now where known; `began` says whether it may have happened.
+    Later { after_ms: Option<i64>, began: bool, why: String },
+    /// It will never be done.
+    Never { why: String },
+    /// It was stopped before its end.
+    Stopped { why: String },
+}
+
+impl From<ForgeError> for Failure {
+    fn from(error: ForgeError) -> Self {
+        let why = error.to_string();
+        match error.kind {
+            ForgeErrorKind::Transient { after_ms, ambiguous } => Self::Later { after_ms, began: ambiguous, why },
+            ForgeErrorKind::RateLimited { after_ms } => Self::Later { after_ms: Some(after_ms), began: false, why },
+            // A credential may be mended by the operator without a restart.
+            ForgeErrorKind::Unauthorized => Self::Later { after_ms: Some(60_000), began: false, why },
+            _ => Self::Never { why },
+        }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::Later { after_ms: None, began: false, why: error.to_string() }
+    }
+}
+
+impl Engine {
+    /// Takes one effect of a lane on, where one is due.
+    pub async fn claim(&self, lane: Lane) -> Result<Option<Claimed>, StoreError> {
+        let (owner, now) = (self.owner.name(), self.clock.now());
+        let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
+        self.store.write(move |c| outbox::claim(c, lane, &owner, now, lease)).await
+    }
+
+    /// Does one effect for the forge; `true` where there was one.
+    pub async fn talk_step(&self) -> Result<bool, StoreError> {
+        let Some(claimed) = self.claim(Lane::Talk).await? else { return Ok(false) };
+        let outcome = self.talk(&claimed).await;
+        self.record(claimed, outcome).await?;
+        Ok(true)
+    }
+
+    /// Records what came of an effect, and tells the loop.
+    pub(super) async fn record(&self, claimed: Claimed, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
+        let (owner, now) = (self.owner.name(), self.clock.now());
+        let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
+        let recorded = match outcome {
+            Ok(receipt) => {
+                self.metrics.effect(&kind, "done");
+                let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
+                self.store
+                    .write(move |c| {
+                        outbox::finish(c, &claimed, &owner, Ended::Done, &receipt.text, now)?;
+                        if let Some((key, what)) = &receipt.posted {
+                            posted::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
+                        }
+                        let Some(id) = &claimed.loop_id else { return Ok(()) };
+                        if let Some((number, role)) = receipt.number {
+                            loops::add_number(c, &claimed.place.repo, number, id, role)?;
+                        }
+                        if let Some(input) = &receipt.input {
+                            loops::tell(c, id, &origin, input, now)?;
+                        }
+                        Ok(())
+                    })
+                    .await
+            }
+            Err(Failure::Later { after_ms, began, why }) => {
+                self.metrics.effect(&kind, "retried");
+                let tries = claimed.attempts + 1;
+                tracing::warn!(subject = claimed.subject, key = claimed.key, tries, why, "an effect is put off");
+                let waiting = if began { self.settings.ambiguity_wait } else { Duration::ZERO };
+                let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
+                let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
+                let at = now.plus_ms(wait);
+                self.store.write(move |c| outbox::put_back(c, &claimed, &owner, at, began, &why)).await
+            }
+            Err(Failure::Never { why }) => {
+                self.metrics.effect(&kind, "rejected");
+                tracing::warn!(subject = claimed.subject, key = claimed.key, why, "an effect was refused for good");
+                self.store.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Rejected, &why, now)).await
+            }
+            Err(Failure::Stopped { why }) => {
+                self.store.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Cancelled, &why, now)).await
+            }
+        };
+        self.wake.decided();
+        match recorded {
+            // Somebody else has taken over and will do what is to be done.
+            Err(StoreError::Fenced { name }) => {
+                tracing::warn!(name, "an outcome came under an old lease and is dropped");
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Lets loops take their steps; `true` where any did.
+    pub async fn loop_step(&self) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        let decision = self.store.write(move |c| loops::step_next(c, now)).await?;
+        if let Some(decision) = &decision {
+            let next = &decision.next;
+            tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
+            self.wake.decided();
+            return Ok(true);
+        }
+        self.grant_slots().await
+    }
+
+    async fn grant_slots(&self) -> Result<bool, StoreError> {
+        let now = self.clock.now();
+        // The limits over all forges are the operator's; the lowest of the configured policies holds.
+        let limits = self.settings.policies.values().map(|p| (p.limits.loops, p.limits.loops_per_repository));
+        let (all, each) = limits.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap_or((1, 1));
+        let granted: Vec<LoopId> = self.store.write(move |c| loops::grant_slots(c, all, each, now)).await?;
+        Ok(!granted.is_empty())
+    }
+}

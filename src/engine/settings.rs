@@ -1,0 +1,83 @@
+//! What the engine has to know of the operator's configuration.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use globset::GlobMatcher;
+
+use crate::domain::ids::{ForgeName, RepoRef};
+use crate::domain::policy::Policy;
+
+/// Repositories that are watched: `forge:owner/name` with globs.
+#[derive(Debug, Clone)]
+pub struct RepositoryPattern {
+    /// Forge.
+    pub forge: ForgeName,
+    /// Glob over `owner/name`.
+    pub name: GlobMatcher,
+}
+
+/// Settings of the engine.
+#[derive(Debug, Clone)]
+pub struct EngineSettings {
+    /// Watched repositories; empty for all.
+    pub repositories: Vec<RepositoryPattern>,
+    /// Policy by forge.
+    pub policies: HashMap<ForgeName, Policy>,
+    /// Backend that is used where a loop names none.
+    pub default_backend: String,
+    /// Model of a backend, by its name.
+    pub models: HashMap<String, String>,
+    /// Where prompts, reports and agents' output are kept.
+    pub logs: PathBuf,
+    /// Scratch space of runs.
+    pub scratch: PathBuf,
+    /// Lease of a piece of work; renewed at a third of it.
+    pub lease: Duration,
+    /// Longest sleep between two looks for work of other processes.
+    pub poll: Duration,
+    /// Wait after a call whose outcome is unknown, before it is looked up: lists lag behind.
+    pub ambiguity_wait: Duration,
+    /// First wait after a failed call; doubles up to `retry_most`.
+    pub retry_first: Duration,
+    /// Longest wait between two tries.
+    pub retry_most: Duration,
+    /// How long agents get when the service stops.
+    pub stop_grace: Duration,
+    /// Time between two reconciliations where loops live.
+    pub reconcile_live: Duration,
+    /// Time between two reconciliations where none live.
+    pub reconcile_idle: Duration,
+    /// Whether agents and checks run in bubblewrap.
+    pub sandboxed: bool,
+    /// Sandbox for people.
+    pub sandbox_words: String,
+    /// Why no loop may run, where the sandbox is not what is required.
+    pub sandbox_refusal: Option<String>,
+    /// Whether agents may reach the network.
+    pub agent_network: bool,
+    /// Whether fetches leave blobs out where the forge can.
+    pub partial_clone: bool,
+}
+
+impl EngineSettings {
+    /// Whether a repository is watched.
+    pub fn watches(&self, repo: &RepoRef) -> bool {
+        let name = repo.full_name();
+        self.repositories.is_empty()
+            || self.repositories.iter().any(|p| p.forge == repo.forge && p.name.is_match(&name))
+    }
+
+    /// The operator's policy for a forge.
+    pub fn policy(&self, forge: &ForgeName) -> Policy {
+        self.policies.get(forge).cloned().unwrap_or_default()
+    }
+
+    /// Wait before try number `attempts` (from 1).
+    pub fn backoff_ms(&self, attempts: u32) -> i64 {
+        let first = i64::try_from(self.retry_first.as_millis()).unwrap_or(i64::MAX);
+        let most = i64::try_from(self.retry_most.as_millis()).unwrap_or(i64::MAX);
+        first.saturating_mul(1 << attempts.saturating_sub(1).min(20)).min(most)
+    }
+}

@@ -1,0 +1,206 @@
+//! Starts the loops of the service, keeps them going, and stops them in order. The only place that spawns tasks.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Engine;
+use crate::domain::effect::Lane;
+use crate::store::{StoreError, leases, outbox};
+
+/// What a process does of the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Role {
+    /// Takes webhooks in.
+    Ingest,
+    /// Decides, and talks to the forges.
+    Control,
+    /// Runs agents, checks and git.
+    Runner,
+    /// Everything.
+    All,
+}
+
+impl Role {
+    /// Whether it takes webhooks in.
+    pub fn ingests(self) -> bool {
+        matches!(self, Self::Ingest | Self::All)
+    }
+    /// Whether it decides and talks to the forges.
+    pub fn controls(self) -> bool {
+        matches!(self, Self::Control | Self::All)
+    }
+    /// Whether it runs agents, checks and git.
+    pub fn runs(self) -> bool {
+        matches!(self, Self::Runner | Self::All)
+    }
+}
+
+/// Calls to forges under way at the same time, over all loops.
+const TALKERS: usize = 8;
+/// Work under way at the same time beyond the slots of running loops: releases, late cancels.
+const SPARE_WORKERS: usize = 4;
+/// Rest after a loop failed, so that a broken store is not hammered.
+const REST: Duration = Duration::from_secs(1);
+
+/// Runs the loops of a role until `engine.stopping` is set; then lets agents end within the grace and returns.
+pub async fn run(engine: Arc<Engine>, role: Role) {
+    let mut tasks = JoinSet::new();
+    if role.controls() {
+        let e = &engine;
+        start(&mut tasks, e, "intake", |e| &e.wake.intake, |e| async move { e.intake_step().await });
+        start(&mut tasks, e, "step", |e| &e.wake.step, |e| async move { e.loop_step().await });
+        start(&mut tasks, e, "timer", |e| &e.wake.step, |e| async move { e.timer_step().await });
+        for _ in 0..TALKERS {
+            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.talk_step().await });
+        }
+        spawn(&mut tasks, super::reconcile::run(engine.clone()));
+    }
+    if role.runs() {
+        spawn(&mut tasks, workers(engine.clone()));
+    }
+    if role.controls() || role.runs() {
+        spawn(&mut tasks, heartbeat(engine.clone()));
+    }
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a loop of the service ended badly; the service stops, to be started anew");
+            engine.stopping.cancel();
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that spawns tasks")]
+fn spawn(tasks: &mut JoinSet<()>, task: impl Future<Output = ()> + Send + 'static) {
+    tasks.spawn(task);
+}
+
+fn start<F, Fut>(tasks: &mut JoinSet<()>, engine: &Arc<Engine>, name: &'static str, wake: fn(&Engine) -> &Notify, step: F)
+where
+    F: Fn(Arc<Engine>) -> Fut + Send + 'static,
+    Fut: Future<Output = Result<bool, StoreError>> + Send,
+{
+    let engine = engine.clone();
+    spawn(tasks, async move {
+        while !engine.stopping.is_cancelled() {
+            let rest = match step(engine.clone()).await {
+                Ok(true) => continue,
+                Ok(false) => engine.settings.poll,
+                Err(error) => {
+                    tracing::error!(name, %error, "a step failed");
+                    REST
+                }
+            };
+            tokio::select! {
+                () = wake(&engine).notified() => {}
+                () = tokio::time::sleep(rest) => {}
+                () = engine.stopping.cancelled() => {}
+            }
+        }
+    });
+}
+
+/// Takes work on while there are hands, stops what should be stopped, and at the end waits for what runs.
+async fn workers(engine: Arc<Engine>) {
+    let slots = engine.settings.policies.values().map(|p| p.limits.loops as usize).max().unwrap_or(1);
+    let mut running: JoinSet<(i64, Result<(), StoreError>)> = JoinSet::new();
+    let mut cancels: HashMap<i64, CancellationToken> = HashMap::new();
+    loop {
+        while !engine.stopping.is_cancelled() && running.len() < slots + SPARE_WORKERS {
+            match engine.take_work().await {
+                Ok(Some(work)) => {
+                    let (id, engine) = (work.claimed.id, engine.clone());
+                    cancels.insert(id, work.cancel.clone());
+                    #[expect(clippy::disallowed_methods, reason = "the one place that spawns tasks")]
+                    running.spawn(async move { (id, engine.do_work(work).await) });
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::error!(%error, "no work could be taken on");
+                    break;
+                }
+            }
+        }
+        if engine.stopping.is_cancelled() {
+            break;
+        }
+        tokio::select! {
+            Some(ended) = running.join_next() => settle(ended, &mut cancels),
+            () = engine.wake.work.notified() => {}
+            () = tokio::time::sleep(engine.settings.poll) => {}
+            () = engine.stopping.cancelled() => {}
+        }
+        stop_cancelled(&engine, &cancels).await;
+    }
+    for cancel in cancels.values() {
+        cancel.cancel();
+    }
+    let drained = async {
+        while let Some(ended) = running.join_next().await {
+            settle(ended, &mut HashMap::new());
+        }
+    };
+    if tokio::time::timeout(engine.settings.stop_grace, drained).await.is_err() {
+        tracing::warn!("some work did not end in time; it is begun again by whoever comes next");
+    }
+}
+
+type Ended = Result<(i64, Result<(), StoreError>), tokio::task::JoinError>;
+
+fn settle(ended: Ended, cancels: &mut HashMap<i64, CancellationToken>) {
+    match ended {
+        Ok((id, outcome)) => {
+            cancels.remove(&id);
+            if let Err(error) = outcome {
+                tracing::error!(%error, "an outcome could not be recorded; its lease will end and it is begun again");
+            }
+        }
+        Err(error) => tracing::error!(%error, "a piece of work panicked; its lease will end and it is begun again"),
+    }
+}
+
+async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToken>) {
+    if cancels.is_empty() {
+        return;
+    }
+    match engine.store.read(outbox::to_stop).await {
+        Ok(rows) => rows.iter().filter_map(|id| cancels.get(id)).for_each(CancellationToken::cancel),
+        Err(error) => tracing::error!(%error, "it is not known what should be stopped"),
+    }
+}
+
+/// Prolongs our leases. An owner that cannot kills its own work: somebody else may have taken over.
+async fn heartbeat(engine: Arc<Engine>) {
+    let lease = engine.settings.lease;
+    let mut missed = Duration::ZERO;
+    while !engine.stopping.is_cancelled() {
+        let (owner, now) = (engine.owner.name(), engine.clock.now());
+        let until = now.plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
+        match engine.store.write(move |c| leases::renew(c, &owner, now, until)).await {
+            Ok(_) => missed = Duration::ZERO,
+            Err(error) => {
+                missed += lease / 3;
+                tracing::error!(%error, "the heartbeat could not be written");
+                if missed >= lease {
+                    tracing::error!("our leases have ended; the service stops, to be started anew");
+                    engine.stopping.cancel();
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(lease / 3) => {}
+            () = engine.stopping.cancelled() => {}
+        }
+    }
+    // Effects for the forge that are under way end by themselves; leases of lanes that idle are given back at once.
+    let owner = engine.owner.name();
+    let _ = Lane::Talk;
+    if let Err(error) = engine.store.write(move |c| leases::end_all(c, &owner)).await {
+        tracing::debug!(%error, "leases end by themselves");
+    }
+}

@@ -1,0 +1,356 @@
+//! Effects on the forge: comments, labels, reactions, pull requests, escalation issues.
+
+use super::comments::digest;
+use super::executor::{Failure, Receipt};
+use super::{Engine, ForgeSeat};
+use crate::domain::effect::{Effect, Mark};
+use crate::domain::ids::{Number, RepoRef, Sha};
+use crate::domain::lifecycle::{Guidance, GuidanceSource, Input, Loop, State};
+use crate::domain::report;
+use crate::domain::view::{Severity, View};
+use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
+use crate::render::find_marker;
+use crate::store::loops::{self, Role};
+use crate::store::outbox::Claimed;
+use crate::store::{facts, posted::Posted};
+
+impl Engine {
+    pub(super) async fn talk(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
+        let seat = self.seat(&claimed.place.repo)?;
+        let repo = self.present_name(&claimed.place.repo).await?;
+        let issue = claimed.place.issue;
+        match &claimed.effect {
+            Effect::Comment { on, view, .. } => self.comment_once(seat, claimed, &repo, *on, view).await,
+            Effect::Status { fresh } => {
+                let current = self.current(claimed).await?;
+                let view = report::status(&current, self.backend_of(&current), self.clock.now());
+                if *fresh {
+                    self.fresh_status(seat, &repo, issue, claimed, &view).await
+                } else {
+                    self.comment_in_place(seat, claimed, &repo, issue, &view).await
+                }
+            }
+            Effect::StateLabel { state } => self.state_label(seat, &repo, issue, *state).await,
+            Effect::DropRunLabel => {
+                seat.forge.remove_label(&repo, issue, &self.run_label(&repo)).await?;
+                Ok(Receipt::text("label taken off"))
+            }
+            Effect::React { comment, mark } => {
+                let reaction = match mark {
+                    Mark::Seen => Reaction::Eyes,
+                    Mark::Done => Reaction::Rocket,
+                    Mark::Wrong => Reaction::Confused,
+                    Mark::Refused => Reaction::ThumbsDown,
+                };
+                seat.forge.react(&repo, *comment, reaction).await?;
+                Ok(Receipt::text("reacted"))
+            }
+            Effect::Pull { ready, reviewers } => self.pull(seat, &repo, claimed, *ready, reviewers).await,
+            Effect::Escalate { cause, view } => self.escalate(seat, &repo, claimed, cause, view).await,
+            Effect::CloseEscalations { why } => self.close_escalations(seat, &repo, claimed, why).await,
+            Effect::Inspect { commit } => self.inspect(seat, &repo, claimed, commit).await,
+            other => Err(Failure::Never { why: format!("{other:?} is no effect for the forge") }),
+        }
+    }
+
+    pub(super) fn seat(&self, repo: &RepoRef) -> Result<&ForgeSeat, Failure> {
+        let why = || format!("no forge named {} is configured; name it again or abort the loop", repo.forge);
+        self.forges.get(&repo.forge).ok_or_else(|| Failure::Later { after_ms: Some(60_000), began: false, why: why() })
+    }
+
+    /// The repository under the name that it has now; the numeric id is what it is known by.
+    pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, Failure> {
+        let (forge, id) = (repo.forge.clone(), repo.id);
+        let known = self.store.read(move |c| facts::repository(c, &forge, id)).await?;
+        Ok(known.unwrap_or_else(|| repo.clone()))
+    }
+
+    /// The loop of an effect as it is now.
+    pub(super) async fn current(&self, claimed: &Claimed) -> Result<Loop, Failure> {
+        let missing = || Failure::Never { why: "its loop is not there".into() };
+        let id = claimed.loop_id.clone().ok_or_else(missing)?;
+        self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
+    }
+
+    /// Backend that a loop uses.
+    pub(super) fn backend_of<'a>(&'a self, current: &'a Loop) -> &'a str {
+        current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
+    }
+
+    /// Forgets the status comment there is, so that a new one is written and kept up to date from now on.
+    async fn fresh_status(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        on: Number,
+        claimed: &Claimed,
+        view: &View,
+    ) -> Result<Receipt, Failure> {
+        let body = self.renderer.comment(view, &self.marker(claimed, "status"));
+        let created = seat.forge.create_comment(repo, on, &body).await?;
+        let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
+        if let Some(old) = self.posted(&claimed.subject, "status").await? {
+            seat.forge.minimize_comment(repo, crate::domain::ids::CommentId(old.forge_id)).await?;
+        }
+        Ok(Receipt { posted: Some(("status".into(), posted)), ..Receipt::text(created.url) })
+    }
+
+    async fn state_label(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        issue: Number,
+        state: Option<State>,
+    ) -> Result<Receipt, Failure> {
+        let prefix = self.settings.policy(&repo.forge).label_prefix;
+        let wanted = state.map(|s| format!("{prefix}{}", s.label()));
+        let all: Vec<String> = State::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
+        let present = seat.forge.issue(repo, issue).await?.labels;
+        let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
+        for label in stale {
+            seat.forge.remove_label(repo, issue, label).await?;
+        }
+        if let Some(wanted) = wanted.filter(|w| !present.contains(w)) {
+            seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
+            seat.forge.add_labels(repo, issue, &[wanted]).await?;
+        }
+        Ok(Receipt::text("label set"))
+    }
+
+    async fn pull(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &Claimed,
+        ready: bool,
+        reviewers: &[String],
+    ) -> Result<Receipt, Failure> {
+        let current = self.current(claimed).await?;
+        if current.pushed.is_none() {
+            return Ok(Receipt::text("nothing was pushed yet"));
+        }
+        let (title, view) = report::pull(&current, self.clock.now());
+        let marker = self.marker(claimed, "pull");
+        let body = self.renderer.comment(&view, &marker);
+        let mut receipt = Receipt::text("up to date");
+        let number = match &current.pull {
+            Some(pull) => pull.number,
+            None => {
+                let pull = match seat.forge.find_pull(repo, &current.branch).await? {
+                    Some(pull) if pull.open => pull,
+                    _ => self.open_pull(seat, repo, &current, &title, &body).await?,
+                };
+                receipt = Receipt::telling(
+                    pull.url.clone(),
+                    Input::PullOpened { number: pull.number, url: pull.url.clone() },
+                );
+                receipt.number = Some((pull.number, Role::Pull));
+                pull.number
+            }
+        };
+        let digest = digest(&format!("{title}\n{body}"));
+        let known = self.posted(&claimed.subject, "pull").await?.map(|p| p.digest);
+        if known.as_ref() != Some(&digest) {
+            seat.forge.update_pull(repo, number, &title, &body).await?;
+        }
+        receipt.posted = Some(("pull".into(), Posted { forge_id: number.0 as i64, digest }));
+        if ready && current.state == State::Review {
+            seat.forge.set_pull_ready(repo, number).await?;
+            if !reviewers.is_empty() {
+                seat.forge.request_reviewers(repo, number, reviewers).await?;
+            }
+        }
+        Ok(receipt)
+    }
+
+    async fn open_pull(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        current: &Loop,
+        title: &str,
+        body: &str,
+    ) -> Result<crate::domain::event::PullSnapshot, Failure> {
+        let new = NewPull {
+            title: title.to_owned(),
+            body: body.to_owned(),
+            head: current.branch.clone(),
+            base: current.base_branch.clone(),
+            draft: true,
+        };
+        match seat.forge.create_pull(repo, &new).await {
+            // It may have been opened by a call whose answer was lost.
+            Err(e) if e.kind == ForgeErrorKind::Conflict => match seat.forge.find_pull(repo, &current.branch).await? {
+                Some(pull) if pull.open => Ok(pull),
+                _ => Err(e.into()),
+            },
+            other => Ok(other?),
+        }
+    }
+
+    async fn escalate(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &Claimed,
+        cause: &str,
+        view: &View,
+    ) -> Result<Receipt, Failure> {
+        let key = format!("escalation/{cause}");
+        let marker = self.marker(claimed, &key);
+        let body = self.renderer.comment(view, &marker);
+        let prefix = self.settings.policy(&repo.forge).label_prefix;
+        let label = format!("{prefix}escalation");
+        let mut known = self.posted(&claimed.subject, &key).await?.map(|p| Number(p.forge_id as u64));
+        if known.is_none() && claimed.attempts > 0 {
+            let open = seat.forge.issues_labelled(repo, &label).await?;
+            known = open
+                .into_iter()
+                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
+                .map(|i| i.number);
+        }
+        if let Some(number) = known {
+            let open = match seat.forge.issue(repo, number).await {
+                Ok(issue) => issue.open,
+                Err(e) if e.kind == ForgeErrorKind::NotFound => false,
+                Err(e) => return Err(e.into()),
+            };
+            if open {
+                return self.escalate_again(seat, repo, claimed, number, &key, &body).await;
+            }
+        }
+        let View::Escalation(inner) = view else {
+            return Err(Failure::Never { why: "not an escalation".into() });
+        };
+        let (word, labels) = match inner.severity {
+            Severity::Emergency => ("EMERGENCY", ["emergency", "blocking"]),
+            Severity::Critical => ("CRITICAL", ["critical", "needs-review"]),
+            Severity::Warning => ("WARNING", ["critical", "needs-review"]),
+        };
+        seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
+        let issue = NewIssue {
+            title: format!("[ralph] {word}: {} in {}", cause.replace('_', " "), claimed.subject),
+            body: body.clone(),
+            labels: [label.as_str(), labels[0], labels[1]].map(str::to_owned).to_vec(),
+        };
+        let created = seat.forge.create_issue(repo, &issue).await?;
+        let posted = Posted { forge_id: created.number.0 as i64, digest: digest(&body) };
+        let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
+        receipt.number = Some((created.number, Role::Escalation));
+        Ok(receipt)
+    }
+
+    /// A further finding of the same cause is a comment on the issue that is open for it; the same one is nothing.
+    async fn escalate_again(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &Claimed,
+        number: Number,
+        key: &str,
+        body: &str,
+    ) -> Result<Receipt, Failure> {
+        let posted = Posted { forge_id: number.0 as i64, digest: digest(body) };
+        let same = self.posted(&claimed.subject, key).await?.is_none_or(|known| known.digest == posted.digest);
+        if !same {
+            seat.forge.create_comment(repo, number, body).await?;
+        }
+        let mut receipt = Receipt { posted: Some((key.to_owned(), posted)), ..Receipt::text(format!("on #{number}")) };
+        receipt.number = Some((number, Role::Escalation));
+        Ok(receipt)
+    }
+
+    async fn close_escalations(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &Claimed,
+        why: &str,
+    ) -> Result<Receipt, Failure> {
+        let Some(id) = claimed.loop_id.clone() else { return Ok(Receipt::text("no loop")) };
+        let numbers = self.store.read(move |c| loops::numbers(c, &id, Role::Escalation)).await?;
+        let mut closed = 0;
+        for number in numbers {
+            match seat.forge.issue(repo, number).await {
+                Ok(issue) if issue.open => {
+                    let body = self.renderer.comment(&report::reply(true, vec![format!("Closed: {why}.")]), &self.marker(claimed, &format!("closed/{number}/{}", claimed.id)));
+                    seat.forge.create_comment(repo, number, &body).await?;
+                    seat.forge.set_issue_open(repo, number, false).await?;
+                    closed += 1;
+                }
+                Ok(_) => {}
+                Err(e) if e.kind == ForgeErrorKind::NotFound => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(Receipt::text(format!("{closed} closed")))
+    }
+
+    async fn inspect(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        claimed: &Claimed,
+        commit: &Sha,
+    ) -> Result<Receipt, Failure> {
+        let current = self.current(claimed).await?;
+        let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
+        let pull = seat.forge.pull(repo, pull.number).await?;
+        let end = match (pull.merged, pull.open) {
+            (true, _) => Some(Input::PullMerged),
+            (false, false) => Some(Input::PullClosed),
+            _ => None,
+        };
+        if let Some(input) = end {
+            return Ok(Receipt::telling("the pull request has ended", input));
+        }
+        let ci = seat.forge.ci(repo, commit).await?;
+        let failed = ci.failed.into_iter().map(|failure| Guidance {
+            who: String::new(),
+            source: GuidanceSource::Ci,
+            text: failure.log,
+            path: Some(failure.name),
+        });
+        let input = Input::Inspected {
+            commit: commit.clone(),
+            failed: failed.collect(),
+            pending: ci.pending,
+            conflict: pull.mergeable == Some(false),
+        };
+        Ok(Receipt::telling("looked", input))
+    }
+}
+
+/// Labels that the bot makes where they are missing.
+pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
+    let spec = |name: String, color: &str, description: &str| LabelSpec {
+        name,
+        color: color.into(),
+        description: description.into(),
+    };
+    let state = |state: State| match state {
+        State::NeedsCriteria => ("fbca04", "ralph-bot needs a check to measure the work by"),
+        State::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
+        State::Queued => ("c5def5", "ralph-bot waits for a free slot"),
+        State::Running => ("1d76db", "ralph-bot is working on it"),
+        State::Waiting => ("c5def5", "ralph-bot waits for its backend"),
+        State::Paused => ("fbca04", "ralph-bot is paused; /ralph resume goes on"),
+        State::Review => ("0e8a16", "ralph-bot is done; the pull request is ready for review"),
+        State::LimitReached => ("d93f0b", "ralph-bot used up a limit; /ralph resume raises it"),
+        State::Failed => ("b60205", "ralph-bot could not go on; /ralph resume once mended"),
+        State::Merged => ("6f42c1", "the work of ralph-bot was merged"),
+        State::Closed => ("cccccc", "the work of ralph-bot was closed"),
+        State::Aborted => ("cccccc", "ralph-bot was told to stop"),
+    };
+    let mut specs = vec![spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue")];
+    specs.extend(State::ALL.iter().map(|s| {
+        let (color, description) = state(*s);
+        spec(format!("{prefix}{}", s.label()), color, description)
+    }));
+    specs.push(spec(format!("{prefix}escalation"), "b60205", "ralph-bot needs a person"));
+    specs.push(spec("critical".into(), "b60205", "needs attention soon"));
+    specs.push(spec("emergency".into(), "7f0000", "needs attention now"));
+    specs.push(spec("needs-review".into(), "fbca04", "somebody has to look at it"));
+    specs.push(spec("blocking".into(), "b60205", "nothing goes on before this"));
+    specs
+}

@@ -1,0 +1,120 @@
+//! `POST /webhooks/{forge}`: cap, verify, store, 202. The path decides which forge it is, never a header: a delivery of
+//! Gitea bears GitHub's headers too.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use futures::StreamExt;
+
+use super::{Edge, Hook};
+use crate::forge::signature::{SignatureStyle, verify_headers};
+use crate::store::StoreError;
+use crate::store::inbox::{self, Delivery};
+
+/// Largest body: GitHub sends at most 25 MB.
+const BODY_MAX: usize = 26 * 1024 * 1024;
+/// Longest delivery id and event name, in bytes.
+const HEADER_MAX: usize = 200;
+
+/// Takes a delivery in.
+pub(super) async fn take(
+    State(edge): State<Arc<Edge>>,
+    Path(forge): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
+    let Some(hook) = edge.hooks.get(&forge) else {
+        return refuse(&edge, "unknown", StatusCode::NOT_FOUND, "no such forge is configured");
+    };
+    let name = hook.name.as_str();
+    match receive(&edge, hook, &headers, body).await {
+        Ok(true) => {
+            edge.metrics.delivery(name, "accepted");
+            (edge.wake)();
+            (StatusCode::ACCEPTED, "stored\n").into_response()
+        }
+        Ok(false) => {
+            edge.metrics.delivery(name, "repeated");
+            (StatusCode::ACCEPTED, "known already\n").into_response()
+        }
+        Err((status, why)) => refuse(&edge, name, status, why),
+    }
+}
+
+fn refuse(edge: &Edge, name: &str, status: StatusCode, why: &str) -> Response {
+    tracing::warn!(forge = name, status = status.as_u16(), why, "delivery refused");
+    edge.metrics.delivery(name, "refused");
+    (status, format!("{why}\n")).into_response()
+}
+
+type Refusal = (StatusCode, &'static str);
+
+/// `true` where the delivery is new.
+async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> Result<bool, Refusal> {
+    check_form(headers)?;
+    let (delivery_header, event_header) = match hook.style {
+        SignatureStyle::GitHub => (["x-github-delivery", "x-github-delivery"], ["x-github-event", "x-github-event"]),
+        SignatureStyle::Gitea => (["x-gitea-delivery", "x-forgejo-delivery"], ["x-gitea-event", "x-forgejo-event"]),
+    };
+    let delivery = one_of(headers, &delivery_header).ok_or((StatusCode::BAD_REQUEST, "the delivery has no id"))?;
+    let event = one_of(headers, &event_header).ok_or((StatusCode::BAD_REQUEST, "the delivery names no event"))?;
+    let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+    if announced.is_some_and(|length: usize| length > BODY_MAX) {
+        return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
+    }
+    // Without a length the whole cap is set aside, so that many such bodies wait for each other instead of piling up.
+    let kib = u32::try_from(announced.unwrap_or(BODY_MAX).div_ceil(1024)).unwrap_or(u32::MAX);
+    let busy = (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
+    let _room = edge.budget.acquire_many(kib.max(1)).await.map_err(|_| busy)?;
+    let body = read(body, announced.unwrap_or(0).min(BODY_MAX)).await?;
+    let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
+    if !verify_headers(hook.style, &hook.secrets, values, &body) {
+        return Err((StatusCode::UNAUTHORIZED, "the signature does not hold"));
+    }
+    let row = Delivery { forge: hook.name.clone(), delivery, event, body };
+    let now = edge.clock.now();
+    edge.store.write(move |c| inbox::insert(c, &row, now)).await.map_err(|error| {
+        tracing::error!(%error, "a delivery could not be stored");
+        match error {
+            StoreError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "the disk is full"),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored"),
+        }
+    })
+}
+
+/// Only JSON as it is: a form's signature is over something else than its body, and a packed body may be a bomb.
+fn check_form(headers: &HeaderMap) -> Result<(), Refusal> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case("application/json") {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "set the webhook's content type to application/json"));
+    }
+    let packed = headers.get(header::CONTENT_ENCODING).is_some_and(|v| v.as_bytes() != b"identity");
+    if packed {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, "packed bodies are not taken"));
+    }
+    Ok(())
+}
+
+/// The value of the first header that is there, if it is sensible.
+fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
+    let value = names.iter().find_map(|name| headers.get(*name))?.to_str().ok()?;
+    let sensible = !value.is_empty() && value.len() <= HEADER_MAX && !value.contains(char::is_control);
+    sensible.then(|| value.to_owned())
+}
+
+async fn read(body: Body, announced: usize) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::with_capacity(announced.min(64 * 1024));
+    let mut stream = body.into_data_stream();
+    while let Some(chunk) = stream.next().await {
+        let chunk = chunk.map_err(|_| (StatusCode::BAD_REQUEST, "the body broke off"))?;
+        if bytes.len() + chunk.len() > BODY_MAX {
+            return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,124 @@
+//! Deliveries as they came: stored before they are acknowledged, handled in order, never thrown away unread.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::StoreResult;
+use crate::domain::ids::{ForgeName, Timestamp};
+
+/// A verified delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The configured forge whose path it came to.
+    pub forge: ForgeName,
+    /// The forge's id of the delivery.
+    pub delivery: String,
+    /// The forge's event header; unsigned, a hint.
+    pub event: String,
+    /// The body as it was signed.
+    pub body: Vec<u8>,
+}
+
+/// A delivery that waits to be handled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Row.
+    pub id: i64,
+    /// What came.
+    pub delivery: Delivery,
+    /// When.
+    pub received_at: Timestamp,
+    /// How often handling it failed.
+    pub attempts: u32,
+}
+
+/// What became of a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Handled {
+    /// Acted on.
+    Done,
+    /// Of no interest, or refused; the reason says which.
+    Ignored,
+    /// Could not be handled; a person should look.
+    Dead,
+}
+
+impl Handled {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Ignored => "ignored",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// Stores a delivery; `false` where this forge's delivery of that id is there already.
+pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult<bool> {
+    let mut statement = c.prepare_cached(
+        "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
+         ON CONFLICT (forge, delivery) DO NOTHING",
+    )?;
+    let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body, at.0];
+    Ok(statement.execute(row)? == 1)
+}
+
+/// The oldest deliveries that wait and are due.
+pub fn due(c: &Connection, now: Timestamp, most: usize) -> StoreResult<Vec<Waiting>> {
+    let mut statement = c.prepare_cached(
+        "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox
+         WHERE state = 'new' AND not_before <= ?1 ORDER BY id LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![now.0, most as i64], |row| {
+        Ok(Waiting {
+            id: row.get(0)?,
+            delivery: Delivery {
+                forge: ForgeName::new(row.get::<_, String>(1)?),
+                delivery: row.get(2)?,
+                event: row.get(3)?,
+                body: row.get(4)?,
+            },
+            received_at: Timestamp(row.get(5)?),
+            attempts: row.get(6)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Notes what became of a delivery. Its body is dropped once it was acted on or ignored; the row stays against replays.
+pub fn finish(c: &Connection, id: i64, outcome: Handled, reason: &str) -> StoreResult<()> {
+    let sql = "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
+    c.execute(sql, params![id, outcome.as_str(), reason])?;
+    Ok(())
+}
+
+/// Puts a delivery off; it will be handled again from `not_before` on.
+pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) -> StoreResult<()> {
+    let sql = "UPDATE inbox SET attempts = attempts + 1, not_before = ?2, reason = ?3 WHERE id = ?1";
+    c.execute(sql, params![id, not_before.0, reason])?;
+    Ok(())
+}
+
+/// When the next postponed delivery is due.
+pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
+    let at: Option<i64> = c.query_row("SELECT min(not_before) FROM inbox WHERE state = 'new'", [], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
+}
+
+/// Number of deliveries by state.
+pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
+    let mut statement = c.prepare_cached("SELECT state, count(*) FROM inbox GROUP BY state ORDER BY state")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// State and reason of a delivery, for people and tests.
+pub fn outcome(c: &Connection, forge: &ForgeName, delivery: &str) -> StoreResult<Option<(String, Option<String>)>> {
+    let sql = "SELECT state, reason FROM inbox WHERE forge = ?1 AND delivery = ?2";
+    Ok(c.query_row(sql, [forge.as_str(), delivery], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+}
+
+/// Forgets handled deliveries received before `before`.
+pub fn purge(c: &Connection, before: Timestamp) -> StoreResult<usize> {
+    let sql = "DELETE FROM inbox WHERE state IN ('done', 'ignored') AND received_at < ?1";
+    Ok(c.execute(sql, [before.0])?)
+}

@@ -1,0 +1,280 @@
+//! Loops, what they were told, and what they are about to be told.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{StoreError, StoreResult, outbox, timers};
+use crate::domain::effect::{Effect, Place};
+use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
+use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
+
+/// What part an issue or pull request has in a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The issue it works on.
+    Issue,
+    /// Its pull request.
+    Pull,
+    /// One of its escalation issues.
+    Escalation,
+}
+
+impl Role {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Issue => "issue",
+            Self::Pull => "pull",
+            Self::Escalation => "escalation",
+        }
+    }
+}
+
+/// A loop by its id.
+pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
+    let mut statement = c.prepare_cached("SELECT data FROM loops WHERE id = ?1")?;
+    let text: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
+    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
+}
+
+/// Loops, newest first; only those that are open where so asked.
+pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loop>> {
+    let mut statement = c.prepare_cached(
+        "SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![only_open, most as i64], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// Open loops in one state, oldest first.
+pub fn in_state(c: &Connection, state: State) -> StoreResult<Vec<Loop>> {
+    let mut statement = c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
+    let rows = statement.query_map([state.as_str()], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// Number of loops that an issue has had, open or ended.
+pub fn count_of_issue(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<u32> {
+    let sql = "SELECT count(*) FROM loops WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
+    Ok(c.query_row(sql, params![repo.forge.as_str(), repo.id.0, issue.0 as i64], |row| row.get(0))?)
+}
+
+/// Number of open loops by state.
+pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
+    let mut statement = c.prepare_cached("SELECT state, count(*) FROM loops WHERE open = 1 GROUP BY state")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The newest loop that an issue or pull request belongs to, and the part it has; open ones before ended ones.
+pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Option<(LoopId, Role, bool)>> {
+    let mut statement = c.prepare_cached(
+        "SELECT n.loop_id, n.role, l.open FROM loop_numbers n JOIN loops l ON l.id = n.loop_id
+         WHERE n.forge = ?1 AND n.repo_id = ?2 AND n.number = ?3 ORDER BY l.open DESC, l.created_at DESC LIMIT 1",
+    )?;
+    let found = statement
+        .query_row(params![repo.forge.as_str(), repo.id.0, number.0 as i64], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?))
+        })
+        .optional()?;
+    Ok(found.map(|(id, role, open)| {
+        let role = match role.as_str() {
+            "pull" => Role::Pull,
+            "escalation" => Role::Escalation,
+            _ => Role::Issue,
+        };
+        (LoopId::new(id), role, open)
+    }))
+}
+
+/// Notes that an issue or pull request belongs to a loop.
+pub fn add_number(c: &Connection, repo: &RepoRef, number: Number, id: &LoopId, role: Role) -> StoreResult<()> {
+    let sql = "INSERT INTO loop_numbers (forge, repo_id, number, loop_id, role) VALUES (?1, ?2, ?3, ?4, ?5)
+        ON CONFLICT DO NOTHING";
+    c.execute(sql, params![repo.forge.as_str(), repo.id.0, number.0 as i64, id.as_str(), role.as_str()])?;
+    Ok(())
+}
+
+/// Issues or pull requests of a loop in one role.
+pub fn numbers(c: &Connection, id: &LoopId, role: Role) -> StoreResult<Vec<Number>> {
+    let mut statement =
+        c.prepare_cached("SELECT number FROM loop_numbers WHERE loop_id = ?1 AND role = ?2 ORDER BY number")?;
+    let rows = statement.query_map([id.as_str(), role.as_str()], |row| row.get::<_, i64>(0))?;
+    rows.map(|row| Ok(Number(row? as u64))).collect()
+}
+
+/// Begins a loop in one transaction: row, log, effects. `false` where the issue has an open one already, or where this
+/// `origin` has begun one before.
+pub fn begin(c: &Connection, start: Start, origin: &str, now: Timestamp) -> StoreResult<bool> {
+    let input = Input::Start(Box::new(start.clone()));
+    let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
+    if c.execute(sql, params![start.id.as_str(), origin, now.0])? == 0 {
+        return Ok(false);
+    }
+    let decision = lifecycle::start(start, now);
+    match save(c, &decision.next, true) {
+        Err(StoreError::Duplicate { .. }) => return Ok(false),
+        other => other?,
+    }
+    let place = &decision.next.place;
+    add_number(c, &place.repo, place.issue, &decision.next.id, Role::Issue)?;
+    log(c, &decision, &input, now)?;
+    apply(c, &decision, now)?;
+    Ok(true)
+}
+
+/// Leaves an input for a loop. The same `origin` again is a no-op; `false` then.
+pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Timestamp) -> StoreResult<bool> {
+    let mut statement = c.prepare_cached(
+        "INSERT INTO inputs (loop_id, origin, at, input) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (origin) DO NOTHING",
+    )?;
+    Ok(statement.execute(params![id.as_str(), origin, now.0, serde_json::to_string(input)?])? == 1)
+}
+
+/// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
+/// caller's transaction, so that it happens wholly or not at all. `None` where nothing waits.
+pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>> {
+    let mut statement = c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
+    let row: Option<(i64, String, String)> =
+        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((input_id, loop_id, text)) = row else { return Ok(None) };
+    c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
+    let id = LoopId::new(loop_id);
+    let Some(current) = get(c, &id)? else {
+        return Err(StoreError::Bug { detail: format!("an input for {id}, which is not there") });
+    };
+    let input: Input = serde_json::from_str(&text)?;
+    // A clock that was set back must not make a loop's time run backwards.
+    let now = now.max(current.updated_at);
+    let decision = lifecycle::step(&current, input.clone(), now);
+    save(c, &decision.next, false)?;
+    log(c, &decision, &input, now)?;
+    if let Input::PullOpened { number, .. } = &input {
+        add_number(c, &current.place.repo, *number, &id, Role::Pull)?;
+    }
+    apply(c, &decision, now)?;
+    Ok(Some(decision))
+}
+
+/// Whether any input waits.
+pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
+    Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)
+}
+
+/// Gives free slots to loops that wait, oldest first; returns those that got one.
+pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timestamp) -> StoreResult<Vec<LoopId>> {
+    let mut taken = slots_taken(c)?;
+    let mut statement =
+        c.prepare_cached("SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued' ORDER BY queued_at, id")?;
+    let waiting = statement.query_map([], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
+    })?;
+    let mut granted = Vec::new();
+    for row in waiting.collect::<Result<Vec<_>, _>>()? {
+        let (id, forge, repo, version) = row;
+        let in_repository = taken.iter().filter(|t| t.0 == forge && t.1 == repo).count();
+        if taken.len() >= loops as usize {
+            break;
+        }
+        if in_repository >= per_repository as usize {
+            continue;
+        }
+        let id = LoopId::new(id);
+        if tell(c, &id, &format!("slot/{id}/{version}"), &Input::SlotGranted, now)? {
+            taken.push((forge, repo));
+            granted.push(id);
+        }
+    }
+    Ok(granted)
+}
+
+/// Repositories of the loops that hold a slot, or have been granted one and not heard of it yet.
+fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
+    let mut statement = c.prepare_cached(
+        "SELECT forge, repo_id FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
+           (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin = 'slot/' || loops.id || '/' || loops.version))",
+    )?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// One line of a loop's log.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct LogLine {
+    /// Position, from 1.
+    pub seq: i64,
+    /// When.
+    pub at: Timestamp,
+    /// What it was told.
+    pub input: Input,
+    /// Why it did what it did.
+    pub reasons: Vec<String>,
+}
+
+/// A loop's log, oldest first.
+pub fn history(c: &Connection, id: &LoopId) -> StoreResult<Vec<LogLine>> {
+    let mut statement =
+        c.prepare_cached("SELECT seq, at, input, reasons FROM loop_events WHERE loop_id = ?1 ORDER BY seq")?;
+    let rows = statement.query_map([id.as_str()], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, String>(2)?, row.get::<_, String>(3)?))
+    })?;
+    rows.map(|row| {
+        let (seq, at, input, reasons) = row?;
+        let (input, reasons) = (serde_json::from_str(&input)?, serde_json::from_str(&reasons)?);
+        Ok(LogLine { seq, at: Timestamp(at), input, reasons })
+    })
+    .collect()
+}
+
+fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
+    let sql = if new {
+        "INSERT INTO loops (id, forge, repo_id, issue, state, open, queued_at, data, version, created_at, updated_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+    } else {
+        "UPDATE loops SET forge = ?2, repo_id = ?3, issue = ?4, state = ?5, open = ?6, queued_at = ?7, data = ?8,
+            version = ?9, created_at = ?10, updated_at = ?11 WHERE id = ?1"
+    };
+    c.prepare_cached(sql)?.execute(params![
+        next.id.as_str(),
+        next.place.repo.forge.as_str(),
+        next.place.repo.id.0,
+        next.place.issue.0 as i64,
+        next.state.as_str(),
+        next.state.is_open(),
+        next.queued_at.map(|at| at.0),
+        serde_json::to_string(next)?,
+        next.version as i64,
+        next.created_at.0,
+        next.updated_at.0,
+    ])?;
+    Ok(())
+}
+
+fn log(c: &Connection, decision: &Decision, input: &Input, now: Timestamp) -> StoreResult<()> {
+    let sql = "INSERT INTO loop_events (loop_id, seq, at, input, reasons) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let (input, reasons) = (serde_json::to_string(input)?, serde_json::to_string(&decision.reasons)?);
+    c.prepare_cached(sql)?.execute(params![
+        decision.next.id.as_str(),
+        decision.next.version as i64,
+        now.0,
+        input,
+        reasons
+    ])?;
+    Ok(())
+}
+
+fn apply(c: &Connection, decision: &Decision, now: Timestamp) -> StoreResult<()> {
+    let next = &decision.next;
+    for effect in &decision.effects {
+        match effect {
+            Effect::SetTimer { kind, at } => timers::set(c, &next.id, kind.as_str(), *at)?,
+            Effect::ClearTimer { kind } => timers::clear(c, &next.id, kind.as_str())?,
+            Effect::CancelWork => outbox::cancel_work(c, &next.id, now)?,
+            effect => outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?,
+        }
+    }
+    Ok(())
+}
+
+/// Places of all open loops, for the reconciler, with state and pull request.
+pub fn open_places(c: &Connection) -> StoreResult<Vec<(LoopId, State, Place, Option<Number>)>> {
+    Ok(list(c, true, usize::MAX >> 1)?.into_iter().map(|l| (l.id, l.state, l.place, l.pull.map(|p| p.number))).collect())
+}

@@ -1,0 +1,234 @@
+//! What is to be done in the world: intent before, receipt after, one at a time a loop and lane, under a fenced lease.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{StoreResult, leases};
+use crate::domain::effect::{Effect, Lane, Place};
+use crate::domain::ids::{LoopId, Timestamp};
+
+/// An effect that we have taken on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Claimed {
+    /// Row.
+    pub id: i64,
+    /// Loop id, or issue key where there is no loop.
+    pub subject: String,
+    /// The loop.
+    pub loop_id: Option<LoopId>,
+    /// Its queue.
+    pub lane: Lane,
+    /// Natural key within the subject.
+    pub key: String,
+    /// What to do.
+    pub effect: Effect,
+    /// Where.
+    pub place: Place,
+    /// How often it was begun before: more than 0 means that it may have happened already.
+    pub attempts: u32,
+    /// Fence of the lease that we hold for it.
+    pub fence: i64,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+}
+
+impl Claimed {
+    /// Name of the lease.
+    pub fn lease(&self) -> String {
+        lease_name(&self.subject, self.lane)
+    }
+}
+
+fn lease_name(subject: &str, lane: Lane) -> String {
+    format!("{subject}/{}", lane.as_str())
+}
+
+/// Puts an effect into its queue. One that replaces older ones takes those that wait and were not begun away.
+pub fn push(
+    c: &Connection,
+    subject: &str,
+    loop_id: Option<&LoopId>,
+    place: &Place,
+    effect: &Effect,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let Some(lane) = effect.lane() else { return Ok(()) };
+    let key = effect.key();
+    if effect.replaces_older() {
+        let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?3, receipt = 'replaced'
+            WHERE subject = ?1 AND key = ?2 AND state = 'ready' AND attempts = 0";
+        c.prepare_cached(sql)?.execute(params![subject, key, now.0])?;
+    }
+    let sql = "INSERT INTO outbox (subject, lane, loop_id, key, effect, place, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    c.prepare_cached(sql)?.execute(params![
+        subject,
+        lane.as_str(),
+        loop_id.map(LoopId::as_str),
+        key,
+        serde_json::to_string(effect)?,
+        serde_json::to_string(place)?,
+        now.0
+    ])?;
+    Ok(())
+}
+
+/// Takes on the oldest effect of a lane whose subject is free: begun ones of lost owners first come again here, with
+/// `attempts` above 0.
+pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
+    let mut statement = c.prepare_cached(
+        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at FROM outbox o
+         WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
+           AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
+                             AND e.state IN ('ready', 'running') AND e.id < o.id)
+           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
+         ORDER BY o.id LIMIT 1",
+    )?;
+    type Row = (i64, String, Option<String>, String, String, String, u32, i64);
+    let row: Option<Row> = statement
+        .query_row(params![lane.as_str(), now.0], |r| {
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?, r.get(6)?, r.get(7)?))
+        })
+        .optional()?;
+    let Some((id, subject, loop_id, key, effect, place, attempts, created_at)) = row else { return Ok(None) };
+    let Some(fence) = leases::take(c, &lease_name(&subject, lane), owner, now, now.plus_ms(lease_ms))? else {
+        return Ok(None);
+    };
+    let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, fence = ?2 WHERE id = ?1";
+    c.prepare_cached(sql)?.execute(params![id, fence])?;
+    Ok(Some(Claimed {
+        id,
+        subject,
+        loop_id: loop_id.map(LoopId::new),
+        lane,
+        key,
+        effect: serde_json::from_str(&effect)?,
+        place: serde_json::from_str(&place)?,
+        attempts,
+        fence,
+        created_at: Timestamp(created_at),
+    }))
+}
+
+/// How an effect ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// It is done.
+    Done,
+    /// It was refused for good.
+    Rejected,
+    /// It was taken back before it was done.
+    Cancelled,
+}
+
+impl Ended {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Rejected => "rejected",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Records the receipt and gives the lease back. Errors with `Fenced` where somebody else has taken over.
+pub fn finish(
+    c: &Connection,
+    claimed: &Claimed,
+    owner: &str,
+    ended: Ended,
+    receipt: &str,
+    now: Timestamp,
+) -> StoreResult<()> {
+    leases::check(c, &claimed.lease(), owner, claimed.fence)?;
+    let sql = "UPDATE outbox SET state = ?2, receipt = ?3, ended_at = ?4 WHERE id = ?1";
+    c.prepare_cached(sql)?.execute(params![claimed.id, ended.as_str(), receipt, now.0])?;
+    leases::release(c, &claimed.lease(), owner, claimed.fence)
+}
+
+/// Puts an effect back, to be tried again from `not_before` on. `began` says whether it may have taken effect.
+pub fn put_back(
+    c: &Connection,
+    claimed: &Claimed,
+    owner: &str,
+    not_before: Timestamp,
+    began: bool,
+    why: &str,
+) -> StoreResult<()> {
+    leases::check(c, &claimed.lease(), owner, claimed.fence)?;
+    let sql = "UPDATE outbox SET state = 'ready', not_before = ?2, receipt = ?3,
+        attempts = CASE WHEN ?4 THEN attempts ELSE attempts - 1 END WHERE id = ?1";
+    c.prepare_cached(sql)?.execute(params![claimed.id, not_before.0, why, began])?;
+    leases::release(c, &claimed.lease(), owner, claimed.fence)
+}
+
+/// Takes a loop's waiting work back and marks running work to be stopped. The tree of an ended loop is still released.
+pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
+    let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'
+        WHERE subject = ?1 AND lane = 'work' AND state = 'ready' AND key <> 'release'";
+    c.prepare_cached(sql)?.execute(params![id.as_str(), now.0])?;
+    let sql = "UPDATE outbox SET cancel = 1 WHERE subject = ?1 AND lane = 'work' AND state = 'running' AND key <> 'release'";
+    c.prepare_cached(sql)?.execute([id.as_str()])?;
+    Ok(())
+}
+
+/// Rows of running work that should be stopped.
+pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
+    let mut statement = c.prepare_cached(
+        "SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1",
+    )?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Whether a row should be stopped.
+pub fn is_cancelled(c: &Connection, id: i64) -> StoreResult<bool> {
+    let flag: Option<bool> =
+        c.query_row("SELECT cancel FROM outbox WHERE id = ?1", [id], |row| row.get(0)).optional()?;
+    Ok(flag.unwrap_or(true))
+}
+
+/// When the next effect of a lane that was put off is due.
+pub fn next_due(c: &Connection, lane: Lane) -> StoreResult<Option<Timestamp>> {
+    let sql = "SELECT min(not_before) FROM outbox WHERE lane = ?1 AND state IN ('ready', 'running')";
+    let at: Option<i64> = c.query_row(sql, [lane.as_str()], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
+}
+
+/// Number of effects that wait or run, by lane.
+pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
+    let mut statement =
+        c.prepare_cached("SELECT lane, count(*) FROM outbox WHERE state IN ('ready', 'running') GROUP BY lane")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// One line of what was done, for people and for the oracle of the tests.
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
+pub struct Receipt {
+    /// Natural key.
+    pub key: String,
+    /// ready, running, done, rejected, cancelled.
+    pub state: String,
+    /// How often it was begun.
+    pub attempts: u32,
+    /// What came of it.
+    pub receipt: Option<String>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+}
+
+/// Everything that was asked for on behalf of a loop, oldest first.
+pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<Receipt>> {
+    let mut statement = c.prepare_cached(
+        "SELECT key, state, attempts, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id",
+    )?;
+    let rows = statement.query_map([subject], |r| {
+        Ok(Receipt {
+            key: r.get(0)?,
+            state: r.get(1)?,
+            attempts: r.get(2)?,
+            receipt: r.get(3)?,
+            created_at: Timestamp(r.get(4)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

@@ -1,0 +1,49 @@
+//! Comments and issues of ours that exist on a forge, by natural key.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::StoreResult;
+use crate::domain::ids::Timestamp;
+
+/// Something we posted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Posted {
+    /// The forge's id: of the comment, or the issue's number.
+    pub forge_id: i64,
+    /// Digest of the text as last sent; empty where unknown.
+    pub digest: String,
+}
+
+/// What was posted under a key.
+pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<Posted>> {
+    let sql = "SELECT forge_id, digest FROM posted WHERE subject = ?1 AND key = ?2";
+    let read = |row: &rusqlite::Row<'_>| Ok(Posted { forge_id: row.get(0)?, digest: row.get(1)? });
+    Ok(c.query_row(sql, [subject, key], read).optional()?)
+}
+
+/// Remembers what was posted under a key; `counted_on` is the issue whose budget of comments it counts against.
+pub fn put(
+    c: &Connection,
+    subject: &str,
+    key: &str,
+    posted: &Posted,
+    counted_on: &str,
+    at: Timestamp,
+) -> StoreResult<()> {
+    let sql = "INSERT INTO posted (subject, key, forge_id, digest, at, counted_on) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (subject, key) DO UPDATE SET forge_id = excluded.forge_id, digest = excluded.digest";
+    c.execute(sql, params![subject, key, posted.forge_id, posted.digest, at.0, counted_on])?;
+    Ok(())
+}
+
+/// Forgets what was posted under a key, because it is gone from the forge.
+pub fn forget(c: &Connection, subject: &str, key: &str) -> StoreResult<()> {
+    c.execute("DELETE FROM posted WHERE subject = ?1 AND key = ?2", [subject, key])?;
+    Ok(())
+}
+
+/// How many things were posted on an issue since a moment.
+pub fn count_since(c: &Connection, counted_on: &str, since: Timestamp) -> StoreResult<u32> {
+    let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2";
+    Ok(c.query_row(sql, params![counted_on, since.0], |row| row.get(0))?)
+}

@@ -1,0 +1,36 @@
+//! Every wait is a row: due times that become inputs of their loop.
+
+use rusqlite::{Connection, params};
+
+use super::StoreResult;
+use crate::domain::ids::{LoopId, Timestamp};
+
+/// Sets or moves a timer of a loop.
+pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreResult<()> {
+    let sql = "INSERT INTO timers (loop_id, kind, due_at) VALUES (?1, ?2, ?3)
+        ON CONFLICT (loop_id, kind) DO UPDATE SET due_at = excluded.due_at";
+    c.execute(sql, params![id.as_str(), kind, due_at.0])?;
+    Ok(())
+}
+
+/// Takes a timer away; one that is not set is no error.
+pub fn clear(c: &Connection, id: &LoopId, kind: &str) -> StoreResult<()> {
+    c.execute("DELETE FROM timers WHERE loop_id = ?1 AND kind = ?2", [id.as_str(), kind])?;
+    Ok(())
+}
+
+/// Timers that are due, taken away as they are returned.
+pub fn take_due(c: &Connection, now: Timestamp) -> StoreResult<Vec<(LoopId, String, Timestamp)>> {
+    let mut statement =
+        c.prepare_cached("DELETE FROM timers WHERE due_at <= ?1 RETURNING loop_id, kind, due_at")?;
+    let rows = statement.query_map([now.0], |row| {
+        Ok((LoopId::new(row.get::<_, String>(0)?), row.get(1)?, Timestamp(row.get(2)?)))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// When the next timer is due.
+pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
+    let at: Option<i64> = c.query_row("SELECT min(due_at) FROM timers", params![], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
+}
