@@ -113,6 +113,7 @@ const AUTH_WORDS: &[&str] = &[
     "Authentication failed",
     "could not read Username",
     "could not read Password",
+    "unable to get password",
     "terminal prompts disabled",
     "error: 401",
     "error: 403",

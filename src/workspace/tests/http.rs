@@ -30,7 +30,8 @@ struct Forge {
 }
 
 async fn serve(State(forge): State<Arc<Forge>>, method: Method, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
-    let header = move |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    let header =
+        move |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
     forge.leaks.lock().unwrap().extend(processes_that_show(TOKEN));
     if let Some(status) = *forge.answer.lock().unwrap() {
         return status.into_response();
