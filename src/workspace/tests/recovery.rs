@@ -58,7 +58,7 @@ async fn prepare_gets_on_with_whatever_it_finds() {
         );
         sh(&again.dir, "echo more >more");
         assert!(world.commit(&commit).await.commit.is_some(), "{what}");
-        assert!(std::fs::symlink_metadata(&world.tree()).unwrap().is_dir(), "{what}");
+        assert!(std::fs::symlink_metadata(world.tree()).unwrap().is_dir(), "{what}");
     }
 }
 
