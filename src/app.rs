@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{self, Backend, BackendSettings};
 use crate::checks::CheckRunner;
 use crate::clock::Clock;
-use crate::config::{BackendConfig, BackendKind, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole, SandboxRequired};
+use crate::config::{
+    BackendConfig, BackendKind, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole, SandboxRequired,
+};
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, Owner, RepositoryPattern, Role, Wake};
 use crate::forge::Forge;
@@ -91,7 +93,10 @@ impl App {
         } else {
             (None, None)
         };
-        #[expect(clippy::disallowed_methods, reason = "the root of all tasks; the engine's supervisor starts the others")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the root of all tasks; the engine's supervisor starts the others"
+        )]
         let loops = tokio::spawn(engine::run(engine.clone(), options.role));
         Ok(Self { engine, address, loops, listener, deaf })
     }
@@ -331,16 +336,16 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
             };
             let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
             tracing::error!(why, fix, "there is no sandbox; no loop will run");
-            SandboxFound { on: true, words: "none".into(), refusal: Some(format!("there is no sandbox ({why}); {fix}")) }
+            SandboxFound {
+                on: true,
+                words: "none".into(),
+                refusal: Some(format!("there is no sandbox ({why}); {fix}")),
+            }
         }
     }
 }
 
-fn backends(
-    config: &Config,
-    path: &OsString,
-    tools: &[PathBuf],
-) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
+fn backends(config: &Config, path: &OsString, tools: &[PathBuf]) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
     let mut built: HashMap<String, Arc<dyn Backend>> = HashMap::new();
     for (name, backend) in config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent)) {
         let settings = backend_settings(name, backend, path, tools, config);
@@ -395,7 +400,9 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let (instance, key) = (random(), random());
     let short = instance.get(20..32).unwrap_or("ralph").to_owned();
     let identity = store
-        .write(move |c| Ok((facts::meta_or_insert(c, "instance", &short)?, facts::meta_or_insert(c, "marker_key", &key)?)))
+        .write(move |c| {
+            Ok((facts::meta_or_insert(c, "instance", &short)?, facts::meta_or_insert(c, "marker_key", &key)?))
+        })
         .await?;
     Ok(identity)
 }
@@ -428,6 +435,7 @@ fn settings(
         stop_grace: STOP_GRACE,
         reconcile_live: Duration::from_secs(60),
         reconcile_idle: Duration::from_secs(15 * 60),
+        event_patience_ms: 60_000,
         sandboxed: sandbox.on,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),

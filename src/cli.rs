@@ -59,6 +59,8 @@ pub enum Color {
 pub enum Command {
     /// Write a working configuration
     Init(init::InitArgs),
+    /// Show the whole thing on this machine with nothing else
+    Demo(demo::DemoArgs),
     /// Look for what would keep the service from working
     Check,
     /// Print the JSON Schema of a configuration file
@@ -116,6 +118,7 @@ pub fn main() -> ExitCode {
 fn run(cli: Cli, env: &Env) -> CliResult {
     match cli.command {
         Command::Init(args) => init::run(&args, &cli.global, env),
+        Command::Demo(args) => demo::run(&args, &cli.global, env),
         Command::Check => check::run(&cli.global, env),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),

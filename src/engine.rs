@@ -126,6 +126,9 @@ impl Owner {
     /// Whether the owner is known to be gone: an earlier start of this machine, or a process of it that has ended.
     /// `alive` says whether a process of this machine runs and is one of ours.
     pub fn is_gone(&self, here: &Owner, alive: impl Fn(u32) -> bool) -> bool {
-        self.host == here.host && (self.boot != here.boot || (self.pid != here.pid && !alive(self.pid)) || (self.pid == here.pid && self.nonce != here.nonce))
+        self.host == here.host
+            && (self.boot != here.boot
+                || (self.pid != here.pid && !alive(self.pid))
+                || (self.pid == here.pid && self.nonce != here.nonce))
     }
 }

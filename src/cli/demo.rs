@@ -1,6 +1,27 @@
-//! `ralph-bot demo`: the whole thing on this machine with nothing else.
+//! `ralph-bot demo`: the whole thing on this machine with nothing else. A small forge on loopback, a repository whose
+//! tests fail, a scripted agent, and the real service between them. The forge is the one that the tests use.
 
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use anyhow::Context as _;
 use clap::Args;
+use serde_json::json;
+
+use super::{CliError, CliResult, Global};
+use crate::app::{App, Options};
+use crate::clock::Clock;
+use crate::config::{Config, Env};
+use crate::domain::ids::{AccountKind, Number, RepoId, User};
+use crate::domain::lifecycle::{Loop, State};
+use crate::engine::EngineSettings;
+use crate::fake::{Access, Dialect, FakeForge};
+use crate::forge::http::Pace;
+use crate::process::sandbox::{Tier, probe};
+use crate::store::loops;
 
 /// Arguments of `demo`. With the global `--json`, one JSON line an event, the last with `"state":"review"`.
 #[derive(Debug, Clone, Args)]
@@ -11,4 +32,213 @@ pub struct DemoArgs {
     /// Without pauses for the reader
     #[arg(long)]
     pub fast: bool,
+}
+
+/// Longest time until the pull request is ready; the demo's agent needs seconds.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Time between two looks at what happened.
+const LOOK: Duration = Duration::from_millis(50);
+/// Secret of the demo's webhook, which never leaves this machine.
+const SECRET: &str = "a-secret-of-the-demo-that-signs-its-webhooks";
+
+/// Files of the sample repository.
+const FILES: &[(&str, &str, bool)] = &[
+    ("README.md", include_str!("../../templates/demo/README.md"), false),
+    ("stats.sh", include_str!("../../templates/demo/stats.sh"), true),
+    ("test.sh", include_str!("../../templates/demo/test.sh"), true),
+    (".ralph.yml", include_str!("../../templates/demo/ralph.yml"), false),
+];
+const ISSUE_TITLE: &str = "The statistics script fails its own tests";
+const ISSUE_BODY: &str = include_str!("../../templates/demo/issue.md");
+const AGENT: &str = include_str!("../../templates/demo/agent.sh");
+
+/// Runs the demo.
+pub fn run(args: &DemoArgs, global: &Global, env: &Env) -> CliResult {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| CliError::Failed(format!("the demo could not start: {e}")))?;
+    let outcome = runtime.block_on(demo(args, global.json, env));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    match outcome {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(CliError::Failed(format!("{error:#}"))),
+    }
+}
+
+async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
+    let screen = Screen { json };
+    let folder = tempfile::Builder::new().prefix("ralph-demo-").tempdir().context("no temporary folder")?;
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.context("the demo's forge could not start")?;
+    let maintainer = forge.add_user("mira", AccountKind::User);
+    let bot = forge.add_user("ralph-bot", AccountKind::Bot);
+    let repo = forge.create_repo("mira", "numbers", FILES).await?;
+    forge.grant(repo, &bot, Access::Admin)?;
+
+    let app = start(folder.path(), &forge, &bot, args, env).await?;
+    let address = app.address.context("the service does not listen")?;
+    forge.add_hook(repo, &format!("http://{address}/webhooks/demo"), SECRET).await?;
+    let issue = forge.open_issue(&maintainer, repo, ISSUE_TITLE, ISSUE_BODY, &[]).await?;
+    let page = format!("{}mira/numbers/issues/{issue}", forge.url());
+    screen.say(
+        "opened",
+        &format!("mira opened an issue: {ISSUE_TITLE}\n{page}\nOpen it in a browser and watch; Ctrl-C ends."),
+        json!({ "url": page, "issue": issue.0 }),
+    );
+    forge.label(&maintainer, repo, issue, "ralph:run").await?;
+    screen.say("labelled", "mira labelled it ralph:run", json!({ "label": "ralph:run" }));
+
+    let mut viewer = Viewer { forge: &forge, repo, seen: HashMap::new(), state: None };
+    let watched = tokio::select! {
+        watched = tokio::time::timeout(PATIENCE, viewer.watch(&app, &screen)) => {
+            watched.context("the pull request was not ready in time")?
+        }
+        _ = tokio::signal::ctrl_c() => { app.stop().await; return Ok(()) }
+    };
+    let last = watched?;
+    forge.flush().await;
+    viewer.look(&screen);
+    let pull = last.pull.as_ref().map(|p| p.url.clone()).unwrap_or_default();
+    let words = format!(
+        "The pull request is ready after {} iterations, verified in a fresh checkout: {pull}",
+        last.spent.iterations
+    );
+    screen.say(
+        "ready",
+        &words,
+        json!({ "state": last.state.as_str(), "pull": pull, "iterations": last.spent.iterations, "loop": last.id }),
+    );
+    if !args.exit {
+        screen.say("waiting", "Have a look around; Ctrl-C ends and leaves nothing behind.", json!({}));
+        tokio::signal::ctrl_c().await?;
+    }
+    app.stop().await;
+    Ok(())
+}
+
+async fn start(folder: &Path, forge: &FakeForge, bot: &User, args: &DemoArgs, env: &Env) -> anyhow::Result<App> {
+    let agent = folder.join("agent.sh");
+    std::fs::write(&agent, AGENT).context("the demo's agent could not be written")?;
+    let sandbox = probe().await;
+    // The demo runs on machines that have no sandbox; what it runs is its own.
+    let required = if sandbox.tier == Tier::A { "auto" } else { "none" };
+    let pause = if args.fast { "0" } else { "3" };
+    let text = format!(
+        r#"server: {{ listen: "127.0.0.1:0" }}
+data_dir: ./data
+forges:
+  - {{ name: demo, kind: gitea, url: "{url}", token_env: DEMO_TOKEN, webhook_secret_env: DEMO_SECRET }}
+sandbox: {{ required: {required}, read_only: ["{folder}"] }}
+limits: {{ comments_per_hour: 30 }}
+backends:
+  scripted: {{ type: script, command: ["/bin/sh", "{folder}/agent.sh", "{pause}"], roles: [agent] }}
+"#,
+        url = forge.url(),
+        folder = folder.display(),
+    );
+    let token = forge.token_for(bot);
+    let mut known = vec![("DEMO_TOKEN", token.as_str()), ("DEMO_SECRET", SECRET)];
+    known.extend(["PATH", "HOME"].iter().filter_map(|name| Some((*name, env.get(name)?))));
+    let env = Env::of(known);
+    let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env)?;
+    let tune = |settings: &mut EngineSettings| {
+        settings.poll = Duration::from_millis(100);
+        settings.reconcile_live = Duration::from_secs(10);
+    };
+    let interval = if args.fast { 0 } else { 300 };
+    let options = Options {
+        pace: Pace { mutation_interval_ms: interval, ..Pace::default() },
+        sandbox: Some(sandbox),
+        tune,
+        ..Options::default()
+    };
+    App::start(&config, &env, options).await
+}
+
+/// Prints what happens: for people, or one JSON line an event.
+struct Screen {
+    json: bool,
+}
+
+impl Screen {
+    fn say(&self, event: &str, words: &str, mut facts: serde_json::Value) {
+        if self.json {
+            facts["event"] = event.into();
+            anstream::println!("{facts}");
+        } else {
+            let bold = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
+            anstream::println!("{bold}▌{bold:#} {}\n", words.replace('\n', "\n  "));
+        }
+    }
+
+    fn comment(&self, on: Number, who: &str, body: &str, edited: bool) {
+        if self.json {
+            let event = if edited { "edited" } else { "comment" };
+            self.say(event, "", json!({ "on": on.0, "by": who, "text": body }));
+            return;
+        }
+        let dim = Style::new().dimmed();
+        let what = if edited { "edited a comment" } else { "commented" };
+        anstream::println!("{dim}── {who} {what} on #{on} ──{dim:#}");
+        for line in body.lines().filter(|line| !line.starts_with("<!--")) {
+            anstream::println!("   {line}");
+        }
+        anstream::println!();
+    }
+}
+
+/// What has been shown already.
+struct Viewer<'a> {
+    forge: &'a FakeForge,
+    repo: RepoId,
+    seen: HashMap<i64, String>,
+    state: Option<State>,
+}
+
+impl Viewer<'_> {
+    /// Shows what happens until the pull request is ready for review.
+    async fn watch(&mut self, app: &App, screen: &Screen) -> anyhow::Result<Loop> {
+        loop {
+            self.look(screen);
+            let newest = app.engine.store.read(|c| loops::list(c, false, 1)).await?.into_iter().next();
+            if let Some(current) = newest {
+                if self.state != Some(current.state) {
+                    self.state = Some(current.state);
+                    let words = format!("The loop {} is {}: {}", current.id, current.state.as_str(), current.why);
+                    let facts = json!({ "state": current.state.as_str(), "why": current.why, "loop": current.id });
+                    // The last line, with the pull request, is said by the caller.
+                    if current.state != State::Review {
+                        screen.say("state", &words, facts);
+                    }
+                }
+                let stuck =
+                    matches!(current.state, State::Failed | State::LimitReached | State::Paused | State::Closed);
+                anyhow::ensure!(!stuck, "the loop is {}: {}", current.state.as_str(), current.why);
+                let ready = current.pull.as_ref().is_some_and(|p| self.is_ready(p.number));
+                if current.state == State::Review && ready {
+                    return Ok(current);
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn is_ready(&self, pull: Number) -> bool {
+        self.forge.with(|state| state.issue(self.repo, pull).is_ok_and(|i| i.open && !i.title.starts_with("WIP:")))
+    }
+
+    /// Shows comments that are new or changed.
+    fn look(&mut self, screen: &Screen) {
+        let numbers: Vec<Number> = self.forge.with(|state| {
+            state.repo(self.repo).map(|r| r.issues.values().map(|i| i.number).collect()).unwrap_or_default()
+        });
+        for number in numbers {
+            for comment in self.forge.comments(self.repo, number) {
+                let before = self.seen.insert(comment.id.0, comment.body.clone());
+                if before.as_ref() != Some(&comment.body) {
+                    screen.comment(number, "ralph-bot", &comment.body, before.is_some());
+                }
+            }
+        }
+    }
 }

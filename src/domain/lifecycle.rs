@@ -13,9 +13,7 @@ mod tests;
 mod work;
 
 pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Start};
-pub use state::{
-    Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, Merging, Spent, State, Step, Task,
-};
+pub use state::{Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, Merging, Spent, State, Step, Task};
 
 use super::effect::{Effect, Mark, TimerKind};
 use super::ids::{Number, Timestamp};
@@ -189,7 +187,8 @@ impl Turn {
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let view = report::reminder(&self.next);
-                self.effects.push(Effect::Escalate { cause: self.next.state.as_str().to_owned(), view: Box::new(view) });
+                self.effects
+                    .push(Effect::Escalate { cause: self.next.state.as_str().to_owned(), view: Box::new(view) });
             }
             _ => self.because("a timer came late"),
         }

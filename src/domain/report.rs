@@ -6,9 +6,9 @@ use super::lifecycle::{Iteration, Loop, State, Step};
 use super::policy::{Floor, Policy};
 use super::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use super::view::{
-    CheckLine, CommandHint, CommandReply, CompletionView, Confirm, DetectedCheck, EscalationView, FileLine, HelpSetting,
-    HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, Outcome, PullState, PullView,
-    RecentIteration, RepositoryFileErrorView, Severity, StartedView, StatusView, View,
+    CheckLine, CommandHint, CommandReply, CompletionView, Confirm, DetectedCheck, EscalationView, FileLine,
+    HelpSetting, HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, Outcome, PullState,
+    PullView, RecentIteration, RepositoryFileErrorView, Severity, StartedView, StatusView, View,
 };
 
 /// Files listed in a comment; the rest is counted.
@@ -358,7 +358,13 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
 pub fn waiting(current: &Loop, until: Timestamp) -> View {
     let minutes = until.since(current.updated_at) / 60_000;
     let when = if minutes < 1 { "in less than a minute".into() } else { format!("in about {minutes} min") };
-    reply(true, vec![sentence(&current.why), format!("The loop goes on by itself {when}; nothing was counted against its limits.")])
+    reply(
+        true,
+        vec![
+            sentence(&current.why),
+            format!("The loop goes on by itself {when}; nothing was counted against its limits."),
+        ],
+    )
 }
 
 /// The comment of the newest iteration.
@@ -471,7 +477,9 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         State::Merged => Outcome::Merged,
         State::LimitReached => Outcome::LimitReached,
         State::Aborted => Outcome::Aborted,
-        State::Closed if current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold) => {
+        State::Closed
+            if current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold) =>
+        {
             Outcome::NothingToDo
         }
         State::Closed => Outcome::Closed,

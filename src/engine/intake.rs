@@ -190,7 +190,9 @@ impl Engine {
             ForgeEvent::ReviewCommented { repo, pull, comment, path, sender } => {
                 self.remark(seat, repo, pull, comment, path, sender, origin).await
             }
-            ForgeEvent::ChecksChanged { repo, sha, .. } => self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await,
+            ForgeEvent::ChecksChanged { repo, sha, .. } => {
+                self.inspect_where(&repo, |l| l.pushed.as_ref() == Some(&sha)).await
+            }
             ForgeEvent::Pushed { repo, branch, .. } => self.inspect_where(&repo, |l| l.base_branch == branch).await,
             ForgeEvent::RepositoryChanged { action, .. } => {
                 self.wake.reconcile.notify_one();
@@ -293,7 +295,8 @@ impl Engine {
         let unconfirmed_editor = self.outside_editor(seat, &place, &issue, origin.received_at).await?;
         let (r, n) = (place.repo.clone(), place.issue);
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
-        let hidden = sanitize::for_prompt(&issue.title).hidden_removed + sanitize::for_prompt(&issue.body).hidden_removed;
+        let hidden =
+            sanitize::for_prompt(&issue.title).hidden_removed + sanitize::for_prompt(&issue.body).hidden_removed;
         let start = Start {
             id: LoopId::from_parts(place.issue, self.random()),
             place: place.clone(),
@@ -404,7 +407,11 @@ impl Engine {
         self.tell(&current.id, input, origin, 0).await
     }
 
-    async fn open_loop(&self, repo: &RepoRef, number: Number) -> Result<Option<crate::domain::lifecycle::Loop>, Trouble> {
+    async fn open_loop(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+    ) -> Result<Option<crate::domain::lifecycle::Loop>, Trouble> {
         let repo = repo.clone();
         let found = self
             .store
@@ -533,18 +540,26 @@ impl Engine {
             }
             (None | Some((_, Role::Issue, false)), Command::Run { options }) if !issue.is_pull && issue.open => {
                 let (place, by) = (place.clone(), sender.clone());
-                if let Some(typed) = options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed)) {
+                if let Some(typed) =
+                    options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
+                {
                     let problem = format!("`{typed}` is not the hash of the text as it is now; nothing was started.");
                     return refuse(wrong(String::new(), problem, None)).await;
                 }
                 self.begin(seat, place, issue.clone(), by, options, Some(at), origin).await
             }
             (Some((id, _, false)), _) => {
-                let problem = format!("The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.", self.run_label(&place.repo));
+                let problem = format!(
+                    "The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.",
+                    self.run_label(&place.repo)
+                );
                 refuse(wrong(String::new(), problem, None)).await
             }
             (None, _) => {
-                let problem = format!("There is no loop here. Set the label `{}`, or `/ralph run`, on an open issue.", self.run_label(&place.repo));
+                let problem = format!(
+                    "There is no loop here. Set the label `{}`, or `/ralph run`, on an open issue.",
+                    self.run_label(&place.repo)
+                );
                 refuse(wrong(String::new(), problem, Some("/ralph run".into()))).await
             }
         }
@@ -562,7 +577,11 @@ impl Engine {
     }
 
     /// Asks for a look at CI and mergeability of the loops in review that the event may concern.
-    async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&crate::domain::lifecycle::Loop) -> bool) -> Intake {
+    async fn inspect_where(
+        &self,
+        repo: &RepoRef,
+        concerns: impl Fn(&crate::domain::lifecycle::Loop) -> bool,
+    ) -> Intake {
         let open = self.store.read(|c| loops::in_state(c, State::Review)).await?;
         let mut asked = 0;
         for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {
@@ -613,7 +632,11 @@ impl Engine {
         };
         let mut items = Vec::new();
         if !review.body.trim().is_empty() || changes {
-            let text = if review.body.trim().is_empty() { "Changes are requested; see the remarks.".into() } else { review.body };
+            let text = if review.body.trim().is_empty() {
+                "Changes are requested; see the remarks.".into()
+            } else {
+                review.body
+            };
             items.push((format!("review/{id}"), word(&review.sender, text, None)));
         }
         for remark in seat.forge.review_remarks(&repo, pull.number).await? {

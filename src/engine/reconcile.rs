@@ -106,7 +106,8 @@ impl Engine {
                 }
             };
             let heard = labels.is_some_and(|labels| labels.contains(&run));
-            if found.is_none() && !heard {
+            let late = self.clock.now().since(issue.updated_at) >= self.settings.event_patience_ms;
+            if found.is_none() && !heard && late {
                 // Nobody knows who set the label; the forge's own record of the event may say, a person can.
                 tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
                 self.missed(repo, &issue, &run).await;
@@ -153,7 +154,8 @@ impl Engine {
         };
         let at = current.updated_at.0;
         let tell = async |what: &str, input: Input| {
-            let (id, origin, now) = (current.id.clone(), format!("reconcile/{}/{what}/{at}", current.id), self.clock.now());
+            let (id, origin, now) =
+                (current.id.clone(), format!("reconcile/{}/{what}/{at}", current.id), self.clock.now());
             let told = self.store.write(move |c| loops::tell(c, &id, &origin, &input, now)).await;
             self.wake.step.notify_one();
             told.map(drop)
@@ -221,7 +223,9 @@ impl Engine {
             if own || comment.created_at < since || crate::domain::command::parse(&comment.body).is_empty() {
                 continue;
             }
-            let (Some(sender), Ok(issue)) = (comment.author.clone(), seat.forge.issue(repo, number).await) else { continue };
+            let (Some(sender), Ok(issue)) = (comment.author.clone(), seat.forge.issue(repo, number).await) else {
+                continue;
+            };
             let now = self.clock.now();
             if let Err(Trouble::Store(error)) = self.comment(seat, repo.clone(), issue, comment, sender, now).await {
                 return Err(error);
@@ -246,4 +250,3 @@ impl Engine {
         Ok(())
     }
 }
-

@@ -49,6 +49,8 @@ pub struct EngineSettings {
     pub reconcile_live: Duration,
     /// Time between two reconciliations where none live.
     pub reconcile_idle: Duration,
+    /// How long an event may be under way before it counts as missed, milliseconds.
+    pub event_patience_ms: i64,
     /// Whether agents and checks run in bubblewrap.
     pub sandboxed: bool,
     /// Sandbox for people.

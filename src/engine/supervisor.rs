@@ -80,8 +80,13 @@ fn spawn(tasks: &mut JoinSet<()>, task: impl Future<Output = ()> + Send + 'stati
     tasks.spawn(task);
 }
 
-fn start<F, Fut>(tasks: &mut JoinSet<()>, engine: &Arc<Engine>, name: &'static str, wake: fn(&Engine) -> &Notify, step: F)
-where
+fn start<F, Fut>(
+    tasks: &mut JoinSet<()>,
+    engine: &Arc<Engine>,
+    name: &'static str,
+    wake: fn(&Engine) -> &Notify,
+    step: F,
+) where
     F: Fn(Arc<Engine>) -> Fut + Send + 'static,
     Fut: Future<Output = Result<bool, StoreError>> + Send,
 {

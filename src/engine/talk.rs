@@ -273,7 +273,10 @@ impl Engine {
         for number in numbers {
             match seat.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
-                    let body = self.renderer.comment(&report::reply(true, vec![format!("Closed: {why}.")]), &self.marker(claimed, &format!("closed/{number}/{}", claimed.id)));
+                    let body = self.renderer.comment(
+                        &report::reply(true, vec![format!("Closed: {why}.")]),
+                        &self.marker(claimed, &format!("closed/{number}/{}", claimed.id)),
+                    );
                     seat.forge.create_comment(repo, number, &body).await?;
                     seat.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;

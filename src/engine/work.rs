@@ -21,12 +21,14 @@ use crate::domain::{criteria, permit::Level, prompt, tamper};
 use crate::process::{self, Cookie, Masker};
 use crate::store::outbox::{self, Claimed};
 use crate::store::{StoreError, leases};
-use crate::workspace::{CommitInfo, CommitRequest, GitUrl, MergeOutcome, PrepareTree, PushOutcome, PushRequest, WorkspaceError};
+use crate::workspace::{
+    CommitInfo, CommitRequest, GitUrl, MergeOutcome, PrepareTree, PushOutcome, PushRequest, WorkspaceError,
+};
 
 /// Files of a change above which a person has to look before it is pushed.
 const MAX_CHANGED_FILES: usize = 100;
-/// Places of the repository's file, first found wins.
-const REPOSITORY_FILES: [&str; 4] = [".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml", ".ralph.yml"];
+
+use crate::config::repository::REPOSITORY_FILES;
 /// Files that checks are found from.
 const DETECTED_FROM: usize = 256 * 1024;
 /// How long processes of a lost run get before they are killed.
@@ -195,7 +197,7 @@ impl Engine {
 
     /// Reads and checks the repository's file at a commit.
     async fn repository_file(&self, repo: &RepoRef, at: &Sha) -> Result<RepositoryFile, Failure> {
-        for path in REPOSITORY_FILES {
+        for &path in REPOSITORY_FILES {
             let Some(bytes) = self.workspaces.read_base_file(repo, at, path).await? else { continue };
             let text = String::from_utf8_lossy(&bytes);
             return Ok(match config::parse_repository(path, &text) {
@@ -232,7 +234,12 @@ impl Engine {
         match report.outcomes.iter().find(|o| !o.holds) {
             None => Ok(()),
             Some(o) => Err(Failure::Never {
-                why: format!("the setup command `{}` {}: {}", o.command, o.why, o.output.lines().last().unwrap_or_default()),
+                why: format!(
+                    "the setup command `{}` {}: {}",
+                    o.command,
+                    o.why,
+                    o.output.lines().last().unwrap_or_default()
+                ),
             }),
         }
     }
@@ -413,7 +420,8 @@ impl Engine {
         let own = self.workspaces.agent_messages(&current.id, repo).await;
         let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
         let summary = summary.unwrap_or_else(|| current.task.title.clone());
-        let first: String = summary.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
+        let first: String =
+            summary.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
         let by = &current.requested_by;
         format!(
             "ralph: iteration {iteration}: {first}\n\nRalph-Loop: {}\nCo-authored-by: {} <{}+{}@users.noreply.{}>\n",
@@ -536,10 +544,14 @@ fn blocked(info: &CommitInfo, policy: ProtectedPolicy, paths: &[String]) -> Opti
     let secrets = Masker::default();
     let added = info.diff.lines().filter(|l| l.starts_with('+') && !l.starts_with("+++"));
     if let Some(line) = added.into_iter().find(|line| secrets.mask(line) != *line) {
-        return Some(format!("the change seems to hold a secret: `{}`", secrets.mask(line.trim_start_matches('+').trim())));
+        return Some(format!(
+            "the change seems to hold a secret: `{}`",
+            secrets.mask(line.trim_start_matches('+').trim())
+        ));
     }
     if policy == ProtectedPolicy::Block {
-        let globs: Vec<_> = paths.iter().filter_map(|p| globset::Glob::new(p).ok()).map(|g| g.compile_matcher()).collect();
+        let globs: Vec<_> =
+            paths.iter().filter_map(|p| globset::Glob::new(p).ok()).map(|g| g.compile_matcher()).collect();
         let hit = info.stat.files.iter().find(|f| globs.iter().any(|g| g.is_match(&f.path)));
         return hit.map(|file| format!("the change touches the protected file `{}`", file.path));
     }

@@ -50,7 +50,12 @@ pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, ed
 }
 
 /// Edits of an issue's text that we were told of, from a moment on, oldest first.
-pub fn edits_since(c: &Connection, repo: &RepoRef, issue: Number, from: Timestamp) -> StoreResult<Vec<(Timestamp, User)>> {
+pub fn edits_since(
+    c: &Connection,
+    repo: &RepoRef,
+    issue: Number,
+    from: Timestamp,
+) -> StoreResult<Vec<(Timestamp, User)>> {
     let mut statement = c.prepare_cached(
         "SELECT at, editor FROM issue_edits WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3 AND at >= ?4 ORDER BY at",
     )?;

@@ -86,7 +86,8 @@ pub fn due(c: &Connection, now: Timestamp, most: usize) -> StoreResult<Vec<Waiti
 
 /// Notes what became of a delivery. Its body is dropped once it was acted on or ignored; the row stays against replays.
 pub fn finish(c: &Connection, id: i64, outcome: Handled, reason: &str) -> StoreResult<()> {
-    let sql = "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
+    let sql =
+        "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
     c.execute(sql, params![id, outcome.as_str(), reason])?;
     Ok(())
 }

@@ -37,16 +37,16 @@ pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
 
 /// Loops, newest first; only those that are open where so asked.
 pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loop>> {
-    let mut statement = c.prepare_cached(
-        "SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2",
-    )?;
+    let mut statement =
+        c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
     let rows = statement.query_map(params![only_open, most as i64], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
 /// Open loops in one state, oldest first.
 pub fn in_state(c: &Connection, state: State) -> StoreResult<Vec<Loop>> {
-    let mut statement = c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
+    let mut statement =
+        c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
     let rows = statement.query_map([state.as_str()], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
@@ -162,8 +162,9 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
 /// Gives free slots to loops that wait, oldest first; returns those that got one.
 pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut taken = slots_taken(c)?;
-    let mut statement =
-        c.prepare_cached("SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued' ORDER BY queued_at, id")?;
+    let mut statement = c.prepare_cached(
+        "SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued' ORDER BY queued_at, id",
+    )?;
     let waiting = statement.query_map([], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
     })?;
@@ -276,5 +277,8 @@ fn apply(c: &Connection, decision: &Decision, now: Timestamp) -> StoreResult<()>
 
 /// Places of all open loops, for the reconciler, with state and pull request.
 pub fn open_places(c: &Connection) -> StoreResult<Vec<(LoopId, State, Place, Option<Number>)>> {
-    Ok(list(c, true, usize::MAX >> 1)?.into_iter().map(|l| (l.id, l.state, l.place, l.pull.map(|p| p.number))).collect())
+    Ok(list(c, true, usize::MAX >> 1)?
+        .into_iter()
+        .map(|l| (l.id, l.state, l.place, l.pull.map(|p| p.number)))
+        .collect())
 }

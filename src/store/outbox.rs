@@ -165,16 +165,16 @@ pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<(
     let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'
         WHERE subject = ?1 AND lane = 'work' AND state = 'ready' AND key <> 'release'";
     c.prepare_cached(sql)?.execute(params![id.as_str(), now.0])?;
-    let sql = "UPDATE outbox SET cancel = 1 WHERE subject = ?1 AND lane = 'work' AND state = 'running' AND key <> 'release'";
+    let sql =
+        "UPDATE outbox SET cancel = 1 WHERE subject = ?1 AND lane = 'work' AND state = 'running' AND key <> 'release'";
     c.prepare_cached(sql)?.execute([id.as_str()])?;
     Ok(())
 }
 
 /// Rows of running work that should be stopped.
 pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
-    let mut statement = c.prepare_cached(
-        "SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1",
-    )?;
+    let mut statement =
+        c.prepare_cached("SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1")?;
     let rows = statement.query_map([], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -21,11 +21,9 @@ pub fn clear(c: &Connection, id: &LoopId, kind: &str) -> StoreResult<()> {
 
 /// Timers that are due, taken away as they are returned.
 pub fn take_due(c: &Connection, now: Timestamp) -> StoreResult<Vec<(LoopId, String, Timestamp)>> {
-    let mut statement =
-        c.prepare_cached("DELETE FROM timers WHERE due_at <= ?1 RETURNING loop_id, kind, due_at")?;
-    let rows = statement.query_map([now.0], |row| {
-        Ok((LoopId::new(row.get::<_, String>(0)?), row.get(1)?, Timestamp(row.get(2)?)))
-    })?;
+    let mut statement = c.prepare_cached("DELETE FROM timers WHERE due_at <= ?1 RETURNING loop_id, kind, due_at")?;
+    let rows = statement
+        .query_map([now.0], |row| Ok((LoopId::new(row.get::<_, String>(0)?), row.get(1)?, Timestamp(row.get(2)?))))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

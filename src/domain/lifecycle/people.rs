@@ -120,14 +120,21 @@ pub(super) fn from_commands(commands: &[String]) -> Vec<Check> {
 fn refused_options(current: &Loop, options: &RunOptions, now: Timestamp) -> Option<String> {
     if let Some(iterations) = options.max_iterations.filter(|n| *n <= current.spent.iterations) {
         let used = current.spent.iterations;
-        return Some(format!("--max-iterations {iterations} leaves nothing to do: {used} were used; give more than that."));
+        return Some(format!(
+            "--max-iterations {iterations} leaves nothing to do: {used} were used; give more than that."
+        ));
     }
-    if let Some(seconds) = options.timeout_s.filter(|s| i64::try_from(*s).is_ok_and(|s| s * 1000 <= current.spent.time_at(now))) {
+    if let Some(seconds) =
+        options.timeout_s.filter(|s| i64::try_from(*s).is_ok_and(|s| s * 1000 <= current.spent.time_at(now)))
+    {
         let used = current.spent.time_at(now) / 1000;
         return Some(format!("--timeout {seconds}s leaves nothing: {used} s were used; give more than that."));
     }
     if let Some(budget) = options.budget.filter(|b| *b <= current.spent.cost) {
-        return Some(format!("--budget {budget} leaves nothing: {} were used; give more than that.", current.spent.cost));
+        return Some(format!(
+            "--budget {budget} leaves nothing: {} were used; give more than that.",
+            current.spent.cost
+        ));
     }
     if options.base.as_ref().is_some_and(|base| current.base.is_some() && *base != current.base_branch) {
         return Some("--base cannot change once work has begun; abort, and start a new loop.".to_owned());
@@ -204,7 +211,9 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
     let state = turn.next.state;
     if !matches!(state, State::Paused | State::LimitReached | State::Failed | State::Waiting) {
         let line = match state {
-            State::Running | State::Queued => "It is under way; there is nothing to resume. `/ralph guide TEXT` reaches the next iteration.",
+            State::Running | State::Queued => {
+                "It is under way; there is nothing to resume. `/ralph guide TEXT` reaches the next iteration."
+            }
             State::Review => "It is in review: ask for changes on the pull request, or `/ralph guide TEXT`.",
             _ => "It waits for `/ralph run`; see its last comment.",
         };
@@ -233,7 +242,10 @@ fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
     let (spent, limits) = (&current.spent, &current.limits);
     if spent.iterations >= limits.iterations {
         let more = limits.iterations + 5;
-        return Some(format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations));
+        return Some(format!(
+            "All {} iterations are used: `/ralph resume --max-iterations {more}`.",
+            limits.iterations
+        ));
     }
     if spent.time_at(now) >= limits.time_ms {
         let more = limits.time_ms / 60_000 + 60;

@@ -110,7 +110,11 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         let view = report::started(&turn.next);
         turn.comment("started", view);
         turn.effects.push(Effect::Status { fresh: false });
-        turn.work(Step::Baseline, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Baseline, commit: tree.head });
+        turn.work(Step::Baseline, |ticket| Effect::Check {
+            ticket,
+            purpose: CheckPurpose::Baseline,
+            commit: tree.head,
+        });
     } else {
         next_iteration(turn);
     }
@@ -187,7 +191,9 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     current.message = run.message;
     current.agent_problem = match &end {
         AgentEnd::Finished => String::new(),
-        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => reason.clone(),
+        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => {
+            reason.clone()
+        }
         AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
         AgentEnd::Cancelled => "it was stopped".into(),
         AgentEnd::OverBudget => "it was stopped at the money limit".into(),
@@ -266,7 +272,8 @@ fn committed(turn: &mut Turn, change: Change) {
     if let Some(blocked) = change.blocked {
         turn.stop(State::Paused, &blocked);
         turn.close_open_iteration(&blocked);
-        return turn.escalate("blocked_change", "look at the change before it is pushed; `/ralph retry` throws it away");
+        return turn
+            .escalate("blocked_change", "look at the change before it is pushed; `/ralph retry` throws it away");
     }
     match change.commit {
         Some(commit) => {
@@ -326,9 +333,13 @@ fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
             let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
             turn.stop(State::Paused, &why);
             turn.next.pushed = None;
-            turn.escalate("branch_deleted", "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop");
+            turn.escalate(
+                "branch_deleted",
+                "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
+            );
         }
-        None => turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`"),
+        None => turn
+            .fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`"),
     }
 }
 
@@ -338,7 +349,10 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
         return begin_iteration_if_wanted(turn);
     }
     if !conflicts.is_empty() {
-        let text = format!("The work tree holds a merge with conflict markers in: {}. Solve every conflict so that both sides' intent stands.", conflicts.join(", "));
+        let text = format!(
+            "The work tree holds a merge with conflict markers in: {}. Solve every conflict so that both sides' intent stands.",
+            conflicts.join(", ")
+        );
         tell_next_run(turn, text);
     }
     turn.next.merging = Some(Merging { other, conflicts: conflicts.clone() });
@@ -419,7 +433,9 @@ fn verified(turn: &mut Turn, report: CheckReport) {
     if !report.all_hold() {
         let failing: Vec<_> = report.outcomes.iter().filter(|o| !o.holds).collect();
         let names = failing.iter().map(|o| format!("`{}` ({})", o.command, o.why)).collect::<Vec<_>>().join("; ");
-        let text = format!("The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths).");
+        let text = format!(
+            "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
+        );
         tell_next_run(turn, text);
         if let Some(current) = turn.next.current_mut() {
             current.completion = report.completion(None);
