@@ -1,0 +1,448 @@
+//! A world for a story: a forge with people and a repository, the service, and an agent that is a shell script.
+//!
+//! Webhooks are real HTTP. The service's loops are stepped by hand until nothing is left to do, with a clock that only
+//! moves when told to, so that no story sleeps. `World::live` starts the service whole, for stories about what happens
+//! while an agent runs.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ralph_bot::app::{App, Options};
+use ralph_bot::clock::Clock;
+use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Timestamp, User};
+use ralph_bot::domain::lifecycle::{self, Loop, State};
+use ralph_bot::engine::{Engine, EngineSettings, Role};
+use ralph_bot::fake::{Access, Comment, Dialect, FakeForge};
+use ralph_bot::forge::http::Pace;
+use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
+use ralph_bot::store::{inbox, loops, outbox};
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+/// Secret of every webhook here.
+pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
+/// Longest wait for something that the live service does by itself.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Rounds of stepping after which a world that is never done is a failure.
+const ROUNDS: usize = 2_000;
+
+/// What a world begins with.
+#[derive(Clone)]
+pub struct Setup {
+    pub dialect: Dialect,
+    /// Files of the repository: path, content, executable.
+    pub files: Vec<(String, String, bool)>,
+    /// Body of the agent, after a `#!/bin/sh` line; runs in the work tree.
+    pub agent: String,
+    /// Further lines of the operator's file.
+    pub config: String,
+    pub title: String,
+    pub body: String,
+}
+
+impl Setup {
+    /// A repository with one failing check (`sh check.sh` wants `answer.txt` to hold 42), and an agent that gets there
+    /// in its first run.
+    pub fn new(dialect: Dialect) -> Self {
+        let file = |path: &str, text: &str, executable| (path.to_owned(), text.to_owned(), executable);
+        Self {
+            dialect,
+            files: vec![
+                file("README.md", "A sample.\n", false),
+                file("answer.txt", "41\n", false),
+                file("check.sh", "test \"$(cat answer.txt)\" = 42 || { echo \"the answer is $(cat answer.txt)\"; exit 1; }\n", true),
+                file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n", false),
+            ],
+            agent: "echo 42 >answer.txt\n".into(),
+            config: String::new(),
+            title: "The answer is wrong".into(),
+            body: "It should be 42.".into(),
+        }
+    }
+
+    pub fn agent(mut self, script: &str) -> Self {
+        self.agent = script.into();
+        self
+    }
+
+    pub fn file(mut self, path: &str, text: &str) -> Self {
+        self.files.retain(|(p, _, _)| p != path);
+        self.files.push((path.into(), text.into(), false));
+        self
+    }
+
+    pub fn without(mut self, path: &str) -> Self {
+        self.files.retain(|(p, _, _)| p != path);
+        self
+    }
+
+    pub fn config(mut self, lines: &str) -> Self {
+        self.config.push_str(lines);
+        self.config.push('\n');
+        self
+    }
+}
+
+/// A forge, a repository, people, and the service.
+pub struct World {
+    pub forge: FakeForge,
+    pub clock: Clock,
+    pub repo: RepoId,
+    /// May push.
+    pub maintainer: User,
+    /// May read.
+    pub outsider: User,
+    pub bot: User,
+    pub issue: Number,
+    pub folder: TempDir,
+    pub setup: Setup,
+    live: bool,
+    app: Option<App>,
+}
+
+/// The sandbox of this machine, looked at once.
+pub async fn sandbox() -> SandboxProbe {
+    static FOUND: OnceCell<SandboxProbe> = OnceCell::const_new();
+    let found = FOUND.get_or_init(probe).await.clone();
+    if found.tier != Tier::A {
+        let why = format!("bubblewrap does not hold here: {:?}", found.bubblewrap);
+        assert!(std::env::var_os("CI").is_none(), "{why}; install bubblewrap and allow user namespaces");
+        eprintln!("agents and checks of this story run without a sandbox: {why}");
+    }
+    found
+}
+
+impl World {
+    /// A world whose service is stepped by hand.
+    pub async fn new(setup: Setup) -> Self {
+        Self::build(setup, false).await
+    }
+
+    /// A world whose service runs by itself.
+    pub async fn live(setup: Setup) -> Self {
+        Self::build(setup, true).await
+    }
+
+    async fn build(setup: Setup, live: bool) -> Self {
+        let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
+        let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
+        let maintainer = forge.add_user("mira", AccountKind::User);
+        let outsider = forge.add_user("otto", AccountKind::User);
+        let bot = forge.add_user("ralph-bot", AccountKind::User);
+        let files: Vec<_> = setup.files.iter().map(|(p, t, x)| (p.as_str(), t.as_str(), *x)).collect();
+        let repo = forge.create_repo("mira", "app", &files).await.expect("the repository is made");
+        forge.grant(repo, &bot, Access::Admin).expect("the bot may");
+        forge.grant(repo, &outsider, Access::Read).expect("the outsider may read");
+        let folder = tempfile::Builder::new().prefix("ralph-it-").tempdir().expect("a folder");
+        let issue = forge.open_issue(&maintainer, repo, &setup.title, &setup.body, &[]).await.expect("an issue");
+        let mut world =
+            Self { forge, clock, repo, maintainer, outsider, bot, issue, folder, setup, live, app: None };
+        world.write_agent(&world.setup.agent.clone());
+        world.start().await;
+        world.hook().await;
+        world
+    }
+
+    /// Replaces the agent's script.
+    pub fn write_agent(&self, script: &str) {
+        std::fs::write(self.folder.path().join("agent.sh"), format!("#!/bin/sh\n{script}")).expect("the agent is written");
+    }
+
+    async fn hook(&mut self) {
+        let address = self.app().address.expect("the service listens");
+        let url = format!("http://{address}/webhooks/forge");
+        self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");
+    }
+
+    pub async fn config(&self) -> (Config, Env) {
+        let sandbox = sandbox().await;
+        let kind = if self.setup.dialect == Dialect::Gitea { "gitea" } else { "github" };
+        let folder = self.folder.path().display();
+        let text = format!(
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{extra}",
+            url = self.forge.url(),
+            required = if sandbox.tier == Tier::A { "auto" } else { "none" },
+            extra = if self.setup.config.contains("limits:") { self.setup.config.clone() } else { format!("limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n{}", self.setup.config) },
+        );
+        let token = self.forge.token_for(&self.bot);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let home = std::env::var("HOME").unwrap_or_default();
+        let env = Env::of([("TOKEN", token.as_str()), ("SECRET", SECRET), ("PATH", &path), ("HOME", &home)]);
+        let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &text, &env);
+        (config.unwrap_or_else(|problems| panic!("{problems}\n{text}")), env)
+    }
+
+    /// Starts the service on what is there: a first start, or one after a stop or a crash.
+    pub async fn start(&mut self) {
+        let (config, env) = self.config().await;
+        let tune = |settings: &mut EngineSettings| {
+            settings.poll = Duration::from_millis(20);
+            settings.ambiguity_wait = Duration::from_millis(10);
+            settings.retry_first = Duration::from_millis(10);
+            settings.stop_grace = Duration::from_secs(5);
+        };
+        let options = Options {
+            role: if self.live { Role::All } else { Role::Ingest },
+            clock: self.clock.clone(),
+            pace: Pace { mutation_interval_ms: 0, attempts: 1, ..Pace::default() },
+            sandbox: Some(sandbox().await),
+            tune,
+            ..Options::default()
+        };
+        self.app = Some(App::start(&config, &env, options).await.expect("the service starts"));
+    }
+
+    pub fn app(&self) -> &App {
+        self.app.as_ref().expect("the service runs")
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.app().engine
+    }
+
+    /// Stops the service in order.
+    pub async fn stop(&mut self) {
+        if let Some(app) = self.app.take() {
+            app.stop().await;
+        }
+    }
+
+    /// Steps the service until neither it nor the forge has anything to do.
+    pub async fn settle(&self) {
+        assert!(!self.live, "a live world settles by itself: `until`");
+        let engine = self.engine();
+        for _ in 0..ROUNDS {
+            self.forge.flush().await;
+            let mut any = engine.intake_step().await.expect("intake");
+            any |= engine.timer_step().await.expect("timer");
+            any |= engine.loop_step().await.expect("loop");
+            any |= engine.talk_step().await.expect("talk");
+            if !any {
+                any = engine.work_step().await.expect("work");
+            }
+            if !any {
+                return;
+            }
+        }
+        panic!("the service never comes to rest: {:#?}", self.receipts().await);
+    }
+
+    /// Lets time pass, then settles.
+    pub async fn pass(&self, time: Duration) {
+        self.clock.advance_ms(i64::try_from(time.as_millis()).expect("a sensible time"));
+        self.settle().await;
+    }
+
+    /// Compares the service with the world, then settles.
+    pub async fn reconcile(&self) {
+        self.engine().reconcile_step(true).await.expect("reconcile");
+        self.settle().await;
+    }
+
+    /// Waits until the newest loop is as it should be; for live worlds.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+        let waiting = async {
+            loop {
+                if let Some(found) = self.newest().await.filter(|l| holds(l)) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(found) => found,
+            Err(_) => panic!("waited for {what} in vain: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why))),
+        }
+    }
+
+    /// The newest loop.
+    pub async fn newest(&self) -> Option<Loop> {
+        let found = self.engine().store.read(|c| loops::list(c, false, 1)).await.expect("loops");
+        found.into_iter().next()
+    }
+
+    /// The newest loop, which must be there.
+    pub async fn the_loop(&self) -> Loop {
+        self.newest().await.expect("there is a loop")
+    }
+
+    pub async fn all_loops(&self) -> Vec<Loop> {
+        self.engine().store.read(|c| loops::list(c, false, 1000)).await.expect("loops")
+    }
+
+    /// Everything that was asked for on behalf of the newest loop.
+    pub async fn receipts(&self) -> Vec<outbox::Receipt> {
+        let Some(current) = self.newest().await else { return Vec::new() };
+        self.engine().store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts")
+    }
+
+    /// Deliveries by state.
+    pub async fn inbox(&self) -> HashMap<String, u64> {
+        self.engine().store.read(inbox::counts).await.expect("inbox").into_iter().collect()
+    }
+
+    // What people do.
+
+    pub async fn label(&self) {
+        self.forge.label(&self.maintainer, self.repo, self.issue, "ralph:run").await.expect("labelled");
+    }
+
+    /// The maintainer comments on the issue.
+    pub async fn say(&self, text: &str) -> CommentId {
+        self.forge.comment(&self.maintainer, self.repo, self.issue, text).await.expect("commented")
+    }
+
+    /// Labels and runs to rest.
+    pub async fn run(&self) -> Loop {
+        self.label().await;
+        self.settle().await;
+        self.the_loop().await
+    }
+
+    // What people see.
+
+    /// Comments on a number, with whether the bot wrote each.
+    pub fn comments(&self, number: Number) -> Vec<Comment> {
+        self.forge.comments(self.repo, number)
+    }
+
+    /// Texts of the bot's comments on the issue.
+    pub fn bot_says(&self) -> Vec<String> {
+        self.bot_says_on(self.issue)
+    }
+
+    pub fn bot_says_on(&self, number: Number) -> Vec<String> {
+        let comments = self.comments(number);
+        comments.into_iter().filter(|c| c.author == Some(self.bot.id)).map(|c| c.body).collect()
+    }
+
+    /// Whether any of the bot's comments on the issue holds a text.
+    pub fn bot_said(&self, text: &str) -> bool {
+        self.bot_says().iter().any(|body| body.contains(text))
+    }
+
+    /// Reactions of the bot to a comment.
+    pub fn reactions(&self, comment: CommentId) -> Vec<String> {
+        let found = self.comments(self.issue).into_iter().find(|c| c.id == comment).expect("the comment");
+        let ours = found.reactions.into_iter().filter(|r| r.user == self.bot.id);
+        ours.map(|r| r.content).collect()
+    }
+
+    /// The state labels on the issue, without the prefix.
+    pub fn state_labels(&self) -> Vec<String> {
+        let all: Vec<String> = State::ALL.iter().map(|s| format!("ralph:{}", s.label())).collect();
+        let labels = self.forge.labels(self.repo, self.issue);
+        labels.into_iter().filter(|l| all.contains(l)).map(|l| l.trim_start_matches("ralph:").to_owned()).collect()
+    }
+
+    /// Numbers of the open escalation issues.
+    pub fn escalations(&self) -> Vec<Number> {
+        self.forge.with(|state| {
+            let repo = state.repo(self.repo).expect("the repository");
+            let label = repo.labels.iter().find(|l| l.name == "ralph:escalation").map(|l| l.id);
+            let open = repo.issues.values().filter(|i| i.open && label.is_some_and(|id| i.labels.contains(&id)));
+            open.map(|i| i.number).collect()
+        })
+    }
+
+    /// Content of a file on a branch of the forge.
+    pub async fn file(&self, branch: &str, path: &str) -> Option<String> {
+        self.forge.file_at(self.repo, branch, path).await
+    }
+
+    /// The tree of the newest loop.
+    pub async fn tree(&self) -> PathBuf {
+        let current = self.the_loop().await;
+        self.engine().workspaces.tree_dir(&current.id, &current.place.repo)
+    }
+
+    /// What must hold after every story: see `oracle`.
+    pub async fn finish(mut self) {
+        if self.app.is_none() {
+            self.start().await;
+        }
+        oracle(&self).await;
+        self.stop().await;
+    }
+}
+
+/// The invariants that hold at rest, whatever happened: read from the forge, the database and the process list.
+pub async fn oracle(world: &World) {
+    let all = world.all_loops().await;
+    let store = &world.engine().store;
+    // Every accepted delivery came to an end that is told.
+    for (state, count) in world.inbox().await {
+        assert!(state != "new" || world.live || count == 0, "{count} deliveries wait for ever");
+        assert!(state != "dead", "{count} deliveries were given up");
+    }
+    // One open loop an issue.
+    let mut open: Vec<_> = all.iter().filter(|l| l.state.is_open()).map(|l| l.place.key()).collect();
+    open.sort();
+    let before = open.len();
+    open.dedup();
+    assert_eq!(open.len(), before, "an issue has two open loops");
+    // One comment a loop and key; one pull request a branch.
+    let numbers: Vec<Number> = world.forge.with(|s| s.repo(world.repo).expect("repo").issues.keys().copied().collect());
+    for number in numbers {
+        let mut markers: Vec<String> = Vec::new();
+        for body in world.bot_says_on(number) {
+            let found = body.lines().rev().find(|l| l.starts_with("<!-- ralph:1 ")).map(str::to_owned);
+            let marker = found.unwrap_or_else(|| panic!("a comment without a marker on #{number}: {body}"));
+            assert!(!markers.contains(&marker) || marker.contains(" status "), "a comment stands twice on #{number}: {body}");
+            markers.push(marker);
+        }
+    }
+    let branches: Vec<String> =
+        world.forge.with(|s| s.pulls(world.repo).iter().filter(|(i, _)| i.open).map(|(_, p)| p.head.clone()).collect());
+    let mut unique = branches.clone();
+    unique.sort();
+    unique.dedup();
+    assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
+    for current in &all {
+        // The row is what the log makes of it.
+        let id: LoopId = current.id.clone();
+        let log = store.read(move |c| loops::history(c, &id)).await.expect("history");
+        let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
+        assert_eq!(replayed.as_ref(), Some(current), "the log does not rebuild the loop");
+        // What was recorded as pushed is what the forge has, unless somebody else moved it.
+        if let Some(commit) = &current.pushed {
+            let there = world.forge.branch_sha(world.repo, &current.branch).await;
+            assert!(there.is_none_or(|sha| sha == *commit) || current.state != State::Review, "the branch is elsewhere");
+        }
+        // Nothing of an ended loop is left on the disk.
+        if !current.state.is_open() {
+            let tree = world.engine().workspaces.tree_dir(&current.id, &current.place.repo);
+            assert!(!tree.exists(), "the tree of an ended loop is left: {}", tree.display());
+        }
+    }
+    // No process of ours is left, where nothing runs.
+    if !world.live {
+        let left = ralph_bot::process::survivors(&world.engine().instance);
+        assert!(left.is_empty(), "processes are left: {left:?}");
+    }
+    no_secret(world.folder.path(), &world.forge.token_for(&world.bot));
+}
+
+/// No file of the service holds the forge's token or the webhook's secret.
+fn no_secret(folder: &Path, token: &str) {
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(path),
+                Ok(kind) if kind.is_file() => {
+                    let bytes = std::fs::read(&path).unwrap_or_default();
+                    for secret in [token, SECRET] {
+                        let found = bytes.windows(secret.len()).any(|w| w == secret.as_bytes());
+                        assert!(!found, "a secret is in {}", path.display());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
