@@ -1,52 +1,202 @@
 //! Views to Markdown: escaping, size cap, marker, footer.
-use crate::domain::effect::Place;
-use crate::domain::view::View;
-use hmac::{Hmac, KeyInit, Mac};
-pub struct MarkerKey(Vec<u8>);
-impl MarkerKey {
-    pub fn new(b: &[u8]) -> Self {
-        Self(b.to_vec())
-    }
+//!
+//! Templates escape by default: whatever a view holds is made harmless on its way into the text, by the sort of template
+//! it stands in. Only the filters of `filters` put Markdown of ours around it.
+
+mod chart;
+mod filters;
+mod marker;
+mod size;
+mod templates;
+
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod tests;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
+use serde::Serialize;
+
+use crate::domain::sanitize;
+use crate::domain::view::{EscalationView, PullView, Severity, View};
+
+pub use marker::{Marker, MarkerKey, find_marker};
+
+/// Most bytes of a text that we post; both forges take more.
+pub const MAX_BYTES: usize = 60_000;
+
+/// Name of the template of an iteration's prompt.
+const PROMPT: &str = "prompt/iteration.md";
+
+/// A template that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RenderError {
+    /// An operator's template does not parse.
+    #[error("template {name} is not valid: {detail}")]
+    Invalid { name: String, detail: String },
+    /// An operator's template has no name that is used.
+    #[error("there is no template {name}; the names are {known}")]
+    Unknown { name: String, known: String },
+    /// A template failed on what it was given.
+    #[error("template {name} failed: {detail}")]
+    Failed { name: String, detail: String },
 }
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marker {
-    subject: String,
-    key: String,
-    mac: String,
+
+/// Turns views into Markdown.
+#[derive(Debug)]
+pub struct Renderer {
+    /// Built-in templates with the operator's in their places.
+    chosen: Environment<'static>,
+    /// Built-in templates only: what is used where an operator's fails.
+    built_in: Environment<'static>,
 }
-impl Marker {
-    pub fn new(subject: &str, key: &str, place: &Place, k: &MarkerKey) -> Self {
-        let mut m = <Hmac<sha2::Sha256> as KeyInit>::new_from_slice(&k.0).unwrap();
-        m.update(format!("{subject}|{key}|{}", place.key()).as_bytes());
-        Self {
-            subject: subject.into(),
-            key: key.into(),
-            mac: data_encoding::HEXLOWER.encode(&m.finalize().into_bytes()[..16]),
-        }
-    }
-}
-pub fn find_marker(body: &str, _k: &MarkerKey) -> Option<Marker> {
-    let at = body.find("<!-- ralph:1 ")?;
-    let rest = &body[at + 13..];
-    let end = rest.find(" -->")?;
-    let mut p = rest[..end].split(' ');
-    Some(Marker { subject: p.next()?.into(), key: p.next()?.into(), mac: p.next()?.into() })
-}
-pub struct Renderer;
+
 impl Renderer {
-    pub fn new(_: Vec<(String, String)>) -> anyhow::Result<Self> {
-        Ok(Self)
+    /// Takes the built-in templates, and the operator's (name such as `comment/status.md`, text) in their places. Errors
+    /// name the first override that is unknown or does not parse.
+    pub fn new(overrides: Vec<(String, String)>) -> Result<Self, RenderError> {
+        let built_in = templates::environment()?;
+        let mut chosen = built_in.clone();
+        for (name, text) in overrides {
+            if !templates::ALL.iter().any(|(known, _)| *known == name) {
+                let known: Vec<&str> = templates::ALL.iter().map(|(known, _)| *known).collect();
+                return Err(RenderError::Unknown { name, known: known.join(", ") });
+            }
+            chosen
+                .add_template_owned(name.clone(), text)
+                .map_err(|error| RenderError::Invalid { name, detail: error.to_string() })?;
+        }
+        Ok(Self { chosen, built_in })
     }
-    pub fn comment(&self, view: &View, m: &Marker) -> String {
-        format!(
-            "```json\n{}\n```\n<!-- ralph:1 {} {} {} -->\n",
-            serde_json::to_string_pretty(view).unwrap_or_default(),
-            m.subject,
-            m.key,
-            m.mac
-        )
+
+    /// The view as Markdown with its footer, at most `MAX_BYTES` less the room for a marker. Outputs are shortened first,
+    /// then lists and rows; nothing is cut in the middle of a block.
+    pub fn render(&self, view: &View) -> String {
+        let name = templates::of(view);
+        let Ok(context) = serde_json::to_value(view) else {
+            return unrenderable(view);
+        };
+        for limits in size::LEVELS {
+            let shrunk = size::shrink(context.clone(), limits);
+            let text = self.fill(name, &shrunk).unwrap_or_else(|_| unrenderable(view));
+            if text.len() + marker::MAX_BYTES <= MAX_BYTES {
+                return text;
+            }
+        }
+        unrenderable(view)
     }
-    pub fn prompt(&self, v: &crate::domain::prompt::PromptView) -> String {
-        serde_json::to_string_pretty(v).unwrap_or_default()
+
+    /// The view as a comment or body: `render`, and the marker that it is found again by.
+    pub fn comment(&self, view: &View, marker: &Marker, key: &MarkerKey) -> String {
+        format!("{}\n\n{}\n", self.render(view), marker.text(key))
     }
+
+    /// Title of a pull request: that of the issue, referring to nobody.
+    pub fn pull_title(&self, view: &PullView) -> String {
+        let title = sanitize::title(&view.title);
+        if title.is_empty() { format!("Work on issue {}", view.closes) } else { title }
+    }
+
+    /// Title of an escalation issue.
+    pub fn escalation_title(&self, view: &EscalationView) -> String {
+        let severity = match view.severity {
+            Severity::Warning => "WARNING",
+            Severity::Critical => "CRITICAL",
+            Severity::Emergency => "EMERGENCY",
+        };
+        sanitize::title(&format!("[ralph] {severity}: {} in {}", view.cause.replace('_', " "), view.loop_id))
+    }
+
+    /// The prompt of an iteration. `context` holds the names that `templates/prompt/iteration.md` lists at its top; every
+    /// text in it is stripped of what is not visible and of anything like our own tags.
+    pub fn prompt<T: Serialize>(&self, context: &T) -> Result<String, RenderError> {
+        let failed = |error: serde_json::Error| RenderError::Failed { name: PROMPT.into(), detail: error.to_string() };
+        self.fill(PROMPT, &serde_json::to_value(context).map_err(failed)?)
+    }
+
+    fn fill(&self, name: &str, context: &serde_json::Value) -> Result<String, RenderError> {
+        let context = value(context);
+        let filled = |environment: &Environment<'_>| environment.get_template(name)?.render(&context);
+        filled(&self.chosen)
+            .or_else(|_| filled(&self.built_in))
+            .map(|text| tidy(&text))
+            .map_err(|error| RenderError::Failed { name: name.to_owned(), detail: format!("{error:#}") })
+    }
+}
+
+/// JSON as a template's value.
+fn value(json: &serde_json::Value) -> Value {
+    match json {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(flag) => Value::from(*flag),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => Value::from(whole),
+            (None, float) => Value::from(float.unwrap_or_default()),
+        },
+        serde_json::Value::String(text) => Value::from(text.as_str()),
+        serde_json::Value::Array(items) => items.iter().map(value).collect(),
+        serde_json::Value::Object(map) => Value::from_pairs(map.iter().map(|(name, item)| (name.clone(), value(item)))),
+    }
+}
+
+/// What is said where a view cannot be rendered; a test shows that every built-in template renders.
+fn unrenderable(view: &View) -> String {
+    format!("The text of kind `{}` could not be rendered. The operator finds the reason in the log.", view.kind())
+}
+
+/// At most one empty line between blocks outside of fences, none at the end of lines or of the text.
+fn tidy(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut fence: Option<usize> = None;
+    for line in text.trim().lines() {
+        let ticks = line.len() - line.trim_start_matches('`').len();
+        match fence {
+            Some(length) if ticks >= length && line.len() == ticks => fence = None,
+            None if ticks >= 3 => fence = Some(ticks),
+            _ => {}
+        }
+        let line = if fence.is_some() { line } else { line.trim_end() };
+        if fence.is_none() && line.is_empty() && (out.is_empty() || out.ends_with("\n\n")) {
+            continue;
+        }
+        out.push_str(line);
+        out.push('\n');
+    }
+    out.trim_end().to_owned()
+}
+
+/// Settings that all environments share; `templates` adds the templates.
+fn configured() -> Environment<'static> {
+    let mut environment = Environment::new();
+    if let Ok(syntax) =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build()
+    {
+        environment.set_syntax(syntax);
+    }
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment.set_auto_escape_callback(|name| {
+        if name.starts_with("prompt/") {
+            AutoEscape::Custom("prompt".into())
+        } else {
+            AutoEscape::Custom("people".into())
+        }
+    });
+    environment.set_formatter(|out, state, value| {
+        let text = match (value.as_str(), value.is_safe()) {
+            (Some(text), true) => text.to_owned(),
+            (Some(text), false) if matches!(state.auto_escape(), AutoEscape::Custom(sort) if sort == "prompt") => {
+                filters::frame(text)
+            }
+            (Some(text), false) => sanitize::inline(text),
+            (None, _) if value.is_undefined() => {
+                return Err(Error::new(ErrorKind::UndefinedError, "a name of the template has no value"));
+            }
+            (None, _) if value.is_none() => String::new(),
+            (None, _) => value.to_string(),
+        };
+        out.write_str(&text).map_err(|_| Error::new(ErrorKind::WriteFailure, "no room"))
+    });
+    filters::register(&mut environment);
+    environment
 }

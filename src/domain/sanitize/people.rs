@@ -20,7 +20,7 @@ static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([
 /// Addresses, mentions and references to issues, as they stand in running text.
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
-        r#"(?i)(?:\b(?:https?|ftp|ftps|mailto|xmpp|data|javascript|vbscript|file):|\bwww\.)[^\s<>"'()\[\]{}|\\^`]+"#,
+        r#"(?i)(?:(?:\b|_)(?:https?|ftp|ftps|mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
         r"|[\w.+/@\#:~!-]*(?:@[\w-]|\#\d|\bGH-\d|![0-9])[\w.+/@\#:~!-]*"
     ))
 });

@@ -17,6 +17,9 @@ const LONGEST: usize = 512 * 1024;
 /// Columns of a table that fit a screen somehow.
 const COLUMNS: usize = 20;
 
+/// Nesting of quotes and lists that is shown as such.
+const DEEPEST: usize = 20;
+
 /// White space that pushes what follows off the screen.
 static FAR_RIGHT: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[^\S\n]{200,}[^\n]*").expect("a constant pattern"));
 /// Data in an address.
@@ -74,6 +77,8 @@ struct Page {
     /// Open lists: the next number, or none for bullets.
     lists: Vec<Option<u64>>,
     quotes: usize,
+    /// Where in `out` the last line begins.
+    line_begin: usize,
     /// Text of the code or HTML block that is being read.
     block: Option<String>,
     code_language: String,
@@ -120,7 +125,9 @@ impl Page {
             Tag::BlockQuote(_) => {
                 self.paragraph();
                 self.quotes += 1;
-                self.push("> ");
+                if self.quotes <= DEEPEST {
+                    self.push("> ");
+                }
             }
             Tag::CodeBlock(kind) => {
                 let info = match &kind {
@@ -146,7 +153,7 @@ impl Page {
                     }
                     _ => "- ".to_owned(),
                 };
-                self.push(&format!("{}{mark}", "  ".repeat(depth.min(20))));
+                self.push(&format!("{}{mark}", "  ".repeat(depth.min(DEEPEST))));
             }
             Tag::TableHead | Tag::TableRow => {
                 self.line();
@@ -279,7 +286,8 @@ impl Page {
             return;
         }
         self.out.push('\n');
-        self.out.push_str(&"> ".repeat(self.quotes.min(20)));
+        self.line_begin = self.out.len();
+        self.out.push_str(&"> ".repeat(self.quotes.min(DEEPEST)));
     }
 
     /// A new line after an empty one, unless an item or quote has just begun.
@@ -291,13 +299,18 @@ impl Page {
             self.line();
             if !self.out.ends_with("\n\n") && self.out.ends_with('\n') {
                 self.out.push('\n');
+                self.line_begin = self.out.len();
             }
         }
     }
 
     /// Whether nothing but marks of items and quotes stands on the last line.
     fn at_line_start(&self) -> bool {
-        let line = self.out.rsplit('\n').next().unwrap_or_default();
+        const LONGEST_MARKS: usize = 200;
+        let line = self.out.get(self.line_begin..).unwrap_or_default();
+        if line.len() > LONGEST_MARKS {
+            return false;
+        }
         let rest = line.trim_start_matches(['>', ' ']);
         rest.is_empty()
             || matches!(rest, "- " | "* ")

@@ -56,7 +56,7 @@ pub(super) const BREAKS: &[&str] = &[
 ];
 /// Attributes with text that is not shown, or not at once.
 const SAYING: &[&str] =
-    &["alt", "title", "placeholder", "value", "label", "content", "summary", "srcdoc", "name", "id"];
+    &["alt", "title", "placeholder", "value", "label", "content", "summary", "srcdoc", "srcset", "name", "id"];
 /// Styles that make text hard to see; forges drop styles, but not all and not always.
 const HIDING_STYLES: &[&str] = &[
     "display",

@@ -1,0 +1,47 @@
+//! Pictures made of text: a progress bar, and a Mermaid chart of the iterations.
+
+use minijinja::{Error, Value};
+
+/// Cells of a progress bar.
+const CELLS: u32 = 20;
+/// Iterations that a chart shows at most: the last ones.
+const POINTS: usize = 40;
+
+/// `` `██████░░░░░░░░░░░░░░` `` for a percentage.
+pub(super) fn bar(percent: u32) -> String {
+    let percent = percent.min(100);
+    let full = (percent * CELLS / 100) as usize;
+    format!("`{}{}`", "█".repeat(full), "░".repeat(CELLS as usize - full))
+}
+
+/// Completion, and the control signal where every shown iteration has one, over the last iterations. Empty for less than
+/// two, of which no line can be drawn.
+pub(super) fn completion(rows: &Value) -> Result<String, Error> {
+    let all: Vec<Value> = rows.try_iter()?.collect();
+    let shown = &all[all.len().saturating_sub(POINTS)..];
+    if shown.len() < 2 {
+        return Ok(String::new());
+    }
+    let column = |name: &str| -> Result<Vec<Value>, Error> { shown.iter().map(|row| row.get_attr(name)).collect() };
+    let whole =
+        |values: Vec<Value>| values.iter().map(|v| v.as_i64().unwrap_or(0).to_string()).collect::<Vec<_>>().join(", ");
+    let mut lines = vec![
+        "```mermaid".to_owned(),
+        "xychart-beta".to_owned(),
+        format!("    x-axis \"Iteration\" [{}]", whole(column("n")?)),
+        "    y-axis \"Percent\" 0 --> 100".to_owned(),
+        format!("    line [{}]", whole(column("completion_percent")?)),
+    ];
+    let signals: Option<Vec<f64>> = column("control_signal")?.into_iter().map(|v| f64::try_from(v).ok()).collect();
+    let both = signals.is_some();
+    if let Some(signals) = signals {
+        let percent: Vec<String> = signals
+            .iter()
+            .map(|s| format!("{:.0}", if s.is_finite() { s.clamp(0.0, 1.0) * 100.0 } else { 0.0 }))
+            .collect();
+        lines.push(format!("    line [{}]", percent.join(", ")));
+    }
+    lines.push("```".to_owned());
+    let legend = if both { "First line: completion. Second line: control signal." } else { "Completion by iteration." };
+    Ok(format!("{}\n\n{legend}", lines.join("\n")))
+}

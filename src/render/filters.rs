@@ -1,0 +1,142 @@
+//! What templates may do with values: each filter makes the value harmless and gives Markdown of ours.
+
+use minijinja::{Environment, Error, ErrorKind, Value};
+
+use super::chart;
+use crate::domain::sanitize;
+
+/// Adds all filters and functions.
+pub(super) fn register(environment: &mut Environment<'static>) {
+    environment.add_filter("block", |text: &str| safe(sanitize::for_people(text)));
+    environment.add_filter("cell", |text: &str| safe(sanitize::table_cell(text)));
+    environment.add_filter("code", |text: &str| safe(sanitize::inline_code(text)));
+    environment.add_filter("code_cell", |text: &str| safe(code_cell(text)));
+    environment.add_filter("fence", |text: &str, language: Option<&str>| {
+        safe(sanitize::fence(text, language.unwrap_or_default()))
+    });
+    environment.add_filter("plain", |text: &str| safe(plain(text)));
+    environment.add_filter("quote", |text: &str| safe(quote(text)));
+    environment.add_filter("link", link);
+    environment.add_filter("duration", duration);
+    environment.add_filter("money", money);
+    environment.add_filter("bar", |percent: u32| safe(chart::bar(percent)));
+    environment.add_filter("chart", |rows: &Value| chart::completion(rows).map(safe));
+    environment.add_filter("sentence", |text: &str| safe(sentence(&sanitize::inline(text))));
+    environment.add_filter("tampering", tampering);
+}
+
+fn safe(text: String) -> Value {
+    Value::from_safe_string(text)
+}
+
+/// For prompts: visible characters only, and nothing that opens or closes our own frame.
+pub(super) fn frame(text: &str) -> String {
+    let mut text = sanitize::visible(text);
+    for tag in ["<ralph-", "</ralph-"] {
+        while let Some(at) = text.to_ascii_lowercase().find(tag) {
+            text.replace_range(at..=at, "(");
+        }
+    }
+    text
+}
+
+/// Code for a cell: a pipe would end the cell even within code.
+fn code_cell(text: &str) -> String {
+    let code = sanitize::inline_code(text);
+    let mut cell = String::with_capacity(code.len());
+    for c in code.chars() {
+        if c == '|' {
+            cell.truncate(cell.trim_end_matches('\\').len());
+            cell.push('\\');
+        }
+        cell.push(c);
+    }
+    cell
+}
+
+/// One line of plain words, also within HTML, where nothing can be made code.
+fn plain(text: &str) -> String {
+    let title = sanitize::title(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let mark = |c: char| matches!(c, '`' | '*' | '_' | '[' | ']' | '\\' | '~' | '|' | '!');
+    title.chars().fold(String::new(), |mut out, c| {
+        if mark(c) {
+            out.push_str(&format!("&#{};", u32::from(c)))
+        } else {
+            out.push(c)
+        }
+        out
+    })
+}
+
+/// Text in a quotation, made harmless.
+fn quote(text: &str) -> String {
+    let text = sanitize::for_people(text);
+    text.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// A link of ours: an http(s) address without anything that could end it; otherwise only its text.
+fn link(link: &Value) -> Result<Value, Error> {
+    let part = |name: &str| link.get_attr(name).map(|value| value.as_str().unwrap_or_default().to_owned());
+    let (text, address) = (part("text")?, part("url")?);
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '`' | '"' | '\\');
+    let http = address.starts_with("https://") || address.starts_with("http://");
+    // The text stands between brackets, so brackets in it go.
+    let text: String =
+        sanitize::visible(&text).chars().filter(|c| !matches!(c, '[' | ']' | '`' | '<' | '>' | '\\')).collect();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    Ok(safe(if http && address.chars().all(plain) { format!("[{text}]({address})") } else { sanitize::inline(&text) }))
+}
+
+/// Seconds for people: `45 s`, `3 min`, `1 h 30 min`, `2 d 4 h`.
+fn duration(seconds: u64) -> Value {
+    let with = |large: u64, unit: &str, small: u64, small_unit: &str| match small {
+        0 => format!("{large} {unit}"),
+        small => format!("{large} {unit} {small} {small_unit}"),
+    };
+    safe(match seconds {
+        0..60 => format!("{seconds} s"),
+        60..600 => with(seconds / 60, "min", seconds % 60, "s"),
+        600..3_600 => format!("{} min", seconds / 60),
+        3_600..86_400 => with(seconds / 3_600, "h", seconds % 3_600 / 60, "min"),
+        _ => with(seconds / 86_400, "d", seconds % 86_400 / 3_600, "h"),
+    })
+}
+
+/// Millionths of a dollar for people; cents, or more digits where it is less than one; `–` where nothing is known.
+fn money(amount: &Value) -> Result<Value, Error> {
+    if amount.is_none() {
+        return Ok(safe("–".to_owned()));
+    }
+    let Some(millionths) = amount.as_i64() else {
+        return Err(Error::new(ErrorKind::InvalidOperation, "money is a number of millionths of a dollar"));
+    };
+    let dollars = millionths as f64 / 1e6;
+    Ok(safe(if millionths != 0 && millionths.abs() < 10_000 {
+        format!("${dollars:.4}")
+    } else {
+        format!("${dollars:.2}")
+    }))
+}
+
+/// With a full stop, where there is none.
+fn sentence(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() || text.ends_with(['.', '!', '?', '…', ':']) { text.to_owned() } else { format!("{text}.") }
+}
+
+/// A kind of tampering in words.
+fn tampering(kind: &str) -> Value {
+    safe(
+        match kind {
+            "test_deleted" => "a test was removed",
+            "test_skipped" => "a test was switched off",
+            "assertion_removed" => "assertions were removed",
+            "check_config_edited" => "the configuration of a check was edited",
+            "workflow_edited" => "a CI workflow was edited",
+            "ralph_file_edited" => "the bot's own file was edited",
+            "threshold_lowered" => "a threshold was lowered",
+            _ => "something that measures the work was changed",
+        }
+        .to_owned(),
+    )
+}

@@ -1,0 +1,332 @@
+//! Views for the tests: one of each kind as it usually is, and all text of one replaced by something hostile.
+
+use serde_json::Value;
+
+use crate::domain::ids::{LoopId, Money, Number};
+use crate::domain::task::{TamperFinding, TamperKind, TestCounts};
+use crate::domain::view::*;
+
+pub(super) fn loop_id() -> LoopId {
+    LoopId::new("r-42-k7m2qa")
+}
+
+fn link(text: &str, path: &str) -> Link {
+    Link { text: text.into(), url: format!("https://git.example.org/acme/app/{path}") }
+}
+
+fn hint(usage: &str, what: &str) -> CommandHint {
+    CommandHint { usage: usage.into(), what: what.into() }
+}
+
+fn checks() -> Vec<CheckLine> {
+    vec![
+        CheckLine {
+            name: "tests".into(),
+            command: "cargo test --all".into(),
+            holds: false,
+            why: "exited with 101".into(),
+            tests: Some(TestCounts { passing: 41, failing: 2, skipped: 1 }),
+            duration_s: 38,
+            output: "test parse::empty_input ... FAILED\ntest parse::trailing_comma ... FAILED\n\ntest result: FAILED. 41 passed; 2 failed".into(),
+        },
+        CheckLine {
+            name: "lint".into(),
+            command: "cargo clippy -- -D warnings | tee lint.log".into(),
+            holds: true,
+            why: String::new(),
+            tests: None,
+            duration_s: 12,
+            output: String::new(),
+        },
+    ]
+}
+
+fn passing() -> Vec<CheckLine> {
+    checks()
+        .into_iter()
+        .map(|check| CheckLine {
+            holds: true,
+            why: String::new(),
+            tests: check.tests.map(|t| TestCounts { passing: t.passing + t.failing, failing: 0, skipped: 0 }),
+            output: if check.output.is_empty() { String::new() } else { "test result: ok. 43 passed".into() },
+            ..check
+        })
+        .collect()
+}
+
+fn findings() -> Vec<TamperFinding> {
+    vec![TamperFinding {
+        path: "tests/parse.rs".into(),
+        kind: TamperKind::TestSkipped,
+        evidence: "+#[ignore] // flaky".into(),
+    }]
+}
+
+pub(super) fn rows(count: u32) -> Vec<IterationRow> {
+    (1..=count)
+        .map(|n| IterationRow {
+            n,
+            approach: ["persist", "pivot: rewrite the tokenizer", "simplify"][n as usize % 3].into(),
+            checks_held: u32::from(n > 1),
+            checks_total: 2,
+            completion_percent: (20 + n * 14).min(96) as u8,
+            control_signal: Some(0.62 - 0.1 * f64::from(n.min(5))),
+            duration_s: 130 + u64::from(n) * 47,
+            cost: Some(Money::from_usd(0.21)),
+        })
+        .collect()
+}
+
+pub(super) fn status(count: u32) -> StatusView {
+    StatusView {
+        loop_id: loop_id(),
+        state: "running".into(),
+        headline: "Two tests of the parser still fail".into(),
+        iteration: count,
+        max_iterations: 10,
+        completion_percent: 62,
+        checks_held: 1,
+        checks_total: 2,
+        rows: rows(count),
+        cost: Some(Money::from_usd(0.84)),
+        cost_limit: Some(Money::from_usd(10.0)),
+        elapsed_s: 1_260,
+        timeout_s: 7_200,
+        branch: Some(link("ralph/42-parse-empty-input", "src/branch/ralph/42-parse-empty-input")),
+        pull: Some(link("#43", "pulls/43")),
+        dashboard: Some(link("dashboard", "r-42")),
+        notes: vec!["stuck: the same error in 3 of the last 5 iterations".into()],
+        commands: vec![
+            hint("/ralph guide TEXT", "guidance for the next iteration"),
+            hint("/ralph pause", "pauses after this iteration"),
+            hint("/ralph abort", "ends the loop"),
+        ],
+        sandbox: "bubblewrap (tier A)".into(),
+        backend: "claude".into(),
+        checks: vec!["cargo test --all".into(), "cargo clippy -- -D warnings".into()],
+        hidden_removed: 1,
+    }
+}
+
+pub(super) fn iteration() -> IterationView {
+    IterationView {
+        loop_id: loop_id(),
+        n: 3,
+        max: 10,
+        approach: "pivot: rewrite the tokenizer".into(),
+        summary: "Rewrote the tokenizer so that it keeps its place.\n\n- `Tokenizer::next` no longer skips commas\n- added two tests".into(),
+        files: vec![
+            FileLine { path: "src/parse.rs".into(), added: 48, removed: 31 },
+            FileLine { path: "tests/parse.rs".into(), added: 22, removed: 0 },
+        ],
+        more_files: 3,
+        checks: checks(),
+        completion_percent: 62,
+        previous_percent: Some(48),
+        learnings: vec!["The tokenizer is shared with the formatter".into()],
+        blockers: vec!["`Span` has no `Default`".into()],
+        next: "the two failing tests of the parser".into(),
+        findings: findings(),
+        restored_paths: vec![".github/workflows/ci.yml".into()],
+        commit: Some(link("3f2a91c0", "commit/3f2a91c0")),
+        agent_problem: None,
+        duration_s: 271,
+        cost: Some(Money::from_usd(0.21)),
+    }
+}
+
+pub(super) fn started() -> StartedView {
+    StartedView {
+        loop_id: loop_id(),
+        task_title: "Parser fails on empty input".into(),
+        started_by: "mona".into(),
+        queued_behind: None,
+        checks: vec![DetectedCheck {
+            name: "tests".into(),
+            command: "cargo test".into(),
+            rule: "exits with 0".into(),
+            source: "found from Cargo.toml".into(),
+        }],
+        detected: true,
+        max_iterations: 10,
+        timeout_s: 7_200,
+        cost_limit: Some(Money::from_usd(10.0)),
+        backend: "claude".into(),
+        sandbox: "bubblewrap (tier A)".into(),
+        base_branch: "main".into(),
+        branch: "ralph/42-parser-fails-on-empty-input".into(),
+        who_may: "people with write access".into(),
+        hidden_removed: 2,
+        commands: vec![hint("/ralph status", "a fresh status comment"), hint("/ralph abort", "ends the loop")],
+    }
+}
+
+pub(super) fn pull() -> PullView {
+    PullView {
+        loop_id: loop_id(),
+        title: "Parser fails on empty input (#42) for @mona".into(),
+        closes: Number(42),
+        state: PullState::Ready,
+        what: "The tokenizer keeps its place, so empty input and trailing commas parse.".into(),
+        why: "Parsing an empty file panics.\n\nIt should give an empty document.".into(),
+        checks: passing(),
+        iterations: 4,
+        max_iterations: 10,
+        completion_percent: 100,
+        elapsed_s: 1_260,
+        cost: Some(Money::from_usd(0.84)),
+        look_first: vec!["`src/parse.rs`: the tokenizer was rewritten".into()],
+        findings: findings(),
+        manifests: vec!["Cargo.lock".into()],
+        started_by: "mona".into(),
+        dashboard: Some(link("dashboard", "r-42")),
+    }
+}
+
+pub(super) fn completion() -> CompletionView {
+    CompletionView {
+        loop_id: loop_id(),
+        outcome: Outcome::LimitReached,
+        reason: "10 of 10 iterations were used".into(),
+        task_title: "Parser fails on empty input".into(),
+        iterations: 10,
+        max_iterations: 10,
+        elapsed_s: 5_400,
+        cost: Some(Money::from_usd(2.1)),
+        completion_percent: 62,
+        checks: checks(),
+        files: vec![FileLine { path: "src/parse.rs".into(), added: 48, removed: 31 }],
+        more_files: 0,
+        learnings: vec!["The tokenizer is shared with the formatter".into()],
+        findings: vec![],
+        branch: Some(link("ralph/42-parse-empty-input", "src/branch/ralph/42-parse-empty-input")),
+        pull: Some(link("#43", "pulls/43")),
+        options: vec![
+            hint("/ralph resume --max-iterations 15", "five more iterations"),
+            hint("/ralph abort", "ends the loop"),
+        ],
+    }
+}
+
+pub(super) fn escalation() -> EscalationView {
+    EscalationView {
+        loop_id: loop_id(),
+        severity: Severity::Critical,
+        cause: "stuck".into(),
+        issue: link("#42", "issues/42"),
+        what_happened: "The same error came up in 5 of the last 5 iterations, and completion grew by 1 % in all".into(),
+        evidence: vec![
+            "error: `expected expression, found end of input` in iterations 4, 5, 6, 7, 8".into(),
+            "completion 61 %, 62 %, 62 %, 62 %, 62 %".into(),
+        ],
+        intervention: "The loop was paused; the work is on its branch".into(),
+        recommendations: vec!["Say whether an empty document may have a root node".into(), "Narrow the checks".into()],
+        recent: (6..9)
+            .map(|n| RecentIteration {
+                n,
+                approach: "persist".into(),
+                outcome: "two tests fail as before".into(),
+                checks_held: 1,
+                checks_total: 2,
+                completion_percent: 62,
+            })
+            .collect(),
+        replies: vec![
+            hint("/ralph resume GUIDANCE", "goes on, with what you write as guidance"),
+            hint("/ralph abort", "ends the loop"),
+        ],
+        dashboard: Some(link("dashboard", "r-42")),
+    }
+}
+
+/// One view of each kind.
+pub(super) fn all() -> Vec<View> {
+    vec![
+        View::Status(Box::new(status(4))),
+        View::Iteration(Box::new(iteration())),
+        View::Started(Box::new(started())),
+        View::NeedsCriteria(NeedsCriteriaView {
+            loop_id: loop_id(),
+            looked_at: vec!["a fenced `ralph` block in the issue".into(), "Cargo.toml, package.json, go.mod".into()],
+            repository_file: ".github/ralph.yml".into(),
+            who_may: "people with write access".into(),
+        }),
+        View::NeedsConfirm(NeedsConfirmView {
+            loop_id: None,
+            reason: Confirm::EditedBefore,
+            text: "Parser fails on empty input\n\nParsing an empty file panics.".into(),
+            hash: "9f86d081".into(),
+            editor: Some("visitor".into()),
+        }),
+        View::WhoMay(WhoMayView {
+            who: "visitor".into(),
+            label: "ralph:run".into(),
+            who_may: "people with write access".into(),
+        }),
+        View::Reply(CommandReply {
+            command: "/ralph rnu".into(),
+            ok: false,
+            lines: vec!["There is no command `rnu`.".into()],
+            nearest: Some("/ralph run".into()),
+        }),
+        View::Help(HelpView {
+            commands: vec![hint("/ralph run [--check \"CMD\"]", "Starts a loop on this issue.")],
+            settings: vec![HelpSetting { name: "iterations at most".into(), value: "10".into() }],
+            who_may: "people with write access".into(),
+            version: "ralph-bot 0.1.0".into(),
+        }),
+        View::Pull(Box::new(pull())),
+        View::Ready(ReadyView {
+            loop_id: loop_id(),
+            pull: link("#43", "pulls/43"),
+            checks_total: 2,
+            iterations: 4,
+            elapsed_s: 1_260,
+            cost: None,
+        }),
+        View::Completion(Box::new(completion())),
+        View::Escalation(Box::new(escalation())),
+        View::RepositoryFileError(RepositoryFileErrorView {
+            loop_id: Some(loop_id()),
+            path: ".github/ralph.yml".into(),
+            error: "line 3: unknown key `chekcs`; did you mean `checks`?".into(),
+        }),
+        View::Incident(IncidentView { id: "0192f3c1".into(), what: "The status could not be read".into() }),
+    ]
+}
+
+/// The same view with `text` in the place of all free text; what the code itself decides on stays.
+pub(super) fn with_text(view: &View, text: &str) -> View {
+    fn replace(name: &str, value: &mut Value, text: &str) {
+        match value {
+            Value::String(old)
+                if !matches!(name, "view" | "kind" | "outcome" | "severity" | "reason" | "state" | "url") =>
+            {
+                *old = text.to_owned();
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| replace(name, item, text)),
+            Value::Object(map) => map.iter_mut().for_each(|(name, item)| replace(name, item, text)),
+            _ => {}
+        }
+    }
+    let mut json = serde_json::to_value(view).unwrap();
+    replace("", &mut json, text);
+    serde_json::from_value(json).unwrap()
+}
+
+/// The same view with every list repeated to `length` entries.
+pub(super) fn with_lists(view: &View, length: usize) -> View {
+    fn lengthen(value: &mut Value, length: usize) {
+        match value {
+            Value::Array(items) => {
+                items.iter_mut().for_each(|item| lengthen(item, length));
+                *items = items.iter().cycle().take(if items.is_empty() { 0 } else { length }).cloned().collect();
+            }
+            Value::Object(map) => map.values_mut().for_each(|item| lengthen(item, length)),
+            _ => {}
+        }
+    }
+    let mut json = serde_json::to_value(view).unwrap();
+    lengthen(&mut json, length);
+    serde_json::from_value(json).unwrap()
+}

@@ -1,0 +1,63 @@
+//! The built-in templates, by the names an operator's folder can override them with.
+
+use minijinja::Environment;
+
+use super::{RenderError, configured};
+use crate::domain::view::View;
+
+macro_rules! embedded {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../templates/", $name)))),*]
+    };
+}
+
+/// Name and text of every template.
+pub(super) const ALL: &[(&str, &str)] = embedded![
+    "parts.md",
+    "comment/status.md",
+    "comment/iteration.md",
+    "comment/started.md",
+    "comment/needs_criteria.md",
+    "comment/needs_confirm.md",
+    "comment/who_may.md",
+    "comment/reply.md",
+    "comment/help.md",
+    "comment/ready.md",
+    "comment/completion.md",
+    "comment/repository_file_error.md",
+    "comment/incident.md",
+    "issue/escalation.md",
+    "pull/body.md",
+    "prompt/iteration.md",
+];
+
+/// The template of a view.
+pub(super) fn of(view: &View) -> &'static str {
+    match view {
+        View::Status(_) => "comment/status.md",
+        View::Iteration(_) => "comment/iteration.md",
+        View::Started(_) => "comment/started.md",
+        View::NeedsCriteria(_) => "comment/needs_criteria.md",
+        View::NeedsConfirm(_) => "comment/needs_confirm.md",
+        View::WhoMay(_) => "comment/who_may.md",
+        View::Reply(_) => "comment/reply.md",
+        View::Help(_) => "comment/help.md",
+        View::Ready(_) => "comment/ready.md",
+        View::Completion(_) => "comment/completion.md",
+        View::RepositoryFileError(_) => "comment/repository_file_error.md",
+        View::Incident(_) => "comment/incident.md",
+        View::Escalation(_) => "issue/escalation.md",
+        View::Pull(_) => "pull/body.md",
+    }
+}
+
+/// An environment with all of them.
+pub(super) fn environment() -> Result<Environment<'static>, RenderError> {
+    let mut environment = configured();
+    for (name, text) in ALL {
+        environment
+            .add_template(name, text)
+            .map_err(|error| RenderError::Invalid { name: (*name).to_owned(), detail: error.to_string() })?;
+    }
+    Ok(environment)
+}
