@@ -28,7 +28,7 @@ use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::domain::ids::{ForgeName, UserId};
 use crate::forge::Forge;
-use crate::render::{MarkerKey, Renderer};
+use crate::render::Renderer;
 use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::workspace::Workspaces;
@@ -81,8 +81,8 @@ pub struct Engine {
     pub checks: CheckRunner,
     /// Texts.
     pub renderer: Renderer,
-    /// Key of the markers in our comments.
-    pub marker_key: MarkerKey,
+    /// What the markers in our texts are signed with.
+    pub marker_secret: String,
     /// Settings.
     pub settings: EngineSettings,
     /// This process in leases.

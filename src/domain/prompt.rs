@@ -89,8 +89,10 @@ pub struct PromptView {
     pub reviews: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
-    /// Facts that the service found out.
-    pub notes: Vec<String>,
+    /// Facts that the service found out, and what to be careful about.
+    pub warnings: Vec<String>,
+    /// What the overseer orders; stands above all else.
+    pub overrides: Vec<String>,
     /// Files with conflict markers.
     pub conflict_files: Vec<String>,
     /// What was tried before.
@@ -101,7 +103,7 @@ pub struct PromptView {
     pub report_path: String,
     /// Branch that the work started from.
     pub base_branch: String,
-    /// `normal` until control says otherwise.
+    /// Tone and its reason in figures; empty until control says otherwise.
     pub urgency: String,
 }
 
@@ -146,13 +148,14 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance: words(GuidanceSource::Command).collect(),
         reviews: words(GuidanceSource::Review).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
-        notes: words(GuidanceSource::Service).map(|w| w.text).collect(),
+        warnings: words(GuidanceSource::Service).map(|w| w.text).collect(),
+        overrides: Vec::new(),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
         protected: current.policy.protected.paths.clone(),
         report_path: report_path.to_owned(),
         base_branch: current.base_branch.clone(),
-        urgency: "normal".into(),
+        urgency: String::new(),
     }
 }
 

@@ -409,8 +409,8 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
     format!("Next: {}.", failing.join(", "))
 }
 
-/// The body of the pull request, and its title.
-pub fn pull(current: &Loop, now: Timestamp) -> (String, View) {
+/// The pull request.
+pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let report = current.latest_checks().cloned().unwrap_or_default();
     let state = match current.state {
         State::Review | State::Merged => PullState::Ready,
@@ -432,7 +432,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> (String, View) {
             None => stat.files.push(file.clone()),
         }
     }
-    let view = PullView {
+    PullView {
         loop_id: current.id.clone(),
         title: current.task.title.clone(),
         closes: current.place.issue,
@@ -450,8 +450,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> (String, View) {
         findings,
         started_by: current.requested_by.login.clone(),
         dashboard: None,
-    };
-    (current.task.title.clone(), View::Pull(Box::new(view)))
+    }
 }
 
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {

@@ -5,10 +5,10 @@ use sha2::{Digest, Sha256};
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
 use crate::domain::event::CommentSnapshot;
-use crate::domain::ids::{CommentId, Number, RepoRef, Timestamp};
+use crate::domain::ids::{CommentId, LoopId, Number, RepoRef};
 use crate::domain::view::View;
 use crate::forge::ForgeErrorKind;
-use crate::render::{Marker, find_marker};
+use crate::render::{Marker, MarkerKey, find_marker};
 use crate::store::outbox::Claimed;
 use crate::store::posted::{self, Posted};
 
@@ -38,7 +38,7 @@ impl Engine {
         }
         let marker = self.marker(claimed, &key);
         if claimed.attempts > 0 {
-            if let Some(found) = self.find_comment(seat, repo, on, &marker, claimed.created_at).await? {
+            if let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await? {
                 let posted = Posted { forge_id: found.id.0, digest: String::new() };
                 return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
             }
@@ -46,10 +46,10 @@ impl Engine {
         if let Some(why) = self.over_budget(claimed, view).await? {
             return Ok(Receipt::text(why));
         }
-        let body = self.renderer.comment(view, &marker);
+        let body = self.renderer.comment(view, &marker, &self.marker_key(claimed));
         let created = seat.forge.create_comment(repo, on, &body).await?;
         if claimed.attempts > 0 {
-            self.sweep_twins(seat, repo, on, &marker, created.id, claimed.created_at).await?;
+            self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         }
         let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
@@ -66,11 +66,11 @@ impl Engine {
     ) -> Result<Receipt, Failure> {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
-        let body = self.renderer.comment(view, &marker);
+        let body = self.renderer.comment(view, &marker, &self.marker_key(claimed));
         let known = match self.posted(&claimed.subject, &key).await? {
             Some(known) => Some(known),
             None if claimed.attempts > 0 => self
-                .find_comment(seat, repo, on, &marker, claimed.created_at)
+                .find_comment(seat, repo, on, claimed, &marker)
                 .await?
                 .map(|found| Posted { forge_id: found.id.0, digest: String::new() }),
             None => None,
@@ -97,8 +97,24 @@ impl Engine {
         Ok(self.store.read(move |c| posted::get(c, &subject, &key)).await?)
     }
 
+    /// The marker of the text that an effect writes under a key.
     pub(super) fn marker(&self, claimed: &Claimed, key: &str) -> Marker {
-        Marker::new(&claimed.subject, key, &claimed.place, &self.marker_key)
+        let iteration = key.strip_prefix("iteration/").and_then(|number| number.parse().ok());
+        Marker {
+            loop_id: LoopId::new(claimed.subject.replace(['/', '#'], ".")),
+            iteration,
+            kind: key.replace('/', "."),
+        }
+    }
+
+    /// The key for texts about the place of an effect.
+    pub(super) fn marker_key(&self, claimed: &Claimed) -> MarkerKey {
+        MarkerKey::new(self.marker_secret.as_bytes(), claimed.place.repo.id, claimed.place.issue)
+    }
+
+    /// A view as the text that an effect writes under a key.
+    pub(super) fn text(&self, claimed: &Claimed, key: &str, view: &View) -> String {
+        self.renderer.comment(view, &self.marker(claimed, key), &self.marker_key(claimed))
     }
 
     /// Our comment that bears the marker, where it exists. Other people's copies of it do not count.
@@ -107,12 +123,14 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         on: Number,
+        claimed: &Claimed,
         marker: &Marker,
-        since: Timestamp,
     ) -> Result<Option<CommentSnapshot>, Failure> {
+        let since = claimed.created_at;
+        let key = self.marker_key(claimed);
         let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
-        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &self.marker_key).as_ref() == Some(marker)))
+        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &key).as_ref() == Some(marker)))
     }
 
     /// A call that seemed lost may have arrived after all: the newer twin goes.
@@ -121,11 +139,11 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         on: Number,
+        claimed: &Claimed,
         marker: &Marker,
         ours: CommentId,
-        since: Timestamp,
     ) -> Result<(), Failure> {
-        if let Some(first) = self.find_comment(seat, repo, on, marker, since).await? {
+        if let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await? {
             if first.id != ours {
                 seat.forge.delete_comment(repo, ours).await?;
             }

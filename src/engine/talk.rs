@@ -86,7 +86,7 @@ impl Engine {
         claimed: &Claimed,
         view: &View,
     ) -> Result<Receipt, Failure> {
-        let body = self.renderer.comment(view, &self.marker(claimed, "status"));
+        let body = self.text(claimed, "status", view);
         let created = seat.forge.create_comment(repo, on, &body).await?;
         let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
         if let Some(old) = self.posted(&claimed.subject, "status").await? {
@@ -129,9 +129,9 @@ impl Engine {
         if current.pushed.is_none() {
             return Ok(Receipt::text("nothing was pushed yet"));
         }
-        let (title, view) = report::pull(&current, self.clock.now());
-        let marker = self.marker(claimed, "pull");
-        let body = self.renderer.comment(&view, &marker);
+        let view = report::pull(&current, self.clock.now());
+        let body = self.text(claimed, "pull", &View::Pull(Box::new(view.clone())));
+        let title = self.renderer.pull_title(&view);
         let mut receipt = Receipt::text("up to date");
         let number = match &current.pull {
             Some(pull) => pull.number,
@@ -198,7 +198,7 @@ impl Engine {
     ) -> Result<Receipt, Failure> {
         let key = format!("escalation/{cause}");
         let marker = self.marker(claimed, &key);
-        let body = self.renderer.comment(view, &marker);
+        let body = self.text(claimed, &key, view);
         let prefix = self.settings.policy(&repo.forge).label_prefix;
         let label = format!("{prefix}escalation");
         let mut known = self.posted(&claimed.subject, &key).await?.map(|p| Number(p.forge_id as u64));
@@ -206,7 +206,7 @@ impl Engine {
             let open = seat.forge.issues_labelled(repo, &label).await?;
             known = open
                 .into_iter()
-                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
+                .find(|i| find_marker(&i.body, &self.marker_key(claimed)).as_ref() == Some(&marker))
                 .map(|i| i.number);
         }
         if let Some(number) = known {
@@ -222,14 +222,13 @@ impl Engine {
         let View::Escalation(inner) = view else {
             return Err(Failure::Never { why: "not an escalation".into() });
         };
-        let (word, labels) = match inner.severity {
-            Severity::Emergency => ("EMERGENCY", ["emergency", "blocking"]),
-            Severity::Critical => ("CRITICAL", ["critical", "needs-review"]),
-            Severity::Warning => ("WARNING", ["critical", "needs-review"]),
+        let labels = match inner.severity {
+            Severity::Emergency => ["emergency", "blocking"],
+            Severity::Critical | Severity::Warning => ["critical", "needs-review"],
         };
         seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
         let issue = NewIssue {
-            title: format!("[ralph] {word}: {} in {}", cause.replace('_', " "), claimed.subject),
+            title: self.renderer.escalation_title(inner),
             body: body.clone(),
             labels: [label.as_str(), labels[0], labels[1]].map(str::to_owned).to_vec(),
         };
@@ -273,10 +272,9 @@ impl Engine {
         for number in numbers {
             match seat.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
-                    let body = self.renderer.comment(
-                        &report::reply(true, vec![format!("Closed: {why}.")]),
-                        &self.marker(claimed, &format!("closed/{number}/{}", claimed.id)),
-                    );
+                    let key = format!("closed/{number}/{}", claimed.id);
+                    let view = report::reply(true, vec![format!("Closed: {why}.")]);
+                    let body = self.text(claimed, &key, &view);
                     seat.forge.create_comment(repo, number, &body).await?;
                     seat.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;

@@ -338,7 +338,7 @@ impl Engine {
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let report_path = crate::agent::report_path(&scratch);
         let view = prompt::view(current, &nonce, &report_path.display().to_string());
-        let prompt = self.renderer.prompt(&view);
+        let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
         let seen = self.workspaces.agent_view(&current.id, repo);
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let wall = Duration::from_secs(current.policy.agent.wall_s).min(Duration::from_millis(left_ms as u64));

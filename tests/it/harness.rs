@@ -53,7 +53,11 @@ impl Setup {
             files: vec![
                 file("README.md", "A sample.\n", false),
                 file("answer.txt", "41\n", false),
-                file("check.sh", "test \"$(cat answer.txt)\" = 42 || { echo \"the answer is $(cat answer.txt)\"; exit 1; }\n", true),
+                file(
+                    "check.sh",
+                    "test \"$(cat answer.txt)\" = 42 || { echo \"the answer is $(cat answer.txt)\"; exit 1; }\n",
+                    true,
+                ),
                 file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n", false),
             ],
             agent: "echo 42 >answer.txt\n".into(),
@@ -138,8 +142,7 @@ impl World {
         forge.grant(repo, &outsider, Access::Read).expect("the outsider may read");
         let folder = tempfile::Builder::new().prefix("ralph-it-").tempdir().expect("a folder");
         let issue = forge.open_issue(&maintainer, repo, &setup.title, &setup.body, &[]).await.expect("an issue");
-        let mut world =
-            Self { forge, clock, repo, maintainer, outsider, bot, issue, folder, setup, live, app: None };
+        let mut world = Self { forge, clock, repo, maintainer, outsider, bot, issue, folder, setup, live, app: None };
         world.write_agent(&world.setup.agent.clone());
         world.start().await;
         world.hook().await;
@@ -148,7 +151,8 @@ impl World {
 
     /// Replaces the agent's script.
     pub fn write_agent(&self, script: &str) {
-        std::fs::write(self.folder.path().join("agent.sh"), format!("#!/bin/sh\n{script}")).expect("the agent is written");
+        std::fs::write(self.folder.path().join("agent.sh"), format!("#!/bin/sh\n{script}"))
+            .expect("the agent is written");
     }
 
     async fn hook(&mut self) {
@@ -165,7 +169,11 @@ impl World {
             "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{extra}",
             url = self.forge.url(),
             required = if sandbox.tier == Tier::A { "auto" } else { "none" },
-            extra = if self.setup.config.contains("limits:") { self.setup.config.clone() } else { format!("limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n{}", self.setup.config) },
+            extra = if self.setup.config.contains("limits:") {
+                self.setup.config.clone()
+            } else {
+                format!("limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n{}", self.setup.config)
+            },
         );
         let token = self.forge.token_for(&self.bot);
         let path = std::env::var("PATH").unwrap_or_default();
@@ -391,7 +399,10 @@ pub async fn oracle(world: &World) {
         for body in world.bot_says_on(number) {
             let found = body.lines().rev().find(|l| l.starts_with("<!-- ralph:1 ")).map(str::to_owned);
             let marker = found.unwrap_or_else(|| panic!("a comment without a marker on #{number}: {body}"));
-            assert!(!markers.contains(&marker) || marker.contains(" status "), "a comment stands twice on #{number}: {body}");
+            assert!(
+                !markers.contains(&marker) || marker.contains(" status "),
+                "a comment stands twice on #{number}: {body}"
+            );
             markers.push(marker);
         }
     }
@@ -410,7 +421,10 @@ pub async fn oracle(world: &World) {
         // What was recorded as pushed is what the forge has, unless somebody else moved it.
         if let Some(commit) = &current.pushed {
             let there = world.forge.branch_sha(world.repo, &current.branch).await;
-            assert!(there.is_none_or(|sha| sha == *commit) || current.state != State::Review, "the branch is elsewhere");
+            assert!(
+                there.is_none_or(|sha| sha == *commit) || current.state != State::Review,
+                "the branch is elsewhere"
+            );
         }
         // Nothing of an ended loop is left on the disk.
         if !current.state.is_open() {
