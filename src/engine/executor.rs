@@ -142,7 +142,14 @@ impl Engine {
     /// Lets loops take their steps; `true` where any did.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        let decision = self.store.write(move |c| loops::step_next(c, now)).await?;
+        let decision = match self.store.write(move |c| loops::step_next(c, now)).await {
+            Err(StoreError::Bug { detail }) => {
+                let origin = self.store.write(loops::bury_next).await?;
+                tracing::error!(origin, detail, "an input was set aside: no step could be made of it");
+                return Ok(true);
+            }
+            other => other?,
+        };
         if let Some(decision) = &decision {
             let next = &decision.next;
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");

@@ -2,6 +2,7 @@
 //!
 //! Fails closed: where the forge cannot be asked for somebody's permission, the delivery waits and is tried again.
 
+use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
 use super::{Engine, ForgeSeat};
@@ -23,7 +24,9 @@ use crate::store::{StoreError, facts, outbox};
 /// the person who labelled may have read the text before.
 const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
 /// Deliveries handled at a time.
-const BATCH: usize = 32;
+const BATCH: usize = 64;
+/// Issues whose deliveries are handled at the same time.
+const AT_ONCE: usize = 16;
 /// How often a delivery is tried before a person has to look at it.
 const MAX_TRIES: u32 = 20;
 
@@ -90,26 +93,46 @@ fn done(what: impl Into<String>) -> Intake {
 }
 
 impl Engine {
-    /// Handles the deliveries that wait; `true` where there were any.
+    /// Handles the deliveries that wait: those of one issue in order, those of many at the same time, so that a slow
+    /// forge holds up only its own. `true` where there were any.
     pub async fn intake_step(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
         let due = self.store.read(move |c| inbox::due(c, now, BATCH)).await?;
         let any = !due.is_empty();
+        let mut by_place: Vec<(String, Vec<(Waiting, Parsed)>)> = Vec::new();
         for waiting in due {
-            self.handle(waiting).await?;
+            let parsed = match self.forges.get(&waiting.delivery.forge) {
+                None => Parsed::Ignored("no such forge is configured any more".into()),
+                Some(seat) => seat.forge.parse(&waiting.delivery.event, &waiting.delivery.body),
+            };
+            let place = place_of(&parsed);
+            match by_place.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, group)) => group.push((waiting, parsed)),
+                None => by_place.push((place, vec![(waiting, parsed)])),
+            }
         }
+        let groups = by_place.into_iter().map(async |(_, group)| {
+            for (waiting, parsed) in group {
+                if !self.handle(waiting, parsed).await? {
+                    // What follows on the same issue waits for the next round.
+                    break;
+                }
+            }
+            Ok::<(), StoreError>(())
+        });
+        let handled: Vec<_> = futures::stream::iter(groups).buffer_unordered(AT_ONCE).collect().await;
+        handled.into_iter().collect::<Result<(), _>>()?;
         Ok(any)
     }
 
-    async fn handle(&self, waiting: Waiting) -> Result<(), StoreError> {
+    /// `false` where the delivery was put off.
+    async fn handle(&self, waiting: Waiting, parsed: Parsed) -> Result<bool, StoreError> {
         let id = waiting.id;
-        let outcome = match self.forges.get(&waiting.delivery.forge) {
-            None => ignored("no such forge is configured any more"),
-            Some(seat) => match seat.forge.parse(&waiting.delivery.event, &waiting.delivery.body) {
-                Parsed::Ignored(why) => ignored(why),
-                Parsed::Malformed(why) => ignored(format!("not understood: {why}")),
-                Parsed::Event(event) => self.event(seat, *event, &Origin::delivery(&waiting)).await,
-            },
+        let outcome = match (parsed, self.forges.get(&waiting.delivery.forge)) {
+            (Parsed::Event(event), Some(seat)) => self.event(seat, *event, &Origin::delivery(&waiting)).await,
+            (Parsed::Malformed(why), _) => ignored(format!("not understood: {why}")),
+            (Parsed::Ignored(why), _) => ignored(why),
+            (Parsed::Event(_), None) => ignored("no such forge is configured any more"),
         };
         let now = self.clock.now();
         match outcome {
@@ -130,9 +153,10 @@ impl Engine {
                 tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");
                 let at = now.plus_ms(after_ms.unwrap_or_else(|| self.settings.backoff_ms(waiting.attempts + 1)));
                 self.store.write(move |c| inbox::postpone(c, id, at, &why)).await?;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     async fn event(&self, seat: &ForgeSeat, event: ForgeEvent, origin: &Origin) -> Intake {
@@ -679,6 +703,27 @@ impl Engine {
         let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
         self.tell(&current.id, Input::Reviewed { by: sender, items }, origin, 0).await
     }
+}
+
+/// What has to be handled in order: the events of one issue or pull request; the rest of a repository as a whole.
+fn place_of(parsed: &Parsed) -> String {
+    let Parsed::Event(event) = parsed else { return String::new() };
+    let number = match &**event {
+        ForgeEvent::Labeled { issue, .. }
+        | ForgeEvent::Unlabeled { issue, .. }
+        | ForgeEvent::LabelSet { issue, .. }
+        | ForgeEvent::IssueOpened { issue, .. }
+        | ForgeEvent::IssueEdited { issue, .. }
+        | ForgeEvent::IssueClosed { issue, .. }
+        | ForgeEvent::IssueReopened { issue, .. }
+        | ForgeEvent::CommentCreated { issue, .. } => issue.number.0,
+        ForgeEvent::IssueGone { number, .. } => number.0,
+        ForgeEvent::PullChanged { pull, .. }
+        | ForgeEvent::ReviewSubmitted { pull, .. }
+        | ForgeEvent::ReviewCommented { pull, .. } => pull.number.0,
+        _ => 0,
+    };
+    event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
 }
 
 /// A review as an event brought it.

@@ -58,7 +58,7 @@ impl Engine {
             Err(error) => tracing::warn!(%error, "trees could not be reaped"),
         }
         let before = self.clock.now().plus_ms(-REMEMBER_MS);
-        self.store.write(move |c| inbox::purge(c, before)).await?;
+        self.store.write(move |c| inbox::purge(c, before).and(loops::purge_inputs(c, before))).await?;
         Ok(())
     }
 

@@ -10,7 +10,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
-use crate::domain::effect::Lane;
 use crate::store::{StoreError, leases, outbox};
 
 /// What a process does of the service.
@@ -72,6 +71,11 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
             tracing::error!(%error, "a loop of the service ended badly; the service stops, to be started anew");
             engine.stopping.cancel();
         }
+    }
+    // Nothing of ours runs any more: whoever comes next need not wait for our leases to end.
+    let owner = engine.owner.name();
+    if let Err(error) = engine.store.write(move |c| leases::end_all(c, &owner)).await {
+        tracing::debug!(%error, "our leases end by themselves");
     }
 }
 
@@ -201,11 +205,5 @@ async fn heartbeat(engine: Arc<Engine>) {
             () = tokio::time::sleep(lease / 3) => {}
             () = engine.stopping.cancelled() => {}
         }
-    }
-    // Effects for the forge that are under way end by themselves; leases of lanes that idle are given back at once.
-    let owner = engine.owner.name();
-    let _ = Lane::Talk;
-    if let Err(error) = engine.store.write(move |c| leases::end_all(c, &owner)).await {
-        tracing::debug!(%error, "leases end by themselves");
     }
 }

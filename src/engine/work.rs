@@ -101,8 +101,12 @@ impl Engine {
             Effect::Commit { ticket, iteration } => self.commit(&repo, &current, *ticket, *iteration).await,
             Effect::Push { ticket, commit } => self.push(seat, &repo, &current, *ticket, commit).await,
             Effect::Merge { ticket, other } => self.merge(seat, &repo, &current, *ticket, other.as_ref()).await,
-            Effect::Release { .. } => {
+            Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
+                if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
+                    let access = self.git_url(seat, &repo, true).await?;
+                    self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
+                }
                 self.workspaces.release(&current.id, &repo).await?;
                 Ok(Receipt::text("tree released"))
             }

@@ -154,6 +154,17 @@ pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>
     Ok(Some(decision))
 }
 
+/// Sets the oldest waiting input aside, because no step can be made of it: others must not wait behind it.
+pub fn bury_next(c: &Connection) -> StoreResult<Option<String>> {
+    let sql = "UPDATE inputs SET done = 2 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
+    Ok(c.query_row(sql, [], |row| row.get(0)).optional()?)
+}
+
+/// Forgets inputs that were taken in before a moment; repeats of them are older than any forge sends.
+pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
+    Ok(c.execute("DELETE FROM inputs WHERE done = 1 AND at < ?1", [before.0])?)
+}
+
 /// Whether any input waits.
 pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)

@@ -89,6 +89,13 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
         })
         .optional()?;
     let Some((id, subject, loop_id, key, effect, place, attempts, created_at)) = row else { return Ok(None) };
+    let (Ok(effect), Ok(place)) = (serde_json::from_str(&effect), serde_json::from_str(&place)) else {
+        // Written by another version: nothing behind it must wait for it.
+        let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
+        c.prepare_cached(sql)?.execute(params![id, now.0])?;
+        tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
+        return Ok(None);
+    };
     let Some(fence) = leases::take(c, &lease_name(&subject, lane), owner, now, now.plus_ms(lease_ms))? else {
         return Ok(None);
     };
@@ -100,8 +107,8 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
         loop_id: loop_id.map(LoopId::new),
         lane,
         key,
-        effect: serde_json::from_str(&effect)?,
-        place: serde_json::from_str(&place)?,
+        effect,
+        place,
         attempts,
         fence,
         created_at: Timestamp(created_at),

@@ -71,6 +71,29 @@ impl Workspaces {
             remote => PushOutcome::Rejected { remote, reason },
         })
     }
+
+    /// Deletes `branch` on the forge if it is still at `expected`. `false` where it is elsewhere, gone, or kept by the
+    /// forge.
+    pub async fn delete_branch(
+        &self,
+        repo: &RepoRef,
+        access: &GitUrl,
+        branch: &str,
+        expected: &Sha,
+    ) -> Result<bool, WorkspaceError> {
+        check_branch(branch)?;
+        let mirror = self.layout.mirror(repo);
+        let lease = format!("--force-with-lease=refs/heads/{branch}:{expected}");
+        let refspec = format!(":refs/heads/{branch}");
+        let call = Call::new("delete the branch", &mirror).remote(access);
+        let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed"]);
+        let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
+        match output.code {
+            0 => Ok(true),
+            _ if refusal(&output).is_some() => Ok(false),
+            _ => Err(failure("delete the branch", &output, Some(&access.url))),
+        }
+    }
 }
 
 fn moved(remote: Option<Sha>) -> PushOutcome {
