@@ -5,6 +5,7 @@ mod core;
 mod faults;
 mod git;
 mod gitea;
+mod github;
 mod hooks;
 mod http_git;
 mod pages;
@@ -21,6 +22,7 @@ use self::core::Core;
 pub use self::faults::{Fault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, Delivery, Outgoing};
+pub use self::state::apps::{App, Narrowed};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{
     Access, Account, CheckRun, Comment, Event, Happened, Hook, Issue, Label, Merged, Op, OpKind, Pull, PullFacts, Push,
@@ -50,14 +52,22 @@ pub struct FakeForge {
     _tasks: JoinSet<()>,
 }
 
+/// What signs in as a GitHub App.
+#[derive(Debug, Clone)]
+pub struct AppCredentials {
+    /// The App's id.
+    pub app_id: u64,
+    /// Its key: RSA in PEM form.
+    pub private_key_pem: String,
+    /// Id of its installation.
+    pub installation: i64,
+    /// The account that it acts as.
+    pub bot: User,
+}
+
 impl FakeForge {
-    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had,
-    /// and for GitHub, whose wire is not written: the state knows its rules, the API would not be its own.
+    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had.
     pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
-        if dialect == Dialect::GitHub {
-            let text = "the fake forge does not speak GitHub's API; start it as Gitea";
-            return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, text));
-        }
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
         let core = Arc::new(Core::new(dialect, clock, base)?);
@@ -246,6 +256,38 @@ impl FakeForge {
             let owner = state.repo(repo)?.owner;
             state.add_hook(owner, repo, url, secret, vec!["*".to_owned()], true)
         })
+    }
+
+    /// Makes a GitHub App with a webhook (none where `hook_url` is empty) and installs it on all repositories. All Apps
+    /// of the fake have the same throw-away key.
+    pub fn add_app(
+        &self,
+        name: &str,
+        permissions: &[(&str, &str)],
+        events: &[&str],
+        hook_url: &str,
+        secret: &str,
+    ) -> AppCredentials {
+        let app = self.with(|state| state.add_app(name, permissions, events, hook_url, secret));
+        AppCredentials {
+            app_id: app.id.unsigned_abs(),
+            private_key_pem: github::PRIVATE_KEY.to_owned(),
+            installation: app.installation,
+            bot: self.with(|state| state.user(app.bot)),
+        }
+    }
+
+    /// Makes or replaces a check run of a commit (GitHub). `outcome` is its conclusion, its summary and the log of its
+    /// job, `None` while it runs.
+    pub async fn set_check_run(
+        &self,
+        as_user: &User,
+        repo: RepoId,
+        sha: &Sha,
+        name: &str,
+        outcome: Option<(&str, &str, &str)>,
+    ) -> Done<i64> {
+        self.with(|state| state.set_check_run(as_user.id, repo, sha, name, outcome))
     }
 
     /// Waits until all webhooks are delivered (or were dropped, or nobody answered).

@@ -5,7 +5,31 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde_json::Value;
 
 use super::state::Refusal;
+use super::state::apps::Narrowed;
 use crate::domain::ids::{Number, Timestamp, UserId};
+
+/// In whose name a request is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SignedIn {
+    /// Nobody's: it has no credential.
+    Nobody,
+    /// An account's.
+    Person(UserId),
+    /// A GitHub App's own.
+    App(i64),
+    /// The bot's of a GitHub App, narrowed.
+    Installation(UserId, Narrowed),
+}
+
+impl SignedIn {
+    /// The account that acts.
+    pub fn user(&self) -> Option<UserId> {
+        match self {
+            Self::Nobody | Self::App(_) => None,
+            Self::Person(user) | Self::Installation(user, _) => Some(*user),
+        }
+    }
+}
 
 /// A request, taken apart.
 #[derive(Debug, Clone)]
@@ -17,8 +41,10 @@ pub(super) struct Call {
     pub headers: HeaderMap,
     /// `Null` where the request has no body.
     pub body: Value,
-    /// Who asks; `None` without a credential.
+    /// Who asks; `None` without an account.
     pub caller: Option<UserId>,
+    /// With which sort of credential.
+    pub signed_in: SignedIn,
 }
 
 /// What the API answers.

@@ -7,9 +7,10 @@ use url::Url;
 use super::faults::Faults;
 use super::git::{FileChange, GitStore, MAX_LISTED_COMMITS, MergeMethod, Signature};
 use super::hooks::{Deliveries, Outgoing};
+use super::state::apps::App;
 use super::state::pulls::PullDraft;
-use super::state::{Access, Happened, Push, Refusal, State};
-use super::{Dialect, gitea};
+use super::state::{Access, Event, Happened, Hook, Push, Refusal, State};
+use super::{Dialect, gitea, github};
 use crate::clock::Clock;
 use crate::domain::ids::{Number, RepoId, Sha, UserId};
 
@@ -58,19 +59,34 @@ impl Core {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action(&mut state);
         for event in std::mem::take(&mut state.events) {
-            let Ok(repo) = state.repo(event.repo) else { continue };
-            for hook in repo.hooks.iter().filter(|hook| hook.active) {
-                let payloads = match self.dialect {
-                    Dialect::Gitea => gitea::payload::render(self, &state, &event),
-                    Dialect::GitHub => Vec::new(),
-                };
-                for payload in payloads.into_iter().filter(|payload| payload.wanted_by(hook)) {
-                    let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
-                    self.hooks.send(Outgoing { hook, url, secret, event: payload.event, body: payload.body });
-                }
-            }
+            self.tell(&state, &event);
         }
         result
+    }
+
+    /// Queues the deliveries of an event for the webhooks of its repository and of Apps.
+    fn tell(&self, state: &State, event: &Event) {
+        let Ok(repo) = state.repo(event.repo) else { return };
+        let render = |installation| match self.dialect {
+            Dialect::Gitea => gitea::payload::render(self, state, event),
+            Dialect::GitHub => github::payload::render(self, state, event, installation),
+        };
+        for hook in repo.hooks.iter().filter(|hook| hook.active) {
+            if let (Dialect::GitHub, Happened::HookCreated(id)) = (self.dialect, &event.what)
+                && *id == hook.id
+            {
+                self.hooks.send(github::payload::ping(self, state, repo, event.actor, hook).to(hook));
+            }
+            for payload in render(None).into_iter().filter(|payload| payload.wanted_by(hook)) {
+                self.hooks.send(payload.to(hook));
+            }
+        }
+        let installed = |app: &&App| app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
+        for app in state.apps.values().filter(installed).filter(|app| app.hook.active) {
+            for payload in render(Some(app.installation)).into_iter().filter(|payload| payload.wanted_by(&app.hook)) {
+                self.hooks.send(payload.to(&app.hook));
+            }
+        }
     }
 
     /// Makes a repository with one commit of these files on `main`.
@@ -280,8 +296,14 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    fn wanted_by(&self, hook: &super::state::Hook) -> bool {
+    fn wanted_by(&self, hook: &Hook) -> bool {
         hook.events.iter().any(|event| event == "*" || self.covered_by.contains(&event.as_str()))
+    }
+
+    /// As a delivery to a hook.
+    pub fn to(self, hook: &Hook) -> Outgoing {
+        let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
+        Outgoing { hook, url, secret, event: self.event, body: self.body, id: None }
     }
 }
 

@@ -14,7 +14,7 @@ use self::shape::Shape;
 use super::call::{Answer, Call, Reply, id};
 use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
-use super::hooks::Outgoing;
+use super::serve::caller;
 use super::state::pulls::StatusDraft;
 use super::state::{Access, Event, Happened, Push, Refusal, Repo, State};
 use crate::domain::ids::{RepoId, Sha};
@@ -31,7 +31,7 @@ pub(super) fn is_work_in_progress(title: &str) -> bool {
 }
 
 /// Writes down a refusal as Gitea does.
-pub(super) fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
+fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
     let status = match refusal {
         Refusal::Unauthorized => 401,
         Refusal::Forbidden(_) => 403,
@@ -54,7 +54,18 @@ pub(super) fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
 }
 
 /// Answers a request below `/api/v1`.
-pub(super) async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
+pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
+    let outcome = match caller(core, &call.headers) {
+        Ok(who) => {
+            call.caller = who;
+            dispatch(core, &call).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    outcome.unwrap_or_else(|refusal| refused(core, &call, &refusal))
+}
+
+async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
     let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
     match (call.method.as_str(), path.as_slice()) {
         ("GET", ["version"]) => Ok(Reply::json(200, &json!({"version": VERSION}))),
@@ -120,7 +131,7 @@ fn visible_repos(core: &Core, call: &Call, needed: Access) -> Vec<Value> {
 }
 
 /// Answers with JSON made of the state and the repository.
-fn answer(
+fn answer_with(
     core: &Core,
     repo: RepoId,
     status: u16,
@@ -134,7 +145,7 @@ fn answer(
 
 async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
     match (call.method.as_str(), rest) {
-        ("GET", []) => answer(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
+        ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
         (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
         (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
         (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
@@ -151,7 +162,7 @@ async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> 
                 target_url: call.text("target_url").unwrap_or_default().to_owned(),
             };
             let status = core.act(|state| state.set_status(actor, repo, &sha, &draft))?;
-            answer(core, repo, 201, |shape, entry| Ok(shape.status(entry, &status)))
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.status(entry, &status)))
         }
         ("GET", ["statuses", name] | ["commits", name, "statuses"]) => {
             let sha = resolve(core, repo, name).await?;
@@ -164,7 +175,7 @@ async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> 
         }
         ("GET", ["commits", name, "status"]) => {
             let sha = resolve(core, repo, name).await?;
-            answer(core, repo, 200, |shape, entry| Ok(shape.combined_status(entry, &sha)))
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.combined_status(entry, &sha)))
         }
         ("GET", ["raw" | "contents", path @ ..]) => contents(core, call, repo, rest[0], &path.join("/")).await,
         _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
@@ -306,11 +317,11 @@ async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> An
             let events = payload::expand(&events.unwrap_or_default());
             let secret = config("secret").unwrap_or_default();
             let made = core.act(|state| state.add_hook(actor, repo, url, secret, events, active))?;
-            answer(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, made)?)))
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, made)?)))
         }
         (&Method::GET, [text]) => {
             let wanted = id(text)?;
-            answer(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
         }
         (&Method::PATCH, [text]) => {
             let wanted = id(text)?;
@@ -324,7 +335,7 @@ async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> An
                     hook.secret = config("secret").unwrap_or(&hook.secret).to_owned();
                 })
             })?;
-            answer(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
         }
         (&Method::DELETE, [text]) => {
             let wanted = id(text)?;
@@ -358,8 +369,7 @@ async fn test_hook(core: &Core, call: &Call, repo: RepoId, wanted: i64) -> Resul
         let hook = find_hook(state.repo(repo)?, wanted)?.clone();
         let event = Event { repo, actor, what: Happened::Pushed(Box::new(push.clone())) };
         for payload in payload::test_push(core, state, &event, &push) {
-            let (url, secret) = (hook.url.clone(), hook.secret.clone());
-            core.hooks.send(Outgoing { hook: hook.id, url, secret, event: payload.event, body: payload.body });
+            core.hooks.send(payload.to(&hook));
         }
         Ok(())
     })

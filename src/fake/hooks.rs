@@ -26,12 +26,14 @@ pub struct Outgoing {
     pub event: (String, String),
     /// The body.
     pub body: String,
+    /// Id that it must have: a delivery that is sent again keeps its id on GitHub. `None` for one of its own.
+    pub id: Option<String>,
 }
 
 /// A delivery that was tried.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// Id in its headers; another one with each attempt.
+    /// Id in its headers; on Gitea another one with each attempt.
     pub id: String,
     /// When, by the forge's clock.
     pub at: Timestamp,
@@ -97,7 +99,8 @@ impl Deliveries {
 
     /// Sends a past delivery again, as an administrator can.
     pub fn redeliver(&self, past: &Delivery) {
-        self.queue(&mut self.knobs(), vec![past.sent.clone()]);
+        let id = (self.dialect == super::Dialect::GitHub).then(|| past.id.clone());
+        self.queue(&mut self.knobs(), vec![Outgoing { id, ..past.sent.clone() }]);
     }
 
     /// All deliveries tried so far, oldest first.
@@ -152,7 +155,7 @@ impl Deliveries {
             let mut knobs = self.knobs();
             let lost = knobs.drop_next > 0;
             knobs.drop_next = knobs.drop_next.saturating_sub(1);
-            (uuid::Uuid::now_v7().to_string(), lost)
+            (sent.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string()), lost)
         };
         let at = self.clock.now();
         let mut status = None;

@@ -10,10 +10,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::call::Reply;
+use super::call::{Reply, SignedIn};
 use super::core::Core;
 use super::serve::caller;
 use super::state::{Access, Refusal};
+use super::{Dialect, github};
 use crate::domain::ids::{RepoId, UserId};
 
 /// Answers a request for `{repo}.git/{rest}`.
@@ -30,9 +31,13 @@ pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: 
 
 /// The repository, and who asks; a push needs the right to write.
 fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), Refusal> {
-    let who = caller(core, request.headers())?;
+    let signed_in = match core.dialect {
+        Dialect::Gitea => caller(core, request.headers())?.map_or(SignedIn::Nobody, SignedIn::Person),
+        Dialect::GitHub => github::git_sign_in(core, request.headers())?,
+    };
+    let who = signed_in.user();
     let (owner, name) = repo.split_once('/').ok_or_else(|| Refusal::NotFound(repo.to_owned()))?;
-    core.act(|state| {
+    let found = core.act(|state| {
         let entry = match state.find_repo(owner, name) {
             Err(Refusal::Moved(id)) => state.repo(id)?,
             other => other?,
@@ -47,8 +52,9 @@ fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<
         if pushes && (access < Access::Write || entry.archived) {
             return Err(Refusal::Forbidden(format!("no write access to {repo}")));
         }
-        Ok((entry.id, who))
-    })
+        Ok(entry.id)
+    })?;
+    Ok((found, github::for_git(core, &signed_in, found, pushes)?))
 }
 
 fn refused(refusal: &Refusal) -> Response<Body> {

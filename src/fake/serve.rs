@@ -14,10 +14,10 @@ use http::{HeaderMap, Response, StatusCode, header};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::call::{Call, Reply};
+use super::call::{Call, Reply, SignedIn};
 use super::core::Core;
 use super::faults::{Cut, Fault, RequestRecord};
-use super::{Dialect, gitea, http_git, pages};
+use super::{Dialect, gitea, github, http_git, pages};
 use crate::domain::ids::UserId;
 
 /// Greatest body of an API request; pushes are not limited.
@@ -90,6 +90,14 @@ async fn route(core: &Arc<Core>, request: Request) -> Response<Body> {
         Dialect::Gitea => "/api/v1/",
         Dialect::GitHub => "/api/v3/",
     };
+    if core.dialect == Dialect::GitHub {
+        if path == "/api/graphql" {
+            return api(core, request, "graphql").await;
+        }
+        if let Some(log) = github::job_log(core, &path) {
+            return log.into_response();
+        }
+    }
     match path.strip_prefix(root) {
         Some(rest) => {
             let rest = rest.to_owned();
@@ -112,22 +120,20 @@ async fn api(core: &Arc<Core>, request: Request, rest: &str) -> Response<Body> {
         pair.map(|(key, _)| key.into_owned()).unwrap_or_default()
     };
     let query = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes()).into_owned().collect();
-    let mut call = Call {
+    let call = Call {
         method: parts.method,
         path: rest.trim_end_matches('/').split('/').map(decode).collect(),
         query,
         headers: parts.headers,
         body,
         caller: None,
+        signed_in: SignedIn::Nobody,
     };
-    let answer = match caller(core, &call.headers) {
-        Ok(who) => {
-            call.caller = who;
-            gitea::dispatch(core, &call).await
-        }
-        Err(refusal) => Err(refusal),
+    let reply = match core.dialect {
+        Dialect::Gitea => gitea::answer(core, call).await,
+        Dialect::GitHub => github::answer(core, call).await,
     };
-    answer.unwrap_or_else(|refusal| gitea::refused(core, &call, &refusal)).into_response()
+    reply.into_response()
 }
 
 /// Whose credential a request carries: `None` without one, an error with a bad one.

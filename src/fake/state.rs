@@ -1,5 +1,6 @@
 //! What the fake forge knows: accounts, repositories, issues, pulls. No HTTP, no JSON; methods are what users do.
 
+pub(super) mod apps;
 mod issues;
 pub(super) mod pulls;
 
@@ -497,6 +498,12 @@ pub struct State {
     pub accounts: BTreeMap<UserId, Account>,
     /// Tokens that are good, or were.
     pub tokens: BTreeMap<String, Token>,
+    /// What tokens of installations are narrowed to.
+    pub narrowed: BTreeMap<String, apps::Narrowed>,
+    /// GitHub Apps by id.
+    pub apps: BTreeMap<i64, apps::App>,
+    /// Requests of API quota left, and when the quota is renewed, by account (GitHub).
+    pub quota: BTreeMap<Option<UserId>, (u32, Timestamp)>,
     /// Repositories by id.
     pub repos: BTreeMap<RepoId, Repo>,
     /// Mutating operations, oldest first.
@@ -518,6 +525,9 @@ impl State {
             clock,
             accounts: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            narrowed: BTreeMap::new(),
+            apps: BTreeMap::new(),
+            quota: BTreeMap::new(),
             repos: BTreeMap::new(),
             ops: Vec::new(),
             body_limit,
@@ -637,7 +647,10 @@ impl State {
         let public = if repo.private { Access::None } else { Access::Read };
         match user {
             Some(user) if user == repo.owner => Access::Admin,
-            Some(user) => repo.access.get(&user).copied().unwrap_or(Access::None).max(public),
+            Some(user) => {
+                let granted = repo.access.get(&user).copied().unwrap_or(Access::None);
+                granted.max(self.installed_access(repo.id, user)).max(public)
+            }
             None => public,
         }
     }

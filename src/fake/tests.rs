@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use http::HeaderMap;
 use serde_json::{Value, json};
 
+mod adapters;
 mod contract;
+mod github;
 
 use super::*;
 use crate::domain::event::ReviewVerdict;
@@ -480,10 +482,4 @@ async fn reactions_labels_and_comments_over_the_wire() {
     assert_eq!(world.as_bot("PATCH", &one, json!({"body": "Done"})).await.0, 200);
     assert_eq!(world.as_bot("DELETE", &one, Value::Null).await.0, 204);
     assert_eq!(world.as_bot("DELETE", &one, Value::Null).await.0, 404);
-}
-
-#[tokio::test]
-async fn a_dialect_that_is_not_spoken_is_refused() {
-    let error = FakeForge::start(Dialect::GitHub, Clock::System).await.unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
 }

@@ -150,6 +150,14 @@ impl ContractTransport {
         self
     }
 
+    /// Checks a call that somebody else made, and its answer; `path` is below the interface's root.
+    pub(crate) fn check(&self, request: &Request<Bytes>, path: &str, answer: &Response<Bytes>) {
+        let method = request.method().as_str();
+        let body = serde_json::from_slice(request.body()).unwrap_or(Value::Null);
+        self.check_request(method, path, request.uri().query(), &body);
+        self.check_answer(method, path, answer.status().as_u16(), answer.body());
+    }
+
     /// What was sent, in order.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()

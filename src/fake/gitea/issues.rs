@@ -4,7 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::shape::Shape;
-use super::{PAGE, address, answer};
+use super::{PAGE, address, answer_with};
 use crate::domain::ids::{CommentId, Number, RepoId};
 use crate::fake::call::{Answer, Call, Reply, id, number};
 use crate::fake::core::Core;
@@ -33,9 +33,11 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
             let (actor, name, color) = (call.actor()?, call.needed("name")?, call.needed("color")?);
             let description = call.text("description").unwrap_or_default();
             let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
-            answer(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
         }
-        (&Method::GET, [text]) => answer(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?))),
+        (&Method::GET, [text]) => {
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
+        }
         (&Method::PATCH, [text]) => {
             let actor = call.actor()?;
             let wanted = id(text)?;
@@ -47,7 +49,7 @@ pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> A
                     label.description = call.text("description").unwrap_or(&label.description).to_owned();
                 })
             })?;
-            answer(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
         }
         _ => Err(nothing_here()),
     }
@@ -75,7 +77,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
         [text, "comments"] => {
             let number = number(text)?;
             match call.method {
-                Method::GET => answer(core, repo, 200, |shape, entry| {
+                Method::GET => answer_with(core, repo, 200, |shape, entry| {
                     // Gitea does not page this list.
                     Ok(comments_of(shape, call, entry, shape.state.issue(repo, number)?)?.into())
                 }),
@@ -92,14 +94,14 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
 }
 
 fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> Answer {
-    answer(core, repo, status, |shape, entry| {
+    answer_with(core, repo, status, |shape, entry| {
         let (issue, comment) = shape.state.find_comment(repo, wanted)?;
         Ok(shape.comment(entry, issue, comment))
     })
 }
 
 fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
-    answer(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
+    answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
 }
 
 fn comments_of(shape: &Shape<'_>, call: &Call, entry: &Repo, issue: &Issue) -> Result<Vec<Value>, Refusal> {
@@ -193,7 +195,8 @@ fn label_ids(state: &State, call: &Call, repo: RepoId) -> Vec<i64> {
 }
 
 fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
-    let list = || answer(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
+    let list =
+        || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
     let set = |change: &dyn Fn(&State, &mut Vec<i64>) -> Result<(), Refusal>| {
         let actor = call.actor()?;
         core.act(|state| {
@@ -259,7 +262,7 @@ fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Ans
 
 fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
     match call.method {
-        Method::GET => answer(core, repo, 200, |shape, _| {
+        Method::GET => answer_with(core, repo, 200, |shape, _| {
             let (_, comment) = shape.state.find_comment(repo, wanted)?;
             Ok(comment.reactions.iter().map(|reaction| shape.reaction(reaction)).collect())
         }),

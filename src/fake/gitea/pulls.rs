@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::shape::Shape;
-use super::{PAGE, address, answer};
+use super::{PAGE, address, answer_with};
 use crate::domain::event::ReviewVerdict;
 use crate::domain::ids::{Number, RepoId, Sha};
 use crate::fake::call::{Answer, Call, Reply, id, number};
@@ -82,7 +82,7 @@ pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: 
 }
 
 fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
-    answer(core, repo, status, |shape, entry| {
+    answer_with(core, repo, status, |shape, entry| {
         let (issue, pull) = shape.state.pull(repo, wanted)?;
         Ok(shape.pull(entry, issue, pull))
     })
@@ -167,7 +167,7 @@ fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
     match call.method {
         Method::POST => {
             let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins))?;
-            answer(core, repo, 201, |shape, entry| {
+            answer_with(core, repo, 201, |shape, entry| {
                 let (issue, pull) = shape.state.pull(repo, number)?;
                 let one = |user| {
                     let at = issue.updated_at;
@@ -198,7 +198,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
         review.cloned().ok_or_else(|| Refusal::NotFound(format!("review {wanted}")))
     };
     let one = |wanted: i64| {
-        answer(core, repo, 200, |shape, entry| {
+        answer_with(core, repo, 200, |shape, entry| {
             let (issue, pull) = shape.state.pull(repo, number)?;
             Ok(shape.review(entry, issue, pull, &find(pull, wanted)?))
         })
@@ -232,7 +232,7 @@ fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]
         (&Method::GET, [text]) => one(id(text)?),
         (&Method::GET, [text, "comments"]) => {
             let wanted = id(text)?;
-            answer(core, repo, 200, |shape, entry| {
+            answer_with(core, repo, 200, |shape, entry| {
                 let (issue, pull) = shape.state.pull(repo, number)?;
                 let review = find(pull, wanted)?;
                 Ok(review.remarks.iter().map(|remark| shape.remark(entry, issue, &review, remark)).collect())

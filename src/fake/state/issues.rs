@@ -295,6 +295,16 @@ impl State {
         Ok(())
     }
 
+    /// Folds a comment away as outdated.
+    pub fn minimize(&mut self, actor: UserId, repo: RepoId, id: CommentId) -> Result<(), Refusal> {
+        let author = self.find_comment(repo, id)?.1.author;
+        self.require_own_or(actor, repo, author, Access::Write)?;
+        let (number, comment) = self.comment_mut(repo, id)?;
+        comment.minimized = Some("outdated".to_owned());
+        self.log(actor, OpKind::CommentMinimized, repo, Some(number), "outdated");
+        Ok(())
+    }
+
     /// Sets a reaction; `false` when it was there.
     pub fn react(
         &mut self,
