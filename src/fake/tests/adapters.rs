@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::*;
 use crate::domain::event::{ForgeEvent, PullSnapshot};
-use crate::domain::ids::{ForgeName, RepoRef};
+use crate::domain::ids::{ForgeName, RepoRef, UserId};
 use crate::forge::contract::{ContractTransport, Spec};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
