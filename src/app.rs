@@ -52,6 +52,8 @@ pub struct Options {
     pub tune: fn(&mut EngineSettings),
     /// Sandbox as it was found, where somebody has looked already.
     pub sandbox: Option<SandboxProbe>,
+    /// Whether a role that takes webhooks in listens for them; without forges there is nothing to listen for.
+    pub listen: bool,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             extra_forges: Vec::new(),
             tune: |_| {},
             sandbox: None,
+            listen: true,
         }
     }
 }
@@ -87,7 +90,7 @@ impl App {
             check_integrity(&engine);
         }
         let deaf = CancellationToken::new();
-        let (address, listener) = if options.role.ingests() {
+        let (address, listener) = if options.role.ingests() && options.listen {
             let (address, listener) = listen(config, &engine, deaf.clone()).await?;
             (Some(address), Some(listener))
         } else {
@@ -185,9 +188,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         forges.insert(forge.name().clone(), ForgeSeat { forge, own });
     }
     let sandbox = sandbox(config, options).await;
-    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
-    let tools = View::tools(&path, &home);
+    let (path, tools) = programs(env);
     let backends = backends(config, &path, &tools)?;
     let (instance, key) = identity(&store).await?;
     let workspaces = Workspaces::open(
@@ -345,7 +346,26 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     }
 }
 
-fn backends(config: &Config, path: &OsString, tools: &[PathBuf]) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
+/// Where programs are looked up, and the folders of tools that agents and checks may read.
+fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
+    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
+    let home = PathBuf::from(env.get("HOME").unwrap_or("/"));
+    let tools = View::tools(&path, &home);
+    (path, tools)
+}
+
+/// The adapter of one configured backend; the error is a sentence for the operator.
+pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
+    let backend = config.backends.get(name).ok_or_else(|| format!("no backend `{name}` is configured"))?;
+    let (path, tools) = programs(env);
+    agent::build(name, backend_settings(name, backend, &path, &tools, config)?)
+}
+
+fn backends(
+    config: &Config,
+    path: &OsString,
+    tools: &[PathBuf],
+) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
     let mut built: HashMap<String, Arc<dyn Backend>> = HashMap::new();
     for (name, backend) in config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent)) {
         let settings = backend_settings(name, backend, path, tools, config);

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Env, Problems};
+use crate::config::{Config, Env, Problems, operator_file};
 
 /// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -57,6 +57,14 @@ pub enum Color {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the service
+    Serve(serve::ServeArgs),
+    /// Run one loop on a local repository, without a forge
+    Local(local::LocalArgs),
+    /// List, show, pause, resume and abort loops
+    Loops(loops::LoopsArgs),
+    /// Copy the database while the service runs
+    Backup(backup::BackupArgs),
     /// Write a working configuration
     Init(init::InitArgs),
     /// Show the whole thing on this machine with nothing else
@@ -117,12 +125,43 @@ pub fn main() -> ExitCode {
 
 fn run(cli: Cli, env: &Env) -> CliResult {
     match cli.command {
+        Command::Serve(args) => serve::run(&args, &cli.global, env),
+        Command::Local(args) => local::run(&args, &cli.global, env),
+        Command::Loops(args) => loops::run(&args, &cli.global, env),
+        Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         Command::Demo(args) => demo::run(&args, &cli.global, env),
         Command::Check => check::run(&cli.global, env),
         Command::Schema(args) => schema::run(&args),
         Command::Completions(args) => completions::run(&args),
     }
+}
+
+/// The operator's configuration, as the arguments and the environment name it.
+fn load(global: &Global, env: &Env) -> Result<Config, CliError> {
+    Ok(Config::load(&operator_file(global.config.as_deref(), env), env)?)
+}
+
+/// The database of a configuration.
+fn database(config: &Config) -> PathBuf {
+    config.data_dir.join("ralph.db")
+}
+
+/// Runs a subcommand that does several things at a time. What it leaves running when it is done is not waited for.
+fn block_on(work: impl Future<Output = CliResult>) -> CliResult {
+    // Another part of the process may have chosen a provider already; either is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = built.map_err(|error| CliError::Failed(format!("no threads to run on: {error}")))?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Foreign text for a terminal: one line, without characters that would move the cursor or change colours.
+fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is no failure.

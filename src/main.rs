@@ -3,5 +3,9 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // Before anything else: secrets are read soon. Where the system refuses, the program can go on without.
+    if let Err(error) = ralph_bot::process::harden() {
+        anstream::eprintln!("warning: this process's memory could not be closed to others of this account: {error}");
+    }
     ralph_bot::cli::main()
 }

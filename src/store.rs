@@ -129,10 +129,20 @@ struct Inner {
     queue: Mutex<Option<mpsc::SyncSender<Box<dyn Job>>>>,
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
-    /// A database in memory has one connection: reads go through the writer.
-    in_memory: bool,
+    mode: Mode,
     failed: Arc<AtomicBool>,
     unclean: bool,
+}
+
+/// How a database was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// By the service whose database it is.
+    Own,
+    /// Beside the service, by a command: schema, stop mark and write-ahead log are the service's business.
+    Beside,
+    /// In memory: it has one connection, reads go through the writer.
+    Memory,
 }
 
 impl Store {
@@ -140,32 +150,52 @@ impl Store {
     ///
     /// Errors with `Failed` where the file is no database of ours, is newer than this version, or cannot be written.
     pub fn open(path: &Path) -> StoreResult<Self> {
-        Self::start(path, false)
+        Self::start(path, Mode::Own)
+    }
+
+    /// Opens the database that is at `path` beside a service that may be running on it. Its schema and the mark of a
+    /// clean stop stay as they are.
+    ///
+    /// Errors with `Failed` where there is no database, or where its schema is not that of this version.
+    pub fn attach(path: &Path) -> StoreResult<Self> {
+        if !path.is_file() {
+            let detail = "there is none; `ralph-bot serve` makes it".to_owned();
+            return Err(StoreError::Failed { path: path.to_path_buf(), detail });
+        }
+        Self::start(path, Mode::Beside)
     }
 
     /// A database that lives as long as this value, for simulation.
     pub fn in_memory() -> StoreResult<Self> {
-        Self::start(Path::new(":memory:"), true)
+        Self::start(Path::new(":memory:"), Mode::Memory)
     }
 
-    fn start(path: &Path, in_memory: bool) -> StoreResult<Self> {
+    fn start(path: &Path, mode: Mode) -> StoreResult<Self> {
         let failed = |detail: String| StoreError::Failed { path: path.to_path_buf(), detail };
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(failed(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
         }
-        let mut connection = if in_memory {
-            Connection::open_in_memory()
-        } else {
-            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)
+        let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let mut connection = match mode {
+            Mode::Memory => Connection::open_in_memory(),
+            Mode::Own => Connection::open_with_flags(path, existing | OpenFlags::SQLITE_OPEN_CREATE),
+            Mode::Beside => Connection::open_with_flags(path, existing),
         }
         .map_err(|e| failed(e.to_string()))?;
+        if mode == Mode::Beside {
+            check_schema(&connection).map_err(failed)?;
+        }
         configure(&connection).map_err(|e| failed(e.to_string()))?;
-        Migrations::from_slice(MIGRATIONS).to_latest(&mut connection).map_err(|e| {
-            failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
-        })?;
-        let before: Option<String> = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
-        let unclean = before.as_deref() == Some("no");
-        facts::set_meta(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
+        let unclean = if mode == Mode::Beside {
+            false
+        } else {
+            Migrations::from_slice(MIGRATIONS).to_latest(&mut connection).map_err(|e| {
+                failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
+            })?;
+            let before = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
+            facts::set_meta(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
+            before.as_deref() == Some("no")
+        };
 
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
         let broken = Arc::new(AtomicBool::new(false));
@@ -173,7 +203,7 @@ impl Store {
             let (path, broken) = (path.to_path_buf(), broken.clone());
             std::thread::Builder::new()
                 .name("store-writer".into())
-                .spawn(move || write_loop(connection, &jobs, &path, &broken))
+                .spawn(move || write_loop(connection, &jobs, &path, &broken, mode))
                 .map_err(|e| failed(format!("no thread for the writer: {e}")))?
         };
         Ok(Self {
@@ -182,7 +212,7 @@ impl Store {
                 queue: Mutex::new(Some(queue)),
                 writer: Mutex::new(Some(writer)),
                 readers: Mutex::new(Vec::new()),
-                in_memory,
+                mode,
                 failed: broken,
                 unclean,
             }),
@@ -211,7 +241,7 @@ impl Store {
         T: Send + 'static,
         F: FnOnce(&Connection) -> StoreResult<T> + Send + 'static,
     {
-        if self.inner.in_memory {
+        if self.inner.mode == Mode::Memory {
             return self.write(work).await;
         }
         let inner = self.inner.clone();
@@ -266,9 +296,11 @@ impl Store {
 
     /// Finishes what waits, notes the clean stop, and closes. Further writes are refused.
     pub async fn close(&self) {
-        let noted = self.write(|c| facts::set_meta(c, "stopped_cleanly", "yes")).await;
-        if let Err(error) = noted {
-            tracing::warn!(%error, "the clean stop could not be noted");
+        if self.inner.mode != Mode::Beside {
+            let noted = self.write(|c| facts::set_meta(c, "stopped_cleanly", "yes")).await;
+            if let Err(error) = noted {
+                tracing::warn!(%error, "the clean stop could not be noted");
+            }
         }
         drop(lock(&self.inner.queue).take());
         let writer = lock(&self.inner.writer).take();
@@ -287,7 +319,7 @@ impl Store {
 
 /// A consistent copy of the database file at `from`, whether or not a service runs on it.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
-    if to.exists() {
+    if std::fs::symlink_metadata(to).is_ok() {
         return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
     }
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
@@ -295,6 +327,19 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     source.busy_timeout(BUSY_TIMEOUT)?;
     source.execute("VACUUM INTO ?1", [to.display().to_string()])?;
     Ok(())
+}
+
+/// Whether the schema is that of this version; the error is a sentence.
+fn check_schema(connection: &Connection) -> Result<(), String> {
+    let version = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
+    let version = version.map_err(|error| error.to_string())?;
+    let ours = MIGRATIONS.len() as i64;
+    match version {
+        0 => Err("it is no database of ralph-bot".to_owned()),
+        v if v < ours => Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned()),
+        v if v > ours => Err("a newer version of ralph-bot has used it; use that version".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -313,7 +358,13 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn write_loop(connection: Connection, jobs: &mpsc::Receiver<Box<dyn Job>>, path: &Path, failed: &AtomicBool) {
+fn write_loop(
+    connection: Connection,
+    jobs: &mpsc::Receiver<Box<dyn Job>>,
+    path: &Path,
+    failed: &AtomicBool,
+    mode: Mode,
+) {
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(COMMIT_BATCH - 1));
@@ -330,6 +381,9 @@ fn write_loop(connection: Connection, jobs: &mpsc::Receiver<Box<dyn Job>>, path:
         for job in batch {
             job.finish(outcome.clone());
         }
+    }
+    if mode == Mode::Beside {
+        return;
     }
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
         tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
@@ -359,5 +413,43 @@ fn with_path(error: StoreError, path: &Path) -> StoreError {
         StoreError::Full { .. } => StoreError::Full { path: path.to_path_buf() },
         StoreError::Failed { detail, .. } => StoreError::Failed { path: path.to_path_buf(), detail },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ralph.db");
+        let own = Store::open(&path).expect("opened");
+        let beside = Store::attach(&path).expect("attached");
+        beside.write(|c| facts::set_meta(c, "note", "from beside")).await.expect("written");
+        assert_eq!(own.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("from beside"));
+        beside.close().await;
+        let mark = own.read(|c| facts::meta(c, "stopped_cleanly")).await.expect("read");
+        assert_eq!(mark.as_deref(), Some("no"), "the service still runs");
+        own.close().await;
+        Store::attach(&path).expect("attached").close().await;
+        assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_database_of_this_version_is_not_attached() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ralph.db");
+        let attached = |path: &Path| Store::attach(path).map(drop).expect_err("refused").to_string();
+        assert!(attached(&path).contains("there is none; `ralph-bot serve` makes it"), "{}", attached(&path));
+        assert!(!path.exists(), "looking makes nothing");
+        std::fs::write(&path, "not a database, but long enough to be read as one by mistake").expect("written");
+        assert!(attached(&path).contains("not a database"), "{}", attached(&path));
+        std::fs::remove_file(&path).expect("removed");
+        let connection = Connection::open(&path).expect("made");
+        connection.execute_batch("CREATE TABLE x (y)").expect("made");
+        assert!(attached(&path).contains("no database of ralph-bot"), "{}", attached(&path));
+        connection.execute_batch("PRAGMA user_version = 99").expect("set");
+        assert!(attached(&path).contains("a newer version"), "{}", attached(&path));
     }
 }

@@ -1,12 +1,88 @@
 //! `ralph-bot backup`: a consistent copy of the database while the service runs.
 
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+
+use super::{CliError, CliResult, Global, database, load, print};
+use crate::config::Env;
+use crate::store;
 
 /// Arguments of `backup`.
 #[derive(Debug, Clone, Args)]
 pub struct BackupArgs {
     /// File to write; it must not exist
     pub file: PathBuf,
+}
+
+/// Writes the copy and says how large it is.
+///
+/// # Errors
+/// When the configuration is wrong, there is no database, the file exists, or it cannot be written.
+pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
+    let from = database(&load(global, env)?);
+    let bytes = copy(&from, &args.file)?;
+    if global.json {
+        return print(&format!("{}\n", serde_json::json!({ "file": args.file.display().to_string(), "bytes": bytes })));
+    }
+    let mib = bytes as f64 / f64::from(1 << 20);
+    print(&format!("{}: {mib:.1} MiB; a copy of {}\n", args.file.display(), from.display()))
+}
+
+fn copy(from: &Path, to: &Path) -> Result<u64, CliError> {
+    if !from.is_file() {
+        return Err(CliError::Failed(format!("there is no database {}; `ralph-bot serve` makes it", from.display())));
+    }
+    if std::fs::symlink_metadata(to).is_ok() {
+        return Err(CliError::Usage(format!("{} exists; name another file", to.display())));
+    }
+    let failed = |what: &dyn std::fmt::Display| CliError::Failed(format!("{} was not written: {what}", to.display()));
+    if let Err(error) = store::backup_file(from, to) {
+        // Half a copy would be taken for a whole one.
+        let _ = std::fs::remove_file(to);
+        return Err(failed(&error));
+    }
+    // The database holds what issues of private repositories say.
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
+    let file = std::fs::File::open(to).map_err(|e| failed(&e))?;
+    file.sync_all().map_err(|e| failed(&e))?;
+    Ok(file.metadata().map_err(|e| failed(&e))?.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{Store, facts};
+
+    #[tokio::test]
+    async fn a_copy_of_a_database_in_use_opens_and_holds_what_was_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
+        let store = Store::open(&from).expect("opened");
+        store.write(|c| facts::set_meta(c, "note", "kept")).await.expect("written");
+        let bytes = copy(&from, &to).expect("copied");
+        assert_eq!(bytes, std::fs::metadata(&to).expect("a file").len());
+        assert_eq!(std::fs::metadata(&to).expect("a file").permissions().mode() & 0o777, 0o600);
+        store.write(|c| facts::set_meta(c, "note", "changed later")).await.expect("written");
+
+        let restored = Store::open(&to).expect("opened");
+        assert_eq!(restored.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("kept"));
+        assert_eq!(restored.integrity().await.expect("looked over"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn nothing_is_overwritten_and_nothing_is_made_up() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
+        let error = copy(&from, &to).expect_err("no database");
+        assert!(error.to_string().contains("there is no database"), "{error}");
+        assert_eq!((error.exit_code(), to.exists()), (1, false));
+        drop(Store::open(&from).expect("opened"));
+        std::fs::write(&to, "precious").expect("written");
+        let error = copy(&from, &to).expect_err("it exists");
+        assert_eq!((error.exit_code(), std::fs::read_to_string(&to).expect("read").as_str()), (2, "precious"));
+        let error = copy(&from, &folder.path().join("no/such/folder/copy.db")).expect_err("no folder");
+        assert_eq!(error.exit_code(), 1);
+    }
 }

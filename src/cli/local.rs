@@ -1,8 +1,42 @@
 //! `ralph-bot local`: one loop on a local repository without a forge.
 
-use std::path::PathBuf;
+mod progress;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
+use sha2::{Digest, Sha256};
+
+use super::serve::Signals;
+use super::{CliError, CliResult, Global, block_on, print};
+use crate::app::{self, App, Options};
+use crate::clock::Clock;
+use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, operator_file};
+use crate::domain::command::RunOptions;
+use crate::domain::effect::Place;
+use crate::domain::event::IssueSnapshot;
+use crate::domain::ids::{LoopId, Number};
+use crate::domain::lifecycle::{Input, Loop, Start, State, Task};
+use crate::engine::EngineSettings;
+use crate::forge::local::{Local, Said};
+use crate::store::{StoreResult, loops};
+use crate::telemetry::{self, FILTER_VARIABLE};
+use progress::{News, Progress};
+
+/// Between two looks at the loop.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// What a shell makes of an end by Ctrl-C.
+const INTERRUPTED: u8 = 130;
+/// Longest title made of a task's first line, in characters.
+const TITLE_MAX: usize = 100;
+/// Keys of the vendors, passed on where they are set and no configuration says otherwise.
+const KEYS: &str = "[ANTHROPIC_API_KEY, ANTHROPIC_AUTH_TOKEN, ANTHROPIC_BASE_URL, CLAUDE_CODE_OAUTH_TOKEN]";
 
 /// Arguments of `local`.
 #[derive(Debug, Clone, Args)]
@@ -22,4 +56,222 @@ pub struct LocalArgs {
     /// Most iterations
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: Option<u32>,
+    /// Folder for database, trees and logs; a temporary one where none is given
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+}
+
+/// Runs one loop to its end.
+///
+/// # Errors
+/// When the arguments or the configuration are wrong, the repository cannot be worked on, or the service stopped.
+pub fn run(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
+    if env.get(FILTER_VARIABLE).is_some() {
+        telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+    }
+    block_on(local(args, global, env))
+}
+
+async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
+    let (title, body) = task(&args.task)?;
+    if let Some(empty) = args.check.iter().position(|check| check.trim().is_empty()) {
+        return Err(CliError::Usage(format!("--check number {} is empty", empty + 1)));
+    }
+    let temporary = tempfile::Builder::new().prefix("ralph-local-").tempdir();
+    let temporary = temporary.map_err(|error| CliError::Failed(format!("no temporary folder: {error}")))?;
+    let mut config = configuration(args, global, env, temporary.path())?;
+    config.data_dir = args.data.clone().unwrap_or_else(|| temporary.path().join("data"));
+    // The operator's forges have nothing to do with it.
+    config.forges.clear();
+    config.repositories.clear();
+    let backend = backend(args, &config, env)?;
+    let mut signals = Signals::new()?;
+    let json = global.json;
+    let path = OsString::from(env.get("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
+    let said = Box::new(move |said: Said| progress::tell_said(&said, json));
+    let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, said).await;
+    let forge = Arc::new(forge.map_err(CliError::Usage)?);
+    let options = Options { listen: false, extra_forges: vec![forge.clone()], tune: say_everything, ..Options::default() };
+    let started = App::start(&config, env, options).await;
+    let app = started.map_err(|error| CliError::Failed(format!("it did not start: {error:#}")))?;
+    let wishes = RunOptions {
+        checks: args.check.clone(),
+        max_iterations: args.max_iterations,
+        backend: Some(backend),
+        ..RunOptions::default()
+    };
+    let outcome = match begin(&app, &config, &forge, (&title, &body), wishes).await {
+        Ok(id) => follow(&app, &id, &mut signals, json).await,
+        Err(error) => Err(error),
+    };
+    tokio::select! {
+        () = app.stop() => {}
+        () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+    }
+    match outcome? {
+        Some(ended) => finish(&ended, forge.default_branch(), json),
+        None => Ok(ExitCode::from(INTERRUPTED)),
+    }
+}
+
+/// One person reads along: the limits on comments are for forges.
+fn say_everything(settings: &mut EngineSettings) {
+    for policy in settings.policies.values_mut() {
+        policy.limits.comments_per_hour = u32::MAX;
+        policy.limits.comments_per_day = u32::MAX;
+    }
+}
+
+/// Title and body: the first line is the title, of a file as of a text.
+fn task(given: &str) -> Result<(String, String), CliError> {
+    let file = Path::new(given);
+    let text = if file.is_file() {
+        let read = std::fs::read_to_string(file);
+        read.map_err(|error| CliError::Usage(format!("the task in {} cannot be read: {error}", file.display())))?
+    } else {
+        given.to_owned()
+    };
+    let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+    match first {
+        Some(first) => Ok((first.chars().take(TITLE_MAX).collect(), text.trim().to_owned())),
+        None => Err(CliError::Usage("--task is empty; say what is to be done".into())),
+    }
+}
+
+/// The operator's configuration where there is one, otherwise one that has nothing but the backend.
+fn configuration(args: &LocalArgs, global: &Global, env: &Env, folder: &Path) -> Result<Config, CliError> {
+    let file = operator_file(global.config.as_deref(), env);
+    let named = global.config.is_some() || env.get(FILE_VARIABLE).is_some_and(|name| !name.is_empty());
+    if named || file.exists() {
+        return Ok(Config::load(&file, env)?);
+    }
+    let backend = args.backend.as_deref().unwrap_or("claude");
+    if !PRESETS.contains(&backend) {
+        let presets = PRESETS.join(", ");
+        let message = format!("without a configuration there is no backend `{backend}`; there is one of {presets}");
+        return Err(CliError::Usage(message));
+    }
+    let stand_in = folder.join("stand-in");
+    std::fs::write(&stand_in, "x".repeat(64)).map_err(|error| CliError::Failed(format!("a temporary file: {error}")))?;
+    // A configuration has a forge; this one stands in for it and is never called.
+    let text = format!(
+        "forges: [{{ name: none, kind: gitea, url: 'http://localhost', token_file: stand-in, webhook_secret_file: stand-in }}]
+backends: {{ {backend}: {{ enabled: true, env: {KEYS} }} }}
+"
+    );
+    Ok(Config::parse(&folder.join("ralph-control.yaml"), &text, env)?)
+}
+
+/// Name of the backend, once it is known that it can run here.
+fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
+    let agents = config.backends.iter().filter(|(_, b)| b.roles.contains(&crate::config::Role::Agent));
+    let names: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
+    let name = match &args.backend {
+        Some(name) if names.contains(&name.as_str()) => name.clone(),
+        Some(name) => {
+            return Err(CliError::Usage(format!("there is no backend `{name}`; there is {}", names.join(", "))));
+        }
+        None => names.first().map(|name| (*name).to_owned()).unwrap_or_default(),
+    };
+    app::backend(config, &name, env).map_err(CliError::Failed)?;
+    Ok(name)
+}
+
+/// Begins the loop; loops that an earlier run left in the same folder end.
+async fn begin(
+    app: &App,
+    config: &Config,
+    forge: &Local,
+    (title, body): (&str, &str),
+    options: RunOptions,
+) -> Result<LoopId, CliError> {
+    let failed = |error: &dyn std::fmt::Display| CliError::Failed(format!("the loop did not begin: {error}"));
+    let store = &app.engine.store;
+    let earlier = store.read(|c| loops::list(c, false, usize::MAX >> 1)).await.map_err(|e| failed(&e))?;
+    let above = earlier.iter().map(|l| l.place.issue).max().unwrap_or(Number(0));
+    let mut policy = config.policy(&forge.repo().forge);
+    policy.limits.comments_per_hour = u32::MAX;
+    policy.limits.comments_per_day = u32::MAX;
+    let issue = forge.add_task(title, body, &policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
+    let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
+    let id = LoopId::from_parts(issue.number, random);
+    let start = Start {
+        id: id.clone(),
+        place: Place { repo: forge.repo().clone(), issue: issue.number },
+        by: forge.person(),
+        task: given(issue),
+        options,
+        policy,
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    };
+    let now = app.engine.clock.now();
+    let begun = store.write(move |c| -> StoreResult<bool> {
+        for old in earlier.iter().filter(|old| old.state.is_open()) {
+            let input = Input::IssueEnded { how: "left behind by an earlier run".into() };
+            loops::tell(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
+        }
+        let origin = format!("local/{}", start.id);
+        loops::begin(c, start, &origin, now)
+    });
+    match begun.await.map_err(|e| failed(&e))? {
+        true => {
+            app.engine.wake.decided();
+            Ok(id)
+        }
+        false => Err(failed(&"another run in the same folder is at it; use another --data")),
+    }
+}
+
+fn given(issue: IssueSnapshot) -> Task {
+    let digest = Sha256::digest(format!("{}\n{}", issue.title, issue.body));
+    Task {
+        hash: data_encoding::HEXLOWER.encode(&digest),
+        title: issue.title,
+        body: issue.body,
+        url: issue.url,
+        author: issue.author,
+        author_trusted: true,
+        unconfirmed_editor: None,
+        labels: issue.labels,
+    }
+}
+
+/// Prints what happens until the loop comes to rest; `None` where a signal came before.
+async fn follow(app: &App, id: &LoopId, signals: &mut Signals, json: bool) -> Result<Option<Loop>, CliError> {
+    let mut progress = Progress::default();
+    loop {
+        let known = id.clone();
+        let found = app.engine.store.read(move |c| loops::get(c, &known)).await;
+        let current = found.map_err(|error| CliError::Failed(error.to_string()))?;
+        let current = current.ok_or_else(|| CliError::Failed(format!("the loop {id} is gone")))?;
+        for news in progress.take(&current) {
+            print(&news.text(json))?;
+        }
+        if !matches!(current.state, State::Queued | State::Running | State::Waiting) {
+            return Ok(Some(current));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = signals.next() => {
+                print(&News::Interrupted { branch: current.pushed.is_some().then_some(current.branch) }.text(json))?;
+                return Ok(None);
+            }
+            () = app.stopped() => {
+                return Err(CliError::Failed("it stopped because it could not go on; RALPH_LOG=info says more".into()));
+            }
+        }
+    }
+}
+
+/// The last words, and the exit code.
+fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
+    let nothing_to_do = ended.state == State::Closed && ended.iterations.is_empty();
+    let good = ended.state == State::Review || nothing_to_do;
+    let branch = ended.pushed.is_some().then(|| ended.branch.clone());
+    let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
+    let news = News::Ended { state: ended.state.as_str().to_owned(), good, why: ended.why.clone(), branch, diff };
+    print(&news.text(json))?;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,8 +1,26 @@
 //! `ralph-bot loops`: the same as the comments, from the shell.
 
+use std::process::ExitCode;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 
-use crate::config::quantity::Duration;
+use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
+use crate::clock::Clock;
+use crate::config::{Env, quantity};
+use crate::domain::command::{Command, RunOptions};
+use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
+use crate::domain::lifecycle::{Input, Loop};
+use crate::store::{Store, StoreResult, loops, outbox};
+
+/// How long a command waits to see what the loop does with it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Most loops that are listed.
+const LISTED: usize = 1000;
+/// Longest reason in the table, in characters.
+const WHY_MAX: usize = 60;
 
 /// Arguments of `loops`; lists where no subcommand is given.
 #[derive(Debug, Clone, Args)]
@@ -67,7 +85,7 @@ pub struct ResumeArgs {
     pub max_iterations: Option<u32>,
     /// Running time, such as 90m
     #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub timeout: Option<Duration>,
+    pub timeout: Option<quantity::Duration>,
     /// Money, in US dollars
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub budget: Option<f64>,
@@ -84,8 +102,311 @@ pub struct AbortArgs {
     pub reason: Vec<String>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    Duration::parse(text).ok_or_else(|| "expected a duration such as 90s, 30m or 2h".to_owned())
+/// Lists, shows or steers loops.
+///
+/// # Errors
+/// When the configuration is wrong, there is no database, no such loop, or the loop refuses.
+pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
+    let config = load(global, env)?;
+    block_on(async {
+        let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
+        let shell = Shell { store: &store, json: global.json, clock: Clock::System, patience: PATIENCE };
+        let outcome = shell.run(args).await;
+        store.close().await;
+        outcome
+    })
+}
+
+/// A command at work on an open database.
+struct Shell<'a> {
+    store: &'a Store,
+    json: bool,
+    clock: Clock,
+    patience: Duration,
+}
+
+impl Shell<'_> {
+    async fn run(&self, args: &LoopsArgs) -> CliResult {
+        let operator = User { id: UserId(0), login: "the operator".into(), kind: AccountKind::User };
+        match &args.command {
+            None => self.list(false).await,
+            Some(LoopsCommand::List(args)) => self.list(args.all).await,
+            Some(LoopsCommand::Show(args)) => self.show(&args.id, args.audit).await,
+            Some(LoopsCommand::Pause(args)) => {
+                let command = Command::Pause { now: args.now, reason: args.reason.join(" ") };
+                self.steer(&args.id, |_| operator, command).await
+            }
+            Some(LoopsCommand::Abort(args)) => {
+                let command = Command::Abort { reason: args.reason.join(" ") };
+                self.steer(&args.id, |_| operator, command).await
+            }
+            Some(LoopsCommand::Resume(args)) => {
+                let options = RunOptions {
+                    max_iterations: args.max_iterations,
+                    timeout_s: args.timeout.map(|timeout| timeout.as_seconds()),
+                    budget: args.budget.map(Money::from_usd),
+                    ..RunOptions::default()
+                };
+                let command = Command::Resume { options, guidance: args.guidance.join(" ") };
+                // Before each push the forge is asked what this person may do; the operator is nobody to a forge.
+                self.steer(&args.id, |current| current.authority.clone(), command).await
+            }
+        }
+    }
+
+    async fn list(&self, all: bool) -> CliResult {
+        let loops = self.read(move |c| loops::list(c, !all, LISTED)).await?;
+        let now = self.clock.now();
+        if self.json {
+            return print(&loops.iter().map(|l| format!("{}\n", summary(l, now))).collect::<String>());
+        }
+        if loops.is_empty() {
+            return print(if all { "no loops\n" } else { "no open loops; --all lists those that ended\n" });
+        }
+        let header = ["LOOP", "STATE", "ISSUE", "ITERATION", "DONE", "COST", "AGE", "WHY"].map(str::to_owned);
+        let rows = std::iter::once(header).chain(loops.iter().map(|l| row(l, now)));
+        print(&table(&rows.collect::<Vec<_>>()))
+    }
+
+    async fn show(&self, id: &str, audit: bool) -> CliResult {
+        let current = self.find(id).await?;
+        let now = self.clock.now();
+        let (known, subject) = (current.id.clone(), current.id.to_string());
+        let log = self.read(move |c| Ok((loops::history(c, &known)?, outbox::of_subject(c, &subject)?))).await?;
+        if self.json {
+            let mut value = summary(&current, now);
+            if let Some(map) = value.as_object_mut() {
+                map.insert("loop".into(), serde_json::to_value(&current).map_err(failed)?);
+                if audit {
+                    map.insert("events".into(), serde_json::to_value(&log.0).map_err(failed)?);
+                    map.insert("effects".into(), serde_json::to_value(&log.1).map_err(failed)?);
+                }
+            }
+            return print(&format!("{value}\n"));
+        }
+        let mut text = details(&current, now);
+        if audit {
+            text.push_str("\nEvents:\n");
+            for line in &log.0 {
+                let reasons = one_line(&line.reasons.join("; "));
+                text.push_str(&format!("  {} {:>4} {}: {reasons}\n", moment(line.at), line.seq, input_name(&line.input)));
+            }
+            text.push_str("\nEffects:\n");
+            for effect in &log.1 {
+                let receipt = one_line(effect.receipt.as_deref().unwrap_or("-"));
+                let tries = if effect.attempts > 1 { format!(" ({} tries)", effect.attempts) } else { String::new() };
+                let (at, key, state) = (moment(effect.created_at), &effect.key, &effect.state);
+                text.push_str(&format!("  {at} {key}: {state}{tries}: {receipt}\n"));
+            }
+        }
+        print(&text)
+    }
+
+    /// Leaves a command for a loop and waits a little to see what it does with it.
+    async fn steer(&self, id: &str, by: impl FnOnce(&Loop) -> User, command: Command) -> CliResult {
+        let current = self.find(id).await?;
+        if !current.state.is_open() {
+            let state = current.state.as_str();
+            return Err(CliError::Failed(format!("{id} is {state}; set the label again to start a new loop")));
+        }
+        let origin = format!("cli/{}", uuid::Uuid::now_v7());
+        let input = Input::Command { by: by(&current), command, comment: None };
+        let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
+        let left = self.store.write(move |c| loops::tell(c, &loop_id, &key, &told, now)).await;
+        left.map_err(|error| CliError::Failed(error.to_string()))?;
+        let taken = tokio::time::timeout(self.patience, self.taken(&origin)).await;
+        let next = self.find(id).await?;
+        let Ok(taken) = taken else {
+            let says = "the service is not running, or is busy; it acts on this when it can";
+            self.answer(&next, false, says)?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        taken?;
+        let (known, before) = (next.id.clone(), current.version);
+        let history = self.read(move |c| loops::history(c, &known)).await?;
+        let line = history.iter().find(|line| line.seq > before as i64 && line.input == input);
+        let reasons = line.map(|line| one_line(&line.reasons.join("; "))).unwrap_or_default();
+        self.answer(&next, true, &reasons)?;
+        Ok(if refused(&input, &reasons) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    async fn taken(&self, origin: &str) -> Result<(), CliError> {
+        loop {
+            let key = origin.to_owned();
+            if self.read(move |c| loops::was_taken(c, &key)).await? {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn answer(&self, current: &Loop, taken: bool, says: &str) -> CliResult {
+        let (id, state) = (&current.id, current.state.as_str());
+        if self.json {
+            let line = serde_json::json!({ "id": id, "state": state, "taken": taken, "says": says });
+            return print(&format!("{line}\n"));
+        }
+        print(&format!("{id} is {state}: {says}\n"))
+    }
+
+    /// The loop of that id; where there is none, the error names the nearest.
+    async fn find(&self, id: &str) -> Result<Loop, CliError> {
+        let wanted = LoopId::new(id);
+        if let Some(found) = self.read(move |c| loops::get(c, &wanted)).await? {
+            return Ok(found);
+        }
+        let all = self.read(|c| loops::list(c, false, LISTED)).await?;
+        let alike = all.iter().map(|l| (strsim::jaro_winkler(id, l.id.as_str()), &l.id));
+        let nearest = alike.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(score, _)| *score > 0.6);
+        let hint = match nearest {
+            Some((_, nearest)) => format!("did you mean {nearest}?"),
+            None => "`ralph-bot loops list --all` lists them".to_owned(),
+        };
+        Err(CliError::Failed(format!("there is no loop {}; {hint}", one_line(id))))
+    }
+
+    async fn read<T, F>(&self, work: F) -> Result<T, CliError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+    {
+        self.store.read(work).await.map_err(|error| CliError::Failed(error.to_string()))
+    }
+}
+
+/// Whether the loop only said why it does not do what it was told. Ending a loop is never refused.
+fn refused(input: &Input, reasons: &str) -> bool {
+    match input {
+        Input::Command { command: Command::Resume { .. }, .. } => !reasons.contains("resumed it"),
+        Input::Command { command: Command::Pause { .. }, .. } => reasons.contains("nothing to pause"),
+        _ => false,
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::Failed(error.to_string())
+}
+
+/// What programs want to know of a loop.
+fn summary(current: &Loop, now: Timestamp) -> serde_json::Value {
+    serde_json::json!({
+        "id": current.id,
+        "state": current.state,
+        "repository": current.place.repo.to_string(),
+        "issue": current.place.issue,
+        "title": current.task.title,
+        "iteration": current.spent.iterations,
+        "max_iterations": current.limits.iterations,
+        "completion": current.completion(),
+        "cost_usd": current.spent.cost.usd(),
+        "age_s": now.since(current.created_at) / 1000,
+        "branch": current.branch,
+        "pull": current.pull.as_ref().map(|pull| &pull.url),
+        "why": current.why,
+    })
+}
+
+fn row(current: &Loop, now: Timestamp) -> [String; 8] {
+    let why = one_line(&current.why);
+    let cut = if why.chars().count() > WHY_MAX { format!("{}…", why.chars().take(WHY_MAX).collect::<String>()) } else { why };
+    [
+        current.id.to_string(),
+        current.state.as_str().to_owned(),
+        one_line(&format!("{}#{}", current.place.repo, current.place.issue)),
+        format!("{}/{}", current.spent.iterations, current.limits.iterations),
+        format!("{}%", current.completion().whole_percent()),
+        current.spent.cost.to_string(),
+        age(now.since(current.created_at)),
+        cut,
+    ]
+}
+
+/// Columns as wide as their widest cell.
+fn table(rows: &[[String; 8]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 8] = std::array::from_fn(width);
+    let line = |row: &[String; 8]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A time span in its largest unit.
+fn age(ms: i64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn moment(at: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => at.0.to_string(),
+    }
+}
+
+/// The name that an input has in the log.
+fn input_name(input: &Input) -> String {
+    let value = serde_json::to_value(input).unwrap_or_default();
+    let word = |key: &str| value.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
+    let inner = value.get("command").and_then(|c| c.get("command")).and_then(serde_json::Value::as_str);
+    let name = word("input").unwrap_or_else(|| "input".into());
+    inner.map_or(name.clone(), |command| format!("{name} {command}"))
+}
+
+fn details(current: &Loop, now: Timestamp) -> String {
+    let mut text = String::new();
+    let mut say = |name: &str, value: &str| text.push_str(&format!("{name:11} {}\n", one_line(value)));
+    say("loop", current.id.as_str());
+    say("state", current.state.as_str());
+    say("why", &current.why);
+    say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
+    say("page", &current.task.url);
+    say("iteration", &format!("{} of {}", current.spent.iterations, current.limits.iterations));
+    say("completion", &format!("{}%", current.completion().whole_percent()));
+    say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
+    say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
+    say("branch", &format!("{} from {}", current.branch, current.base_branch));
+    say("pull", current.pull.as_ref().map_or("none yet", |pull| pull.url.as_str()));
+    say("authority", &current.authority.login);
+    say("sandbox", &current.sandbox);
+    text.push_str("\nChecks:\n");
+    let latest = current.latest_checks();
+    for check in &current.checks {
+        let outcome = latest.and_then(|report| report.outcomes.iter().find(|o| o.name == check.name));
+        let word = match outcome {
+            Some(outcome) if outcome.holds => "holds".to_owned(),
+            Some(outcome) => format!("does not hold: {}", outcome.why),
+            None => "not run yet".to_owned(),
+        };
+        text.push_str(&format!("  {}: {}\n", one_line(&check.command), one_line(&word)));
+    }
+    text.push_str("\nIterations:\n");
+    for i in &current.iterations {
+        let (checks, held) = (i.checks.outcomes.len(), i.checks.held());
+        let (added, removed) = i.stat.lines();
+        let said = if i.report.summary.is_empty() { &i.agent_problem } else { &i.report.summary };
+        let thrown = if i.discarded { " (thrown away)" } else { "" };
+        let commit = i.commit.as_ref().map_or("no commit", |sha| sha.short());
+        text.push_str(&format!(
+            "  {}{thrown}: {held} of {checks} checks, +{added} -{removed} in {} files, {commit}, {}, {}: {}\n",
+            i.number,
+            i.stat.files.len(),
+            i.cost,
+            age(i64::try_from(i.agent_ms).unwrap_or(i64::MAX)),
+            one_line(said),
+        ));
+    }
+    text
+}
+
+fn duration(text: &str) -> Result<quantity::Duration, String> {
+    quantity::Duration::parse(text).ok_or_else(|| "expected a duration such as 90s, 30m or 2h".to_owned())
 }
 
 fn dollars(text: &str) -> Result<f64, String> {

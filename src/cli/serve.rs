@@ -1,6 +1,19 @@
 //! `ralph-bot serve`: the service.
 
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
 use clap::{Args, ValueEnum};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::{CliError, CliResult, Global, block_on, load, print};
+use crate::app::{App, Options};
+use crate::config::{Config, Env};
+use crate::engine::Role;
+use crate::telemetry;
+
+/// What a shell makes of an end by Ctrl-C.
+const INTERRUPTED: u8 = 130;
 
 /// Arguments of `serve`.
 #[derive(Debug, Clone, Args)]
@@ -21,4 +34,137 @@ pub enum ServeRole {
     Runner,
     /// Everything.
     All,
+}
+
+impl From<ServeRole> for Role {
+    fn from(role: ServeRole) -> Self {
+        match role {
+            ServeRole::Ingest => Self::Ingest,
+            ServeRole::Control => Self::Control,
+            ServeRole::Runner => Self::Runner,
+            ServeRole::All => Self::All,
+        }
+    }
+}
+
+/// Runs the service until a signal or until it cannot go on.
+///
+/// # Errors
+/// When the configuration is wrong, the service cannot start, or it stopped by itself.
+pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
+    let config = load(global, env)?;
+    telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+    block_on(serve(&config, env, args.role.into(), global.json))
+}
+
+async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {
+    // Before the start, so that a signal during it is not lost.
+    let mut signals = Signals::new()?;
+    let app = App::start(config, env, Options { role, ..Options::default() })
+        .await
+        .map_err(|error| CliError::Failed(format!("the service did not start: {error:#}")))?;
+    print(&announcement(config, app.address, json))?;
+    let asked = tokio::select! {
+        () = signals.next() => true,
+        () = app.stopped() => false,
+    };
+    if asked {
+        tracing::info!("stopping; agents get a moment to end, a second signal ends at once");
+    }
+    tokio::select! {
+        () = app.stop() => {}
+        () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
+    }
+    if asked {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Err(CliError::Failed("the service stopped because it could not go on; its log says why".into()))
+}
+
+/// SIGINT and SIGTERM.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// Listens from now on.
+    pub(super) fn new() -> Result<Self, CliError> {
+        let failed = |error| CliError::Failed(format!("signals cannot be listened for: {error}"));
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+        })
+    }
+
+    /// Waits for the next of them.
+    pub(super) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// One line: where it listens, and where each forge should send its webhooks.
+fn announcement(config: &Config, address: Option<SocketAddr>, json: bool) -> String {
+    let listening = address.map(|address| format!("http://{address}"));
+    let base = match (&config.server.public_url, &listening) {
+        (Some(url), _) => Some(url.as_str().trim_end_matches('/').to_owned()),
+        (None, listening) => listening.clone(),
+    };
+    let base = base.filter(|_| address.is_some());
+    let hooks = config.forges.iter().filter_map(|forge| {
+        let base = base.as_ref()?;
+        Some((forge.name.to_string(), format!("{base}/webhooks/{}", forge.name)))
+    });
+    if json {
+        let hooks: serde_json::Map<_, _> = hooks.map(|(name, url)| (name, url.into())).collect();
+        return format!("{}\n", serde_json::json!({ "listening": listening, "webhooks": hooks }));
+    }
+    let hooks: Vec<_> = hooks.map(|(name, url)| format!("{name}: {url}")).collect();
+    match listening {
+        Some(listening) => format!("listening on {listening}; webhooks: {}\n", hooks.join(", ")),
+        None => "running; webhooks are taken in by another process\n".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(folder: &Path, more: &str) -> Config {
+        let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+        let text = format!(
+            "forges: [{{ name: work, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }}]
+backends: {{ mine: {{ type: script, command: [sh] }} }}
+{more}"
+        );
+        Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid")
+    }
+
+    #[test]
+    fn one_line_says_where_and_how() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let address = Some(SocketAddr::from(([127, 0, 0, 1], 8080)));
+        let plain = announcement(&config(folder.path(), ""), address, false);
+        assert_eq!(plain, "listening on http://127.0.0.1:8080; webhooks: work: http://127.0.0.1:8080/webhooks/work\n");
+        let public = config(folder.path(), "server: { public_url: 'https://r.example.org/' }");
+        let line: serde_json::Value = serde_json::from_str(&announcement(&public, address, true)).expect("JSON");
+        assert_eq!(line["webhooks"]["work"], "https://r.example.org/webhooks/work");
+        assert_eq!(line["listening"], "http://127.0.0.1:8080");
+        assert!(announcement(&public, None, false).starts_with("running; "));
+    }
+
+    #[tokio::test]
+    async fn a_start_that_fails_says_why() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("data"), "a file where the folder should be").expect("written");
+        let outcome = serve(&config(folder.path(), ""), &Env::default(), Role::All, false).await;
+        let error = outcome.expect_err("it cannot start");
+        assert!(error.to_string().contains("cannot create the data folder"), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
 }

@@ -1,1 +1,447 @@
-//! A repository on this machine without a forge: comments go to the terminal.
+//! A repository on this machine without a forge: the task is its only issue, the pushed branch its pull request, and
+//! what would be said on a forge goes to whoever listens. Nothing of it outlives the process.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::{
+    Branch, Capabilities, CiState, Edit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue,
+    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+};
+use crate::clock::Clock;
+use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::process::{self, Limits, Spec};
+
+/// Name of the forge in references to the repository.
+pub const NAME: &str = "local";
+/// Numeric id of the bot's account.
+const OWN: UserId = UserId(1);
+/// Numeric id of the person who gave the task.
+const PERSON: UserId = UserId(2);
+/// Longest look at the repository.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// Something that would be said on a forge.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "said", rename_all = "snake_case")]
+pub enum Said {
+    /// A comment, as Markdown.
+    Comment { on: Number, body: String },
+    /// An issue that needs a person.
+    Issue { title: String, body: String },
+    /// A pull request was opened.
+    Pull { title: String, head: String, base: String },
+}
+
+/// Where it is said.
+pub type Listener = Box<dyn Fn(Said) + Send + Sync>;
+
+/// The repository as a forge.
+pub struct Local {
+    name: ForgeName,
+    repo: RepoRef,
+    default_branch: String,
+    url: String,
+    git_dir: PathBuf,
+    path: OsString,
+    home: String,
+    clock: Clock,
+    said: Listener,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    issues: HashMap<u64, IssueSnapshot>,
+    pulls: HashMap<u64, PullSnapshot>,
+    comments: Vec<(Number, CommentSnapshot)>,
+    next_number: u64,
+    next_comment: i64,
+}
+
+/// What is said when there is no such thing.
+fn missing(what: &str) -> ForgeError {
+    ForgeError { kind: ForgeErrorKind::NotFound, what: what.to_owned(), detail: "there is no such thing".into() }
+}
+
+fn conflict(what: &str, detail: String) -> ForgeError {
+    ForgeError { kind: ForgeErrorKind::Conflict, what: what.to_owned(), detail }
+}
+
+impl Local {
+    /// The repository that the folder `dir` is in; git is looked up in `path`, with `home` for its settings.
+    ///
+    /// # Errors
+    /// A sentence: no repository, no branch checked out, no commit yet.
+    pub async fn open(dir: &Path, path: OsString, home: &str, clock: Clock, said: Listener) -> Result<Self, String> {
+        let dir = dir.canonicalize().map_err(|error| format!("{}: {error}", dir.display()))?;
+        let ask = async |args: &[&str]| git(&dir, &path, home, args).await;
+        let git_dir = match ask(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).await {
+            Ok(text) => PathBuf::from(text),
+            Err(why) => return Err(format!("{} is in no git repository: {why}", dir.display())),
+        };
+        let branch = ask(&["symbolic-ref", "--quiet", "--short", "HEAD"]).await;
+        let default_branch = branch.map_err(|_| {
+            format!("{} has no branch checked out; `git switch` to the one to start from", dir.display())
+        })?;
+        let tip = format!("refs/heads/{default_branch}^{{commit}}");
+        if ask(&["rev-parse", "--verify", "--quiet", &tip]).await.is_err() {
+            return Err(format!("{} has no commit yet; make a first one", dir.display()));
+        }
+        // The folder is for people, the common folder is where all work trees of a repository keep their branches.
+        let folder = if git_dir.ends_with(".git") { git_dir.parent().unwrap_or(&git_dir) } else { &git_dir };
+        let url = Url::from_file_path(&git_dir).map_err(|()| format!("{} has no address", git_dir.display()))?;
+        let repo = RepoRef {
+            forge: ForgeName::new(NAME),
+            id: id_of(&git_dir),
+            owner: NAME.to_owned(),
+            name: folder.file_name().map_or_else(|| "repository".into(), |name| name.to_string_lossy().into_owned()),
+        };
+        let state = Mutex::new(State { next_number: 1, next_comment: 1, ..State::default() });
+        let (name, url, home) = (ForgeName::new(NAME), url.to_string(), home.to_owned());
+        Ok(Self { name, repo, default_branch, url, git_dir, path, home, clock, said, state })
+    }
+
+    /// The repository.
+    pub fn repo(&self) -> &RepoRef {
+        &self.repo
+    }
+
+    /// Branch that work starts from: the one that is checked out.
+    pub fn default_branch(&self) -> &str {
+        &self.default_branch
+    }
+
+    /// The person whose task it is.
+    pub fn person(&self) -> User {
+        User { id: PERSON, login: "you".into(), kind: AccountKind::User }
+    }
+
+    /// Puts the task in as an issue whose number is above `above` and above those of all branches `prefix<number>-…`,
+    /// so that no branch of an earlier run is taken for this one's.
+    ///
+    /// # Errors
+    /// When git cannot list the branches.
+    pub async fn add_task(&self, title: &str, body: &str, prefix: &str, above: Number) -> ForgeResult<IssueSnapshot> {
+        let pattern = format!("refs/heads/{prefix}");
+        let listed = self.git(&["for-each-ref", "--format=%(refname)", pattern.trim_end_matches('/')]).await?;
+        let used = listed.lines().filter_map(|line| line.strip_prefix(&pattern)?.split('-').next()?.parse::<u64>().ok());
+        let number = Number(used.max().unwrap_or(0).max(above.0) + 1);
+        let mut state = self.lock();
+        state.next_number = number.0 + 1;
+        let issue = self.new_issue(number, title, body, Vec::new(), self.person());
+        state.issues.insert(number.0, issue.clone());
+        Ok(issue)
+    }
+
+    fn new_issue(&self, number: Number, title: &str, body: &str, labels: Vec<String>, author: User) -> IssueSnapshot {
+        IssueSnapshot {
+            number,
+            title: title.to_owned(),
+            body: body.to_owned(),
+            author: Some(author),
+            labels,
+            open: true,
+            is_pull: false,
+            locked: false,
+            updated_at: self.clock.now(),
+            url: self.url.clone(),
+        }
+    }
+
+    fn own(&self) -> User {
+        User { id: OWN, login: "ralph-bot".into(), kind: AccountKind::Bot }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn git(&self, args: &[&str]) -> ForgeResult<String> {
+        git(&self.git_dir, &self.path, &self.home, args).await.map_err(|detail| ForgeError {
+            kind: ForgeErrorKind::Transient { after_ms: None, ambiguous: false },
+            what: format!("git {} in {}", args.first().copied().unwrap_or_default(), self.git_dir.display()),
+            detail,
+        })
+    }
+
+    fn change_issue(&self, number: Number, change: impl FnOnce(&mut IssueSnapshot)) -> ForgeResult<()> {
+        let mut state = self.lock();
+        let issue = state.issues.get_mut(&number.0).ok_or_else(|| missing(&format!("look at #{number}")))?;
+        change(issue);
+        issue.updated_at = self.clock.now();
+        Ok(())
+    }
+
+    /// A pull request with its head as the branch is now.
+    async fn fresh(&self, pull: Option<PullSnapshot>) -> ForgeResult<Option<PullSnapshot>> {
+        let Some(mut pull) = pull else { return Ok(None) };
+        if let Some(branch) = self.branch(&self.repo, &pull.head_branch).await? {
+            pull.head_sha = branch.sha;
+        }
+        Ok(Some(pull))
+    }
+}
+
+/// Numeric id of a repository: the same for the same place, so that its mirror and loops are found again.
+fn id_of(git_dir: &Path) -> RepoId {
+    let digest = Sha256::digest(git_dir.as_os_str().as_encoded_bytes());
+    let head = digest.iter().take(8).fold(0_u64, |id, byte| id << 8 | u64::from(*byte));
+    RepoId((head >> 12) as i64)
+}
+
+/// Runs git on the person's own repository and returns what it printed, or a sentence.
+async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
+    let mut spec = Spec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
+    spec.limits = Limits { wall: LOOK, ..Limits::default() };
+    let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
+    if finished.success() {
+        return Ok(finished.stdout.text().trim_end().to_owned());
+    }
+    let said = finished.stderr.text();
+    Err(said.lines().last().unwrap_or("git said no").to_owned())
+}
+
+#[async_trait]
+impl Forge for Local {
+    fn name(&self) -> &ForgeName {
+        &self.name
+    }
+
+    fn parse(&self, _event: &str, _body: &[u8]) -> Parsed {
+        Parsed::Ignored("a local repository sends no deliveries".into())
+    }
+
+    async fn capabilities(&self) -> ForgeResult<Capabilities> {
+        Ok(Capabilities { product: "a local repository".into(), drafts: true, label_deltas: true, ..Capabilities::default() })
+    }
+
+    async fn own_account(&self) -> ForgeResult<User> {
+        Ok(self.own())
+    }
+
+    async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
+        Ok(vec![self.repository(&self.repo).await?])
+    }
+
+    async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository> {
+        if repo.id != self.repo.id {
+            return Err(missing(&format!("look at {repo}")));
+        }
+        Ok(Repository {
+            repo: self.repo.clone(),
+            default_branch: self.default_branch.clone(),
+            private: true,
+            archived: false,
+            empty: false,
+        })
+    }
+
+    async fn permission(&self, _repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        Ok(if user.id == PERSON { Permission::Admin } else { Permission::None })
+    }
+
+    async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {
+        self.lock().issues.get(&number.0).cloned().ok_or_else(|| missing(&format!("look at #{number}")))
+    }
+
+    async fn issues_labelled(&self, _repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
+        let state = self.lock();
+        let bears = |issue: &&IssueSnapshot| issue.open && !issue.is_pull && issue.labels.iter().any(|l| l == label);
+        Ok(state.issues.values().filter(bears).cloned().collect())
+    }
+
+    async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
+        Ok(Vec::new())
+    }
+
+    async fn create_issue(&self, _repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot> {
+        let created = {
+            let mut state = self.lock();
+            let number = Number(state.next_number);
+            state.next_number += 1;
+            let created = self.new_issue(number, &issue.title, &issue.body, issue.labels.clone(), self.own());
+            state.issues.insert(number.0, created.clone());
+            created
+        };
+        (self.said)(Said::Issue { title: issue.title.clone(), body: issue.body.clone() });
+        Ok(created)
+    }
+
+    async fn set_issue_open(&self, _repo: &RepoRef, number: Number, open: bool) -> ForgeResult<()> {
+        self.change_issue(number, |issue| issue.open = open)
+    }
+
+    async fn ensure_labels(&self, _repo: &RepoRef, _labels: &[LabelSpec]) -> ForgeResult<()> {
+        Ok(())
+    }
+
+    async fn add_labels(&self, _repo: &RepoRef, number: Number, labels: &[String]) -> ForgeResult<()> {
+        self.change_issue(number, |issue| {
+            for label in labels {
+                if !issue.labels.contains(label) {
+                    issue.labels.push(label.clone());
+                }
+            }
+        })
+    }
+
+    async fn remove_label(&self, _repo: &RepoRef, number: Number, label: &str) -> ForgeResult<()> {
+        self.change_issue(number, |issue| issue.labels.retain(|present| present != label))
+    }
+
+    async fn comments(
+        &self,
+        _repo: &RepoRef,
+        number: Number,
+        since: Option<Timestamp>,
+    ) -> ForgeResult<Vec<CommentSnapshot>> {
+        let state = self.lock();
+        let of_it = state.comments.iter().filter(|(on, c)| *on == number && since.is_none_or(|at| c.created_at >= at));
+        Ok(of_it.map(|(_, comment)| comment.clone()).collect())
+    }
+
+    async fn create_comment(&self, _repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {
+        let comment = {
+            let mut state = self.lock();
+            if !state.issues.contains_key(&number.0) {
+                return Err(missing(&format!("create a comment on #{number}")));
+            }
+            let comment = CommentSnapshot {
+                id: CommentId(state.next_comment),
+                body: body.to_owned(),
+                author: Some(self.own()),
+                created_at: self.clock.now(),
+                url: self.url.clone(),
+            };
+            state.next_comment += 1;
+            state.comments.push((number, comment.clone()));
+            comment
+        };
+        (self.said)(Said::Comment { on: number, body: body.to_owned() });
+        Ok(comment)
+    }
+
+    async fn edit_comment(&self, _repo: &RepoRef, id: CommentId, body: &str) -> ForgeResult<()> {
+        let mut state = self.lock();
+        let found = state.comments.iter_mut().find(|(_, comment)| comment.id == id);
+        let (_, comment) = found.ok_or_else(|| missing(&format!("edit comment {id}")))?;
+        body.clone_into(&mut comment.body);
+        Ok(())
+    }
+
+    async fn delete_comment(&self, _repo: &RepoRef, id: CommentId) -> ForgeResult<()> {
+        self.lock().comments.retain(|(_, comment)| comment.id != id);
+        Ok(())
+    }
+
+    async fn minimize_comment(&self, _repo: &RepoRef, _id: CommentId) -> ForgeResult<()> {
+        Ok(())
+    }
+
+    async fn react(&self, _repo: &RepoRef, _id: CommentId, _reaction: Reaction) -> ForgeResult<()> {
+        Ok(())
+    }
+
+    async fn pull(&self, _repo: &RepoRef, number: Number) -> ForgeResult<PullSnapshot> {
+        let known = self.lock().pulls.get(&number.0).cloned();
+        self.fresh(known).await?.ok_or_else(|| missing(&format!("look at pull request #{number}")))
+    }
+
+    async fn find_pull(&self, _repo: &RepoRef, head: &str) -> ForgeResult<Option<PullSnapshot>> {
+        let known = self.lock().pulls.values().filter(|p| p.head_branch == head).max_by_key(|p| p.number).cloned();
+        self.fresh(known).await
+    }
+
+    async fn create_pull(&self, repo: &RepoRef, pull: &NewPull) -> ForgeResult<PullSnapshot> {
+        let what = format!("open a pull request from {}", pull.head);
+        let branch = self.branch(repo, &pull.head).await?.ok_or_else(|| missing(&what))?;
+        let created = {
+            let mut state = self.lock();
+            if state.pulls.values().any(|known| known.open && known.head_branch == pull.head) {
+                return Err(conflict(&what, "there is one from this branch".into()));
+            }
+            let number = Number(state.next_number);
+            state.next_number += 1;
+            let mut issue = self.new_issue(number, &pull.title, &pull.body, Vec::new(), self.own());
+            issue.is_pull = true;
+            state.issues.insert(number.0, issue);
+            let created = PullSnapshot {
+                number,
+                head_branch: pull.head.clone(),
+                head_repo: Some(self.repo.id),
+                head_sha: branch.sha,
+                base_branch: pull.base.clone(),
+                open: true,
+                merged: false,
+                draft: pull.draft,
+                mergeable: None,
+                url: self.url.clone(),
+            };
+            state.pulls.insert(number.0, created.clone());
+            created
+        };
+        (self.said)(Said::Pull { title: pull.title.clone(), head: pull.head.clone(), base: pull.base.clone() });
+        Ok(created)
+    }
+
+    async fn update_pull(&self, _repo: &RepoRef, number: Number, title: &str, body: &str) -> ForgeResult<()> {
+        self.change_issue(number, |issue| {
+            title.clone_into(&mut issue.title);
+            body.clone_into(&mut issue.body);
+        })
+    }
+
+    async fn set_pull_ready(&self, _repo: &RepoRef, number: Number) -> ForgeResult<()> {
+        let mut state = self.lock();
+        let pull = state.pulls.get_mut(&number.0).ok_or_else(|| missing(&format!("look at pull request #{number}")))?;
+        pull.draft = false;
+        Ok(())
+    }
+
+    async fn request_reviewers(&self, _repo: &RepoRef, _number: Number, _logins: &[String]) -> ForgeResult<()> {
+        Ok(())
+    }
+
+    async fn reviews(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Review>> {
+        Ok(Vec::new())
+    }
+
+    async fn review_remarks(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<ReviewRemark>> {
+        Ok(Vec::new())
+    }
+
+    async fn ci(&self, _repo: &RepoRef, _sha: &Sha) -> ForgeResult<CiState> {
+        Ok(CiState::default())
+    }
+
+    async fn branch(&self, _repo: &RepoRef, name: &str) -> ForgeResult<Option<Branch>> {
+        let full = format!("refs/heads/{name}");
+        let listed = self.git(&["for-each-ref", "--format=%(objectname) %(refname)", &full]).await?;
+        // A prefix is a pattern too, so the name is compared.
+        let exact = listed.lines().filter_map(|line| line.split_once(' ')).find(|(_, found)| *found == full);
+        Ok(exact.and_then(|(sha, _)| Sha::parse(sha)).map(|sha| Branch { sha, protected: false }))
+    }
+
+    async fn git_access(&self, _repo: &RepoRef, _push: bool) -> ForgeResult<GitAccess> {
+        Ok(GitAccess { url: self.url.clone(), credential: None })
+    }
+
+    async fn ensure_webhook(&self, _repo: &RepoRef, _url: &str, _secret: &SecretString) -> ForgeResult<Option<i64>> {
+        Ok(None)
+    }
+
+    async fn test_webhook(&self, _repo: &RepoRef, id: i64) -> ForgeResult<()> {
+        Err(missing(&format!("test webhook {id}")))
+    }
+}

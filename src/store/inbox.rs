@@ -105,6 +105,13 @@ pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     Ok(at.map(Timestamp))
 }
 
+/// When the newest delivery of a forge that is still remembered came.
+pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Timestamp>> {
+    let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1";
+    let at: Option<i64> = c.query_row(sql, [forge.as_str()], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
+}
+
 /// Number of deliveries by state.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     let mut statement = c.prepare_cached("SELECT state, count(*) FROM inbox GROUP BY state ORDER BY state")?;

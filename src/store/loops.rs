@@ -165,6 +165,12 @@ pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     Ok(c.execute("DELETE FROM inputs WHERE done = 1 AND at < ?1", [before.0])?)
 }
 
+/// Whether the loop has taken the input of this origin.
+pub fn was_taken(c: &Connection, origin: &str) -> StoreResult<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM inputs WHERE origin = ?1 AND done = 1)";
+    Ok(c.query_row(sql, [origin], |row| row.get(0))?)
+}
+
 /// Whether any input waits.
 pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)
