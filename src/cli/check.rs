@@ -1,13 +1,15 @@
 //! `ralph-bot check`: the doctor. One line a finding; exit code 1 if something fails.
 
+mod service;
+
 use std::path::Path;
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
-use super::{CliError, CliResult, Global, print};
-use crate::config::{BackendConfig, BackendKind, Config, Env, SandboxRequired, operator_file};
+use super::{CliError, CliResult, Global, block_on, print};
+use crate::config::{Config, Env, operator_file};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
 const SPACE_WARN: u64 = 5 << 30;
@@ -60,7 +62,7 @@ impl Finding {
     }
 }
 
-/// Looks at the configuration and at this machine.
+/// Looks at the configuration, at this machine, and at what the service depends on.
 ///
 /// # Errors
 /// When the configuration is wrong or standard output cannot be written.
@@ -69,15 +71,15 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
     let config = Config::load(&path, env)?;
     let mut findings = vec![Finding::ok("configuration", path.display().to_string())];
     findings.extend(machine(&config));
-    report(&findings, global.json)
+    block_on(async {
+        findings.extend(service::look(&config, env).await);
+        report(&findings, global.json)
+    })
 }
 
 /// What can be told from the configuration and this machine alone.
 pub fn machine(config: &Config) -> Vec<Finding> {
-    let mut findings =
-        vec![public_url(config), disk(&config.data_dir), git_program(), sandbox(config.sandbox.required)];
-    findings.extend(config.backends.iter().map(|(name, backend)| program_of(name, backend)));
-    findings
+    vec![public_url(config), disk(&config.data_dir), git_program()]
 }
 
 /// Prints `findings`; the exit code is 1 if one of them fails.
@@ -168,37 +170,6 @@ pub fn git_version(printed: &str) -> Finding {
     Finding::ok(NAME, number)
 }
 
-fn sandbox(required: SandboxRequired) -> Finding {
-    const NAME: &str = "sandbox";
-    match (required, which::which("bwrap")) {
-        (SandboxRequired::None, _) => Finding::warn(
-            NAME,
-            "switched off; agents can read and write whatever this account can",
-            "set `sandbox.required` to auto",
-        ),
-        (_, Ok(path)) => Finding::ok(NAME, path.display().to_string()),
-        (_, Err(_)) => Finding::fail(NAME, "bubblewrap is not installed", "install the package `bubblewrap`"),
-    }
-}
-
-fn program_of(name: &str, backend: &BackendConfig) -> Finding {
-    let finding = format!("backend {name}");
-    let program = match (backend.kind, backend.command.first()) {
-        (Some(BackendKind::Api | BackendKind::Internal), _) => {
-            let url = backend.url.as_ref().map(ToString::to_string).unwrap_or_default();
-            return Finding::ok(finding, format!("{url}, needs no program"));
-        }
-        (_, Some(program)) => program.as_str(),
-        (_, None) => name,
-    };
-    match which::which(program) {
-        Ok(path) => Finding::ok(finding, path.display().to_string()),
-        Err(_) => {
-            Finding::fail(finding, format!("the program `{program}` is not found"), "install it, or set `command`")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -237,21 +208,6 @@ mod tests {
         let file = folder.path().join("file");
         std::fs::write(&file, "").expect("written");
         assert_eq!(disk(&file.join("data")).outcome, Outcome::Fail);
-    }
-
-    #[test]
-    fn a_missing_program_is_told() {
-        let env = Env::of([("T", "t"), ("S", "0123456789abcdef0123456789abcdef")]);
-        let text = "\
-forges: [{ name: g, kind: github, token_env: T, webhook_secret_env: S }]
-backends:
-  gone: { type: script, command: [no-such-program-here] }
-  there: { type: script, command: [sh] }
-  model: { type: internal, url: 'http://127.0.0.1:1' }
-";
-        let config = Config::parse(Path::new("f.yaml"), text, &env).expect("valid");
-        let outcome = |name: &str| program_of(name, &config.backends[name]).outcome;
-        assert_eq!([outcome("gone"), outcome("there"), outcome("model")], [Outcome::Fail, Outcome::Ok, Outcome::Ok]);
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! `ralph-bot init`: asks for forge, token and backend and writes a working configuration.
 
+mod webhook;
+
 use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use data_encoding::HEXLOWER;
 
-use super::{CliError, CliResult, Global, print};
-use crate::config::{Config, Env, PRESETS, operator_file};
+use super::{CliError, CliResult, Global, block_on, print};
+use crate::config::{Config, Env, ForgeConfig, PRESETS, operator_file};
 
 /// Bytes of randomness in a webhook secret; written as twice as many characters.
 const SECRET_BYTES: usize = 32;
@@ -39,6 +42,12 @@ pub struct InitArgs {
     /// Address under which the forge reaches this service
     #[arg(long)]
     pub public_url: Option<String>,
+    /// Set up the webhooks of the repositories and test them; with a configuration that exists, do only that
+    #[arg(long)]
+    pub webhook: bool,
+    /// Repository whose webhook is set up; several may be given
+    #[arg(long, value_name = "OWNER/NAME", requires = "webhook")]
+    pub repository: Vec<String>,
     /// Ask nothing
     #[arg(long)]
     pub yes: bool,
@@ -80,6 +89,9 @@ enum Auth {
 pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let file = operator_file(global.config.as_deref(), env);
     if file.exists() && !args.force {
+        if args.webhook {
+            return webhooks(args, &args.repository, global, env, &file);
+        }
         let message = format!("{} exists; --force replaces it, --config names another file", file.display());
         return Err(CliError::Usage(message));
     }
@@ -94,10 +106,60 @@ pub fn run(args: &InitArgs, global: &Global, env: &Env) -> CliResult {
     let next = next_steps(&answers, &file, &written);
     if global.json {
         let files: Vec<_> = [&file, &written].iter().map(|path| path.display().to_string()).collect();
-        return print(&format!("{}\n", serde_json::json!({ "written": files, "next": next })));
+        print(&format!("{}\n", serde_json::json!({ "written": files, "next": next })))?;
+    } else {
+        let steps: String = next.iter().enumerate().map(|(index, step)| format!("  {}. {step}\n", index + 1)).collect();
+        print(&format!("Written: {} and {}\nNext:\n{steps}", file.display(), written.display()))?;
     }
-    let steps: String = next.iter().enumerate().map(|(index, step)| format!("  {}. {step}\n", index + 1)).collect();
-    print(&format!("Written: {} and {}\nNext:\n{steps}", file.display(), written.display()))
+    let asked = interactive && !args.webhook && answers.kind == ForgeChoice::Gitea && has_token(&answers, env);
+    let repositories = if asked { ask_repositories()? } else { args.repository.clone() };
+    if args.webhook || !repositories.is_empty() {
+        return webhooks(args, &repositories, global, env, &file);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the forge can be asked for something right now.
+fn has_token(answers: &Answers, env: &Env) -> bool {
+    matches!(&answers.auth, Auth::TokenEnv(name) if env.get(name).is_some_and(|token| !token.is_empty()))
+}
+
+fn ask_repositories() -> Result<Vec<String>, CliError> {
+    let question = "Repositories to set up webhooks for now (owner/name, separated by commas; nothing for none)";
+    let input = dialoguer::Input::<String>::new().with_prompt(question).allow_empty(true).interact_text();
+    let text = input.map_err(|error| CliError::Failed(format!("no answer: {error}")))?;
+    Ok(text.split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect())
+}
+
+/// Sets up and tests webhooks with the configuration in `file`; exit code 1 where a test delivery did not arrive.
+fn webhooks(args: &InitArgs, repositories: &[String], global: &Global, env: &Env, file: &Path) -> CliResult {
+    let config = Config::load(file, env)?;
+    let forge = chosen(&config, args.name.as_deref())?;
+    let app = matches!(forge.auth, crate::config::ForgeAuth::App { .. });
+    if repositories.is_empty() && !app {
+        return Err(CliError::Usage("--webhook needs --repository OWNER/NAME, once for each".into()));
+    }
+    block_on(async {
+        let outcome = webhook::create(&config, forge, repositories, webhook::PATIENCE).await?;
+        if global.json {
+            print(&format!("{}\n", serde_json::json!({ "webhooks": outcome.lines, "good": outcome.good })))?;
+        } else {
+            print(&(outcome.lines.join("\n") + "\n"))?;
+        }
+        Ok(if outcome.good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    })
+}
+
+/// The forge of that name, or the only one.
+fn chosen<'c>(config: &'c Config, name: Option<&str>) -> Result<&'c ForgeConfig, CliError> {
+    let names = || config.forges.iter().map(|forge| forge.name.as_str()).collect::<Vec<_>>().join(", ");
+    match (name, config.forges.as_slice()) {
+        (Some(name), forges) => forges.iter().find(|forge| forge.name.as_str() == name).ok_or_else(|| {
+            CliError::Usage(format!("there is no forge `{name}` in the configuration; there is {}", names()))
+        }),
+        (None, [only]) => Ok(only),
+        (None, _) => Err(CliError::Usage(format!("--name is missing; it is one of {}", names()))),
+    }
 }
 
 fn answers(args: &InitArgs, interactive: bool) -> Result<Answers, CliError> {
@@ -315,6 +377,23 @@ mod tests {
         assert!(again.to_string().ends_with("exists; --force replaces it, --config names another file"), "{again}");
         init(folder.path(), "--yes --force --forge github").expect("replaced");
         assert_eq!(std::fs::read_to_string(&path).expect("a secret"), secret);
+    }
+
+    #[test]
+    fn webhooks_need_a_forge_that_can_be_asked_and_a_repository() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = "--yes --forge gitea --url http://127.0.0.1:1 --public-url https://r.example.org";
+        init(folder.path(), first).expect("written");
+        let without_token = init(folder.path(), "--yes --webhook --repository a/b").expect_err("no token");
+        assert!(without_token.to_string().contains("RALPH_GITEA_TOKEN"), "{without_token}");
+        assert_eq!(without_token.exit_code(), 2);
+
+        let env = Env::of([("RALPH_GITEA_TOKEN", "t")]);
+        let config = Config::load(&folder.path().join("ralph-control.yaml"), &env).expect("valid");
+        assert_eq!(chosen(&config, None).expect("the only one").name.as_str(), "gitea");
+        let error = chosen(&config, Some("other")).expect_err("no such forge");
+        assert!(error.to_string().contains("there is gitea"), "{error}");
+        assert!(Cli::try_parse_from(["ralph-bot", "init", "--repository", "a/b"]).is_err(), "needs --webhook");
     }
 
     #[test]

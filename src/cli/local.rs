@@ -91,7 +91,8 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let said = Box::new(move |said: Said| progress::tell_said(&said, json));
     let forge = Local::open(&args.repo, path, env.get("HOME").unwrap_or("/"), Clock::System, said).await;
     let forge = Arc::new(forge.map_err(CliError::Usage)?);
-    let options = Options { listen: false, extra_forges: vec![forge.clone()], tune: say_everything, ..Options::default() };
+    let options =
+        Options { listen: false, extra_forges: vec![forge.clone()], tune: say_everything, ..Options::default() };
     let started = App::start(&config, env, options).await;
     let app = started.map_err(|error| CliError::Failed(format!("it did not start: {error:#}")))?;
     let wishes = RunOptions {
@@ -152,7 +153,8 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env, folder: &Path) ->
         return Err(CliError::Usage(message));
     }
     let stand_in = folder.join("stand-in");
-    std::fs::write(&stand_in, "x".repeat(64)).map_err(|error| CliError::Failed(format!("a temporary file: {error}")))?;
+    std::fs::write(&stand_in, "x".repeat(64))
+        .map_err(|error| CliError::Failed(format!("a temporary file: {error}")))?;
     // A configuration has a forge; this one stands in for it and is never called.
     let text = format!(
         "forges: [{{ name: none, kind: gitea, url: 'http://localhost', token_file: stand-in, webhook_secret_file: stand-in }}]

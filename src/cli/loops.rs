@@ -1,5 +1,8 @@
 //! `ralph-bot loops`: the same as the comments, from the shell.
 
+#[cfg(test)]
+mod tests;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -189,7 +192,12 @@ impl Shell<'_> {
             text.push_str("\nEvents:\n");
             for line in &log.0 {
                 let reasons = one_line(&line.reasons.join("; "));
-                text.push_str(&format!("  {} {:>4} {}: {reasons}\n", moment(line.at), line.seq, input_name(&line.input)));
+                text.push_str(&format!(
+                    "  {} {:>4} {}: {reasons}\n",
+                    moment(line.at),
+                    line.seq,
+                    input_name(&line.input)
+                ));
             }
             text.push_str("\nEffects:\n");
             for effect in &log.1 {
@@ -308,7 +316,11 @@ fn summary(current: &Loop, now: Timestamp) -> serde_json::Value {
 
 fn row(current: &Loop, now: Timestamp) -> [String; 8] {
     let why = one_line(&current.why);
-    let cut = if why.chars().count() > WHY_MAX { format!("{}…", why.chars().take(WHY_MAX).collect::<String>()) } else { why };
+    let cut = if why.chars().count() > WHY_MAX {
+        format!("{}…", why.chars().take(WHY_MAX).collect::<String>())
+    } else {
+        why
+    };
     [
         current.id.to_string(),
         current.state.as_str().to_owned(),

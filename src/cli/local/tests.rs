@@ -69,7 +69,9 @@ fn args(setup: &Setup, more: &[&str]) -> LocalArgs {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_ends_verified_on_a_branch_of_its_own() {
-    let setup = setup("cat > /dev/null; echo right > answer.txt; echo '{\"summary\":\"put it right\"}' > \"$RALPH_REPORT\"").await;
+    let setup =
+        setup("cat > /dev/null; echo right > answer.txt; echo '{\"summary\":\"put it right\"}' > \"$RALPH_REPORT\"")
+            .await;
     let args = args(&setup, &["--task", "# Put the answer right", "--check", "grep -q right answer.txt"]);
     let code = local(&args, &setup.global, &setup.env).await.expect("it ran");
     assert_eq!(format!("{code:?}"), format!("{:?}", ExitCode::SUCCESS));

@@ -1,0 +1,306 @@
+//! What `check` asks of others: forges, backends, the sandbox, the database. Nothing is written anywhere.
+
+use std::time::Duration;
+
+use super::Finding;
+use crate::app::{self, Options};
+use crate::clock::Clock;
+use crate::config::{Config, Env, ForgeAuth, ForgeConfig, Role, SandboxRequired};
+use crate::domain::ids::User;
+use crate::forge::http::Pace;
+use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
+use crate::process::sandbox::{SandboxProbe, Tier, probe};
+use crate::store::{Store, inbox};
+
+/// Longest wait for one forge or backend.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Repositories whose permission is asked.
+const ASKED: usize = 20;
+const HOUR_MS: i64 = 3_600_000;
+
+/// Everything that takes asking, one finding each.
+pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let store = database(config, &mut findings).await;
+    for forge in &config.forges {
+        match tokio::time::timeout(PATIENCE, ask_forge(config, forge)).await {
+            Ok(found) => findings.extend(found),
+            Err(_) => {
+                let detail = format!("{} did not answer within {} s", forge.url, PATIENCE.as_secs());
+                findings.push(Finding::fail(format!("forge {}", forge.name), detail, "look at the network between"));
+            }
+        }
+        findings.push(webhook(forge, store.as_ref()).await);
+    }
+    if config.sandbox.required == SandboxRequired::None {
+        let detail = "switched off; agents can read and write whatever this account can";
+        findings.push(Finding::warn("sandbox", detail, "set `sandbox.required` to auto"));
+    } else {
+        findings.extend(sandbox(&probe().await));
+    }
+    for (name, backend) in &config.backends {
+        if backend.roles.contains(&Role::Agent) {
+            findings.push(ask_backend(config, name, env).await);
+        } else {
+            let detail = "no agent; this version has no use for it";
+            findings.push(Finding::warn(format!("backend {name}"), detail, "take it out, or give it the role agent"));
+        }
+    }
+    if let Some(store) = store {
+        store.close().await;
+    }
+    findings
+}
+
+/// The database, where it can be used.
+async fn database(config: &Config, findings: &mut Vec<Finding>) -> Option<Store> {
+    const NAME: &str = "database";
+    let path = crate::cli::database(config);
+    if !path.exists() {
+        findings.push(Finding::ok(NAME, format!("none yet; `ralph-bot serve` makes {}", path.display())));
+        return None;
+    }
+    let fix = "stop the service and restore a backup (`ralph-bot backup` makes them)";
+    let store = match Store::attach(&path) {
+        Ok(store) => store,
+        Err(error) => {
+            findings.push(Finding::fail(NAME, error.to_string(), ""));
+            return None;
+        }
+    };
+    findings.push(match store.integrity().await {
+        Ok(damage) if damage.is_empty() => Finding::ok(NAME, format!("{} is sound", path.display())),
+        Ok(damage) => Finding::fail(NAME, format!("{} is damaged: {}", path.display(), damage.join("; ")), fix),
+        Err(error) => Finding::fail(NAME, error.to_string(), fix),
+    });
+    Some(store)
+}
+
+async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {
+    let name = format!("forge {}", forge.name);
+    let options = Options { pace: Pace { attempts: 1, ..Pace::default() }, ..Options::default() };
+    let adapter = match app::connect(forge, &options) {
+        Ok(adapter) => adapter,
+        Err(error) => return vec![Finding::fail(name, format!("{error:#}"), "mend its entry in `forges`")],
+    };
+    let facts = match adapter.capabilities().await {
+        Ok(facts) => facts,
+        Err(error) => return vec![refused(name, &error)],
+    };
+    let own = match adapter.own_account().await {
+        Ok(own) => own,
+        Err(error) if forge.own_id.is_some() => {
+            let detail = format!("{} at {}; its account is known by `own_id` only: {error}", facts.product, forge.url);
+            return vec![Finding::warn(name, detail, "make sure that the credential is good")];
+        }
+        Err(error) => return vec![refused(name, &error)],
+    };
+    let detail = format!("{} at {}, signed in as {}", facts.product, forge.url, own.login);
+    vec![Finding::ok(name, detail), repositories(config, forge, &*adapter, &own).await]
+}
+
+fn refused(name: String, error: &ForgeError) -> Finding {
+    let fix = match error.kind {
+        ForgeErrorKind::Unauthorized => "the credential is not good; make a new one",
+        ForgeErrorKind::Denied => "the credential may not do this; give it more scopes",
+        ForgeErrorKind::Transient { .. } => "look at the address in `forges`, and at the network between",
+        ForgeErrorKind::RateLimited { .. } => "wait; too much was asked of it",
+        ForgeErrorKind::NotFound | ForgeErrorKind::Conflict | ForgeErrorKind::Bug => {
+            "look at the address and the kind in `forges`"
+        }
+    };
+    Finding::fail(name, error.to_string(), fix)
+}
+
+/// Whether the bot can label, comment and push where it is to work.
+async fn repositories(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge, own: &User) -> Finding {
+    let name = format!("repositories of {}", forge.name);
+    let all = match adapter.repositories().await {
+        Ok(all) => all,
+        Err(error) => return refused(name, &error),
+    };
+    let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
+    if watched.is_empty() {
+        let detail = format!("the credential sees {}, and `repositories` names none of them", all.len());
+        return Finding::fail(name, detail, "add the bot's account to a repository, or mend `repositories`");
+    }
+    let count = watched.len();
+    if matches!(forge.auth, ForgeAuth::App { .. }) {
+        return Finding::ok(name, format!("{count}; what the App may do is part of its settings"));
+    }
+    let mut short = Vec::new();
+    for found in watched.iter().take(ASKED) {
+        match adapter.permission(&found.repo, own).await {
+            Ok(permission) if permission >= Permission::Write => {}
+            Ok(permission) => short.push(format!("{} ({permission:?})", found.repo.full_name())),
+            Err(error) => return refused(name, &error),
+        }
+    }
+    if !short.is_empty() {
+        let detail = format!("{} may not write to {}", own.login, short.join(", ").to_lowercase());
+        return Finding::fail(name, detail, "give it write access: it labels, comments and pushes branches");
+    }
+    let looked = if count > ASKED { format!("; the first {ASKED} were asked") } else { String::new() };
+    Finding::ok(name, format!("{count}, with write access for labels, comments and branches{looked}"))
+}
+
+/// Whether deliveries of the forge have come.
+async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> Finding {
+    let name = format!("webhook of {}", forge.name);
+    let forge_name = forge.name.clone();
+    let last = match store {
+        Some(store) => store.read(move |c| inbox::last_received(c, &forge_name)).await.unwrap_or_default(),
+        None => None,
+    };
+    match last {
+        Some(at) => {
+            let hours = Clock::System.now().since(at) / HOUR_MS;
+            let ago = if hours == 0 { "within the hour".to_owned() } else { format!("{hours} hours ago") };
+            Finding::ok(name, format!("the last delivery came {ago}"))
+        }
+        None => {
+            let fix = "`ralph-bot init --webhook --repository OWNER/NAME` sets one up and tests it";
+            Finding::warn(name, format!("no delivery to /webhooks/{} has come", forge.name), fix)
+        }
+    }
+}
+
+/// The sandbox, and each attempt to get out of it.
+fn sandbox(found: &SandboxProbe) -> Vec<Finding> {
+    const NAME: &str = "sandbox";
+    let version = match &found.bubblewrap {
+        Ok(version) => version,
+        Err(why) => {
+            let fix = "install bubblewrap and allow user namespaces, or set `sandbox: { required: none }`";
+            return vec![Finding::fail(NAME, why, fix)];
+        }
+    };
+    let whole = if found.tier == Tier::A {
+        Finding::ok(NAME, format!("bubblewrap {version}, tier A"))
+    } else {
+        let fix = "mend what fails below, or set `sandbox: { required: none }`";
+        Finding::fail(NAME, format!("bubblewrap {version} does not hold here"), fix)
+    };
+    let attempts = found.escapes.iter().map(|escape| {
+        let name = format!("sandbox: {}", escape.name);
+        if escape.held { Finding::ok(name, "held") } else { Finding::fail(name, &escape.detail, "") }
+    });
+    std::iter::once(whole).chain(attempts).collect()
+}
+
+async fn ask_backend(config: &Config, name: &str, env: &Env) -> Finding {
+    let finding = format!("backend {name}");
+    let built = match app::backend(config, name, env) {
+        Ok(built) => built,
+        Err(why) => return Finding::fail(finding, why, "install it, or mend its entry in `backends`"),
+    };
+    match tokio::time::timeout(PATIENCE, built.probe()).await {
+        Ok(Ok(version)) => Finding::ok(finding, version),
+        Ok(Err(why)) => Finding::fail(finding, why, ""),
+        Err(_) => Finding::fail(finding, format!("no answer within {} s", PATIENCE.as_secs()), "run it by hand"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cli::check::Outcome;
+    use crate::domain::ids::{AccountKind, ForgeName};
+    use crate::fake::{Access, Dialect, FakeForge};
+    use crate::process::sandbox::EscapeTest;
+    use crate::store::inbox::Delivery;
+
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+    fn config(folder: &Path, url: &str, token: &str) -> (Config, Env) {
+        let env = Env::of([("T", token), ("S", SECRET), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/")]);
+        let text = format!(
+            "forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
+sandbox: {{ required: none }}
+backends:
+  there: {{ type: script, command: [sh] }}
+  gone: {{ type: script, command: [no-such-program-here] }}
+"
+        );
+        (Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid"), env)
+    }
+
+    fn of<'a>(findings: &'a [Finding], name: &str) -> &'a Finding {
+        findings.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} in {findings:?}"))
+    }
+
+    #[tokio::test]
+    async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+        let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+        let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+        forge.grant(repo, &bot, Access::Read).expect("granted");
+        let (config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
+
+        let findings = look(&config, &env).await;
+        let account = of(&findings, "forge work");
+        assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
+        let permission = of(&findings, "repositories of work");
+        assert!(permission.outcome == Outcome::Fail && permission.detail.contains("team/app (read)"), "{permission:?}");
+        assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
+        assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
+        assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
+        assert!(of(&findings, "database").detail.starts_with("none yet"));
+        assert!(!config.data_dir.exists(), "looking makes nothing");
+
+        forge.grant(repo, &bot, Access::Write).expect("granted");
+        std::fs::create_dir(&config.data_dir).expect("made");
+        let store = Store::open(&crate::cli::database(&config)).expect("opened");
+        let forge_name = ForgeName::new("work");
+        let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Vec::new() };
+        store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
+        let findings = look(&config, &env).await;
+        for name in ["repositories of work", "webhook of work", "database"] {
+            assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
+        }
+        assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
+    }
+
+    #[tokio::test]
+    async fn a_forge_that_refuses_or_is_not_there_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+        let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
+        let findings = look(&config_refused, &env).await;
+        let finding = of(&findings, "forge work");
+        assert!(finding.outcome == Outcome::Fail && finding.fix.contains("credential"), "{finding:?}");
+
+        let (config_gone, env) = config(folder.path(), "http://127.0.0.1:1", "token");
+        let findings = look(&config_gone, &env).await;
+        let finding = of(&findings, "forge work");
+        assert!(finding.outcome == Outcome::Fail && finding.fix.contains("network"), "{finding:?}");
+    }
+
+    #[tokio::test]
+    async fn a_damaged_database_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
+        std::fs::create_dir(&config.data_dir).expect("made");
+        std::fs::write(crate::cli::database(&config), "this was a database once").expect("written");
+        let mut findings = Vec::new();
+        assert!(database(&config, &mut findings).await.is_none());
+        assert_eq!(of(&findings, "database").outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn each_attempt_to_get_out_has_its_line() {
+        let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
+        let mut found =
+            SandboxProbe { tier: Tier::C, bubblewrap: Ok("0.11".into()), escapes: vec![escape("a", true), escape("b", false)] };
+        let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.outcome)).collect();
+        let name = |name: &str| name.to_owned();
+        let expected =
+            [(name("sandbox"), Outcome::Fail), (name("sandbox: a"), Outcome::Ok), (name("sandbox: b"), Outcome::Fail)];
+        assert_eq!(outcomes, expected);
+        found.bubblewrap = Err("not installed".into());
+        assert_eq!(sandbox(&found).len(), 1);
+    }
+}

@@ -1,0 +1,287 @@
+//! Setting up webhooks from `init`: made through the forge's own interface, then tested by a delivery to a listener
+//! that lives as long as the test.
+
+use std::future::IntoFuture as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::app::{self, Options};
+use crate::cli::CliError;
+use crate::clock::Clock;
+use crate::config::{Config, ForgeAuth, ForgeConfig, ForgeKind};
+use crate::domain::ids::RepoRef;
+use crate::forge::Forge;
+use crate::forge::signature::SignatureStyle;
+use crate::http::{self, Edge, Hook};
+use crate::store::{Store, inbox};
+use crate::telemetry::Metrics;
+
+/// How long a test delivery may take to arrive.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// The GitHub App as it should be, with stand-ins for addresses.
+const MANIFEST: &str = include_str!("../../../app-manifest.yml");
+
+/// What became of the webhooks.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// One line a repository.
+    pub lines: Vec<String>,
+    /// Whether every test delivery arrived.
+    pub good: bool,
+}
+
+/// Sets up and tests a webhook for each of `repositories` (`owner/name`).
+///
+/// # Errors
+/// When there is no public address, the forge refuses, a repository is not seen, or the port is taken.
+pub(super) async fn create(
+    config: &Config,
+    forge: &ForgeConfig,
+    repositories: &[String],
+    patience: Duration,
+) -> Result<Outcome, CliError> {
+    let Some(public) = &config.server.public_url else {
+        let message = "webhooks need an address: set `server.public_url` in the configuration, or give --public-url";
+        return Err(CliError::Usage(message.into()));
+    };
+    let url = format!("{}/webhooks/{}", public.as_str().trim_end_matches('/'), forge.name);
+    if matches!(forge.auth, ForgeAuth::App { .. }) {
+        return Ok(Outcome { lines: manifest_steps(forge, public.as_str(), &url), good: true });
+    }
+    let failed = |what: &dyn std::fmt::Display| CliError::Failed(what.to_string());
+    let adapter = app::connect(forge, &Options::default()).map_err(|e| failed(&format!("{e:#}")))?;
+    let found = find(&*adapter, repositories).await?;
+
+    let store = Store::in_memory().map_err(|e| failed(&e))?;
+    let arrived = Arc::new(Notify::new());
+    let (wake, hook) = (arrived.clone(), hook(forge));
+    let wake = Arc::new(move || wake.notify_one());
+    let edge = Edge::new(store.clone(), Clock::System, vec![hook], Arc::new(Metrics::new()), wake);
+    let listen = config.server.listen;
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(|error| {
+        let advice = "the test delivery needs the service's address for itself; stop the service for this";
+        failed(&format!("cannot listen on {listen}: {error}; {advice}"))
+    })?;
+    let serve = axum::serve(listener, http::router(Arc::new(edge))).into_future();
+    let test = Test { adapter: &*adapter, forge, url: &url, store: &store, arrived: &arrived, patience };
+    let outcome = tokio::select! {
+        outcome = test.all(&found) => outcome,
+        ended = serve => Err(failed(&format!("the listener for the test ended: {ended:?}"))),
+    };
+    store.close().await;
+    let mut outcome = outcome?;
+    if !outcome.good {
+        outcome.lines.extend(advice(forge, public, &url, repositories));
+    }
+    Ok(outcome)
+}
+
+fn hook(forge: &ForgeConfig) -> Hook {
+    let style = match forge.kind {
+        ForgeKind::GitHub => SignatureStyle::GitHub,
+        ForgeKind::Gitea => SignatureStyle::Gitea,
+    };
+    Hook { name: forge.name.clone(), style, secrets: forge.webhook_secrets.clone() }
+}
+
+/// The repositories by their names, as the forge knows them.
+async fn find(adapter: &dyn Forge, names: &[String]) -> Result<Vec<RepoRef>, CliError> {
+    let all = adapter.repositories().await.map_err(|error| CliError::Failed(error.to_string()))?;
+    let one = |name: &String| {
+        let found = all.iter().find(|seen| seen.repo.full_name().eq_ignore_ascii_case(name));
+        found.map(|seen| seen.repo.clone()).ok_or_else(|| {
+            let seen: Vec<_> = all.iter().take(10).map(|seen| seen.repo.full_name()).collect();
+            let seen = if seen.is_empty() { "none".to_owned() } else { seen.join(", ") };
+            CliError::Usage(format!("the credential does not see a repository {name}; it sees {seen}"))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+struct Test<'a> {
+    adapter: &'a dyn Forge,
+    forge: &'a ForgeConfig,
+    url: &'a str,
+    store: &'a Store,
+    arrived: &'a Notify,
+    patience: Duration,
+}
+
+impl Test<'_> {
+    async fn all(&self, repositories: &[RepoRef]) -> Result<Outcome, CliError> {
+        let mut outcome = Outcome { lines: Vec::new(), good: true };
+        for repo in repositories {
+            let (line, good) = self.one(repo).await.map_err(|error| CliError::Failed(error.to_string()))?;
+            outcome.lines.push(line);
+            outcome.good &= good;
+        }
+        Ok(outcome)
+    }
+
+    async fn one(&self, repo: &RepoRef) -> anyhow::Result<(String, bool)> {
+        let secret = self.forge.webhook_secrets.first();
+        let secret = secret.ok_or_else(|| anyhow::anyhow!("the forge {} has no webhook secret", self.forge.name))?;
+        let name = repo.full_name();
+        let Some(id) = self.adapter.ensure_webhook(repo, self.url, secret).await? else {
+            return Ok((format!("{name}: this forge has one webhook for all repositories"), true));
+        };
+        let before = self.received().await?;
+        self.adapter.test_webhook(repo, id).await?;
+        let came = tokio::time::timeout(self.patience, self.more_than(before)).await;
+        match came {
+            Ok(came) => came.map(|()| (format!("{name}: webhook {id} is set up, its test delivery arrived"), true)),
+            Err(_) => {
+                let seconds = self.patience.as_secs();
+                Ok((format!("{name}: webhook {id} is set up, but no test delivery arrived within {seconds} s"), false))
+            }
+        }
+    }
+
+    async fn more_than(&self, before: u64) -> anyhow::Result<()> {
+        while self.received().await? <= before {
+            self.arrived.notified().await;
+        }
+        Ok(())
+    }
+
+    async fn received(&self) -> anyhow::Result<u64> {
+        let counts = self.store.read(inbox::counts).await?;
+        Ok(counts.iter().map(|(_, count)| count).sum())
+    }
+}
+
+/// What to do when deliveries do not arrive.
+fn advice(forge: &ForgeConfig, public: &url::Url, url: &str, repositories: &[String]) -> Vec<String> {
+    let again: String = repositories.iter().map(|name| format!(" --repository {name}")).collect();
+    let again = format!("then test again: ralph-bot init --webhook --name {}{again}", forge.name);
+    let host = public.host_str().unwrap_or("ADDRESS");
+    let mut lines = vec![format!("make sure that the server {} reaches {url}", forge.url)];
+    if forge.kind == ForgeKind::Gitea {
+        lines.extend([
+            "Gitea sends nothing to private and local addresses unless its app.ini allows them:".to_owned(),
+            String::new(),
+            "    [webhook]".to_owned(),
+            format!("    ALLOWED_HOST_LIST = external,{host}"),
+            String::new(),
+            "restart it after that (`systemctl restart gitea`, or `docker restart` and the name of its container)".to_owned(),
+        ]);
+    }
+    lines.push(again);
+    lines
+}
+
+/// How to make the GitHub App; nothing but GitHub's own pages can.
+fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
+    let web = forge.url.as_str().trim_end_matches('/');
+    let manifest = MANIFEST.replace("https://ralph.example.org/webhooks/gh", url);
+    let manifest = manifest.replace("https://ralph.example.org", public.trim_end_matches('/'));
+    let settings = manifest.lines().filter(|line| !line.starts_with('#')).map(|line| format!("    {line}"));
+    let mut lines = vec![
+        "a GitHub App has one webhook for all its repositories; it is part of the App's settings:".to_owned(),
+        format!("1. open {web}/settings/apps/new (for an organisation: {web}/organizations/NAME/settings/apps/new)"),
+        "2. give it these settings, and the webhook secret that the configuration names:".to_owned(),
+        String::new(),
+    ];
+    lines.extend(settings);
+    lines.extend([
+        String::new(),
+        "3. make a private key for it, and put the file where `private_key_file` says".to_owned(),
+        "4. install it on the repositories; `ralph-bot check` says whether it works".to_owned(),
+    ]);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::Env;
+    use crate::domain::ids::AccountKind;
+    use crate::fake::{Access, Dialect, FakeForge};
+
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+    fn free_port() -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.local_addr().expect("an address").port()
+    }
+
+    fn config(url: &str, token: &str, port: u16, public_port: u16) -> Config {
+        let env = Env::of([("T", token), ("S", SECRET)]);
+        let text = format!(
+            "server: {{ listen: '127.0.0.1:{port}', public_url: 'http://127.0.0.1:{public_port}' }}
+forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
+backends: {{ mine: {{ type: script, command: [sh] }} }}
+"
+        );
+        Config::parse(Path::new("ralph-control.yaml"), &text, &env).expect("valid")
+    }
+
+    async fn forge_with_repo() -> (FakeForge, String) {
+        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+        let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+        let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+        forge.grant(repo, &bot, Access::Admin).expect("granted");
+        let token = forge.token_for(&bot);
+        (forge, token)
+    }
+
+    #[tokio::test]
+    async fn a_webhook_is_made_and_its_test_delivery_arrives() {
+        let (forge, token) = forge_with_repo().await;
+        let port = free_port();
+        let config = config(forge.url().as_str(), &token, port, port);
+        let names = ["Team/App".to_owned()];
+        let outcome = create(&config, &config.forges[0], &names, PATIENCE).await.expect("made");
+        assert!(outcome.good, "{outcome:?}");
+        assert!(outcome.lines[0].ends_with("is set up, its test delivery arrived"), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn a_delivery_that_does_not_arrive_comes_with_advice() {
+        let (forge, token) = forge_with_repo().await;
+        let config = config(forge.url().as_str(), &token, free_port(), free_port());
+        let names = ["team/app".to_owned()];
+        let outcome = create(&config, &config.forges[0], &names, Duration::from_millis(100)).await.expect("made");
+        assert!(!outcome.good, "{outcome:?}");
+        let text = outcome.lines.join("\n");
+        assert!(text.contains("    [webhook]\n    ALLOWED_HOST_LIST = external,127.0.0.1\n"), "{text}");
+        assert!(text.ends_with("ralph-bot init --webhook --name work --repository team/app"), "{text}");
+    }
+
+    #[tokio::test]
+    async fn what_stands_in_the_way_is_told() {
+        let (forge, token) = forge_with_repo().await;
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = taken.local_addr().expect("an address").port();
+        let mut config = config(forge.url().as_str(), &token, port, port);
+        let fails = async |config: &Config, name: &str| {
+            let names = [name.to_owned()];
+            create(config, &config.forges[0], &names, PATIENCE).await.expect_err(name).to_string()
+        };
+        assert!(fails(&config, "team/other").await.contains("it sees team/app"));
+        assert!(fails(&config, "team/app").await.contains("stop the service for this"));
+        config.server.public_url = None;
+        assert!(fails(&config, "team/app").await.contains("public_url"));
+    }
+
+    #[tokio::test]
+    async fn an_app_is_made_by_hand() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("key.pem"), "key").expect("written");
+        let text = "server: { public_url: 'https://r.example.net/' }
+forges: [{ name: gh, kind: github, app_id: 7, private_key_file: key.pem, webhook_secret_env: S }]
+backends: { mine: { type: script, command: [sh] } }
+";
+        let file = folder.path().join("ralph-control.yaml");
+        let config = Config::parse(&file, text, &Env::of([("S", SECRET)])).expect("valid");
+        let outcome = create(&config, &config.forges[0], &[], PATIENCE).await.expect("told");
+        let text = outcome.lines.join("\n");
+        assert!(outcome.good && text.contains("https://github.com/settings/apps/new"), "{text}");
+        assert!(text.contains("url: https://r.example.net/webhooks/gh\n"), "{text}");
+        assert!(!text.contains("example.org"), "{text}");
+    }
+}

@@ -1,0 +1,166 @@
+//! `loops` on real databases, with and without a service that takes the steps.
+
+use super::*;
+use crate::domain::effect::Place;
+use crate::domain::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::lifecycle::{Start, State, Task};
+use crate::domain::policy::Policy;
+
+fn user(id: i64, login: &str) -> User {
+    User { id: UserId(id), login: login.into(), kind: AccountKind::User }
+}
+
+fn start(number: u64) -> Start {
+    let repo =
+        RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    Start {
+        id: LoopId::from_parts(Number(number), 0),
+        place: Place { repo, issue: Number(number) },
+        by: user(5, "alice"),
+        task: Task {
+            title: "Fix\u{1b}[2J it".into(),
+            body: String::new(),
+            url: "https://git.example.org/team/app/issues/1".into(),
+            hash: "0".repeat(64),
+            author: None,
+            author_trusted: true,
+            unconfirmed_editor: None,
+            labels: Vec::new(),
+        },
+        options: RunOptions::default(),
+        policy: Policy::default(),
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    }
+}
+
+struct Setup {
+    _folder: tempfile::TempDir,
+    path: std::path::PathBuf,
+    own: Store,
+}
+
+/// A service's database with one queued loop, `r-1-aaaaaa`.
+async fn setup() -> Setup {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ralph.db");
+    let own = Store::open(&path).expect("opened");
+    let now = Clock::System.now();
+    assert!(own.write(move |c| loops::begin(c, start(1), "first", now)).await.expect("written"));
+    Setup { _folder: folder, path, own }
+}
+
+fn args(line: &str) -> LoopsArgs {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: LoopsArgs,
+    }
+    <Line as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split(' '))).expect("arguments").args
+}
+
+async fn run(store: &Store, line: &str, patience: Duration) -> CliResult {
+    Shell { store, json: true, clock: Clock::System, patience }.run(&args(line)).await
+}
+
+/// Runs a command while a service takes the steps.
+async fn run_served(setup: &Setup, beside: &Store, line: &str) -> CliResult {
+    let serve = async {
+        loop {
+            let now = Clock::System.now();
+            setup.own.write(move |c| loops::step_next(c, now)).await.expect("a step");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        outcome = run(beside, line, PATIENCE) => outcome,
+        () = serve => unreachable!("it never ends"),
+    }
+}
+
+async fn state(setup: &Setup) -> Loop {
+    setup.own.read(|c| loops::get(c, &LoopId::new("r-1-aaaaaa"))).await.expect("read").expect("a loop")
+}
+
+fn code(outcome: CliResult) -> String {
+    format!("{:?}", outcome.expect("it ran"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn loops_are_paused_resumed_and_ended_beside_the_service() {
+    let setup = setup().await;
+    let beside = Store::attach(&setup.path).expect("attached");
+    let success = format!("{:?}", ExitCode::SUCCESS);
+    assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa for lunch").await), success);
+    let paused = state(&setup).await;
+    assert_eq!((paused.state, paused.why.as_str()), (State::Paused, "the operator paused it: for lunch"));
+
+    let more = "resume r-1-aaaaaa --max-iterations 40 --timeout 90m --budget 2.5 try harder";
+    assert_eq!(code(run_served(&setup, &beside, more).await), success);
+    let resumed = state(&setup).await;
+    assert_eq!((resumed.state, resumed.authority), (State::Queued, user(5, "alice")), "its authority stays a person");
+    assert_eq!((resumed.limits.iterations, resumed.limits.time_ms), (40, 90 * 60_000));
+    assert_eq!((resumed.limits.cost, resumed.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
+
+    assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
+    assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);
+    let ended = state(&setup).await;
+    assert_eq!((ended.state, ended.why.as_str()), (State::Aborted, "the operator ended it: no longer needed"));
+    let error = run(&beside, "resume r-1-aaaaaa", PATIENCE).await.expect_err("it ended");
+    assert!(error.to_string().starts_with("r-1-aaaaaa is aborted; set the label again"), "{error}");
+    assert_eq!(error.exit_code(), 1);
+    for line in ["list", "list --all", "show r-1-aaaaaa", "show r-1-aaaaaa --audit"] {
+        assert_eq!(code(run(&beside, line, PATIENCE).await), success, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_waits_for_a_service_that_does_not_run() {
+    let setup = setup().await;
+    let beside = Store::attach(&setup.path).expect("attached");
+    run(&beside, "pause r-1-aaaaaa", Duration::from_millis(20)).await.expect("left");
+    assert_eq!(state(&setup).await.state, State::Queued, "nobody took it");
+    let now = Clock::System.now();
+    setup.own.write(move |c| loops::step_next(c, now)).await.expect("a step");
+    assert_eq!(state(&setup).await.state, State::Paused, "it waited");
+}
+
+#[tokio::test]
+async fn an_unknown_loop_gets_the_nearest() {
+    let setup = setup().await;
+    for line in ["show r-1-aaaaab", "pause r-1-aaaaab", "abort r-1-aaaaab why"] {
+        let error = run(&setup.own, line, PATIENCE).await.expect_err("no such loop");
+        assert_eq!(error.to_string(), "there is no loop r-1-aaaaab; did you mean r-1-aaaaaa?");
+    }
+    let error = run(&setup.own, "show zzz", PATIENCE).await.expect_err("no such loop");
+    assert!(error.to_string().ends_with("`ralph-bot loops list --all` lists them"), "{error}");
+}
+
+#[test]
+fn without_configuration_or_database_it_says_what_is_missing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("ralph-control.yaml");
+    let global = Global { config: Some(file.clone()), json: false, color: crate::cli::Color::Never };
+    let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+    let error = super::run(&args("list"), &global, &env).expect_err("no configuration");
+    assert_eq!(error.exit_code(), 2, "{error}");
+    let text = "forges: [{ name: g, kind: github, token_env: T, webhook_secret_env: S }]
+backends: { mine: { type: script, command: [sh] } }
+";
+    std::fs::write(&file, text).expect("written");
+    let error = super::run(&args("list"), &global, &env).expect_err("no database");
+    assert!(error.to_string().contains("there is none; `ralph-bot serve` makes it"), "{error}");
+    assert_eq!(error.exit_code(), 1);
+}
+
+#[tokio::test]
+async fn what_is_shown_moves_no_cursor() {
+    let setup = setup().await;
+    let current = state(&setup).await;
+    let now = current.created_at.plus_ms(7_300_000);
+    let text = details(&current, now) + &table(&[row(&current, now)]);
+    assert!(!text.contains('\u{1b}') && text.contains("work:team/app#1 Fix [2J it"), "{text}");
+    assert!(text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  it waits for a free slot"), "{text}");
+    assert_eq!([age(59_000), age(60_000), age(3_600_000), age(172_800_000)], ["59s", "1m", "1h", "2d"]);
+}
