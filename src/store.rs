@@ -336,7 +336,9 @@ fn check_schema(connection: &Connection) -> Result<(), String> {
     let ours = MIGRATIONS.len() as i64;
     match version {
         0 => Err("it is no database of ralph-bot".to_owned()),
-        v if v < ours => Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned()),
+        v if v < ours => {
+            Err("an older version of ralph-bot made it; `ralph-bot serve` brings it up to date".to_owned())
+        }
         v if v > ours => Err("a newer version of ralph-bot has used it; use that version".to_owned()),
         _ => Ok(()),
     }

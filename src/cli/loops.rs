@@ -233,9 +233,16 @@ impl Shell<'_> {
         let (known, before) = (next.id.clone(), current.version);
         let history = self.read(move |c| loops::history(c, &known)).await?;
         let line = history.iter().find(|line| line.seq > before as i64 && line.input == input);
-        let reasons = line.map(|line| one_line(&line.reasons.join("; "))).unwrap_or_default();
-        self.answer(&next, true, &reasons)?;
-        Ok(if refused(&input, &reasons) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        let reason = line.and_then(|line| line.reasons.first()).map(|reason| one_line(reason)).unwrap_or_default();
+        let refused = refused(&input, &reason);
+        let says = match &input {
+            Input::Command { by, command: Command::Resume { .. }, .. } if !refused => {
+                format!("the operator resumed it, on the authority of {}", one_line(&by.login))
+            }
+            _ => reason,
+        };
+        self.answer(&next, true, &says)?;
+        Ok(if refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
     async fn taken(&self, origin: &str) -> Result<(), CliError> {
@@ -283,10 +290,10 @@ impl Shell<'_> {
 }
 
 /// Whether the loop only said why it does not do what it was told. Ending a loop is never refused.
-fn refused(input: &Input, reasons: &str) -> bool {
+fn refused(input: &Input, reason: &str) -> bool {
     match input {
-        Input::Command { command: Command::Resume { .. }, .. } => !reasons.contains("resumed it"),
-        Input::Command { command: Command::Pause { .. }, .. } => reasons.contains("nothing to pause"),
+        Input::Command { command: Command::Resume { .. }, .. } => !reason.ends_with("resumed it"),
+        Input::Command { command: Command::Pause { .. }, .. } => reason.contains("nothing to pause"),
         _ => false,
     }
 }

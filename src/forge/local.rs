@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::{
-    Branch, Capabilities, CiState, Edit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue,
-    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+    Branch, Capabilities, CiState, Edit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec,
+    NewIssue, NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
 };
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -135,7 +135,8 @@ impl Local {
     pub async fn add_task(&self, title: &str, body: &str, prefix: &str, above: Number) -> ForgeResult<IssueSnapshot> {
         let pattern = format!("refs/heads/{prefix}");
         let listed = self.git(&["for-each-ref", "--format=%(refname)", pattern.trim_end_matches('/')]).await?;
-        let used = listed.lines().filter_map(|line| line.strip_prefix(&pattern)?.split('-').next()?.parse::<u64>().ok());
+        let used =
+            listed.lines().filter_map(|line| line.strip_prefix(&pattern)?.split('-').next()?.parse::<u64>().ok());
         let number = Number(used.max().unwrap_or(0).max(above.0) + 1);
         let mut state = self.lock();
         state.next_number = number.0 + 1;
@@ -202,7 +203,8 @@ fn id_of(git_dir: &Path) -> RepoId {
 
 /// Runs git on the person's own repository and returns what it printed, or a sentence.
 async fn git(dir: &Path, path: &OsString, home: &str, args: &[&str]) -> Result<String, String> {
-    let mut spec = Spec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
+    let mut spec =
+        Spec::new("git", dir).args(args.iter().copied()).env("PATH", path).env("HOME", home).env("LC_ALL", "C");
     spec.limits = Limits { wall: LOOK, ..Limits::default() };
     let finished = process::run(spec, &CancellationToken::new(), None).await.map_err(|error| error.to_string())?;
     if finished.success() {
@@ -223,7 +225,12 @@ impl Forge for Local {
     }
 
     async fn capabilities(&self) -> ForgeResult<Capabilities> {
-        Ok(Capabilities { product: "a local repository".into(), drafts: true, label_deltas: true, ..Capabilities::default() })
+        Ok(Capabilities {
+            product: "a local repository".into(),
+            drafts: true,
+            label_deltas: true,
+            ..Capabilities::default()
+        })
     }
 
     async fn own_account(&self) -> ForgeResult<User> {
@@ -443,5 +450,90 @@ impl Forge for Local {
 
     async fn test_webhook(&self, _repo: &RepoRef, id: i64) -> ForgeResult<()> {
         Err(missing(&format!("test webhook {id}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+    async fn run(dir: &Path, args: &[&str]) {
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=trunk"];
+        let all: Vec<&str> = who.into_iter().chain(args.iter().copied()).collect();
+        git(dir, &PATH.into(), "/", &all).await.expect("git runs");
+    }
+
+    async fn open(dir: &Path) -> Result<(Local, Arc<Mutex<Vec<Said>>>), String> {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let ears = heard.clone();
+        let said = Box::new(move |said| ears.lock().expect("not poisoned").push(said));
+        Ok((Local::open(dir, PATH.into(), "/", Clock::System, said).await?, heard))
+    }
+
+    #[tokio::test]
+    async fn a_folder_without_a_commit_or_a_repository_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let why = async |dir: &Path| open(dir).await.map(drop).expect_err("refused");
+        assert!(why(&folder.path().join("gone")).await.contains("No such file"));
+        assert!(why(folder.path()).await.contains("is in no git repository"));
+        run(folder.path(), &["init", "--quiet"]).await;
+        assert!(why(folder.path()).await.contains("has no commit yet"));
+    }
+
+    #[tokio::test]
+    async fn what_is_said_is_heard_and_kept_for_this_process() {
+        let folder = tempfile::tempdir().expect("a folder");
+        run(folder.path(), &["init", "--quiet"]).await;
+        run(folder.path(), &["commit", "--quiet", "--allow-empty", "-m", "first"]).await;
+        run(folder.path(), &["branch", "ralph/3-old"]).await;
+        std::fs::create_dir(folder.path().join("below")).expect("made");
+        let (local, heard) = open(&folder.path().join("below")).await.expect("opened");
+        let repo = local.repo().clone();
+        assert_eq!(local.default_branch(), "trunk");
+        let task = local.add_task("Fix", "it", "ralph/", Number(2)).await.expect("added");
+        assert_eq!(task.number, Number(4), "above the branches that are there");
+
+        let comment = local.create_comment(&repo, task.number, "one").await.expect("said");
+        local.edit_comment(&repo, comment.id, "two").await.expect("edited");
+        assert_eq!(local.comments(&repo, task.number, None).await.expect("read")[0].body, "two");
+        let gone = local.create_comment(&repo, Number(99), "x").await.expect_err("no such issue");
+        assert_eq!(gone.kind, ForgeErrorKind::NotFound);
+
+        let new = |head: &str| NewPull {
+            title: "Fix".into(),
+            body: String::new(),
+            head: head.into(),
+            base: "trunk".into(),
+            draft: true,
+        };
+        let missing = local.create_pull(&repo, &new("ralph/3")).await.expect_err("a prefix of a branch is none");
+        assert_eq!(missing.kind, ForgeErrorKind::NotFound);
+        let pull = local.create_pull(&repo, &new("ralph/3-old")).await.expect("opened");
+        let again = local.create_pull(&repo, &new("ralph/3-old")).await.expect_err("there is one");
+        assert_eq!(again.kind, ForgeErrorKind::Conflict);
+        local.set_pull_ready(&repo, pull.number).await.expect("ready");
+        let found = local.find_pull(&repo, "ralph/3-old").await.expect("looked up").expect("there");
+        assert_eq!((found.number, found.draft), (Number(5), false));
+        let said = heard.lock().expect("not poisoned").clone();
+        assert!(matches!(said.as_slice(), [Said::Comment { .. }, Said::Pull { .. }]), "{said:?}");
+    }
+
+    #[tokio::test]
+    async fn only_the_person_may() {
+        let folder = tempfile::tempdir().expect("a folder");
+        run(folder.path(), &["init", "--quiet"]).await;
+        run(folder.path(), &["commit", "--quiet", "--allow-empty", "-m", "first"]).await;
+        let (local, _) = open(folder.path()).await.expect("opened");
+        let repo = local.repo().clone();
+        let other = User { id: UserId(3), login: "you".into(), kind: AccountKind::User };
+        assert_eq!(local.permission(&repo, &local.person()).await.expect("asked"), Permission::Admin);
+        assert_eq!(local.permission(&repo, &other).await.expect("asked"), Permission::None);
+        assert!(matches!(local.parse("push", b"{}"), Parsed::Ignored(_)));
+        let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo };
+        assert_eq!(local.repository(&elsewhere).await.expect_err("another").kind, ForgeErrorKind::NotFound);
     }
 }

@@ -122,7 +122,7 @@ async fn repositories(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge,
     let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
     if watched.is_empty() {
         let detail = format!("the credential sees {}, and `repositories` names none of them", all.len());
-        return Finding::fail(name, detail, "add the bot's account to a repository, or mend `repositories`");
+        return Finding::fail(name, detail, "give the bot's account write access to one, or mend `repositories`");
     }
     let count = watched.len();
     if matches!(forge.auth, ForgeAuth::App { .. }) {
@@ -244,7 +244,7 @@ backends:
         let account = of(&findings, "forge work");
         assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
         let permission = of(&findings, "repositories of work");
-        assert!(permission.outcome == Outcome::Fail && permission.detail.contains("team/app (read)"), "{permission:?}");
+        assert!(permission.outcome == Outcome::Fail && permission.fix.contains("write access"), "{permission:?}");
         assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
         assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
         assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
@@ -293,8 +293,11 @@ backends:
     #[test]
     fn each_attempt_to_get_out_has_its_line() {
         let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
-        let mut found =
-            SandboxProbe { tier: Tier::C, bubblewrap: Ok("0.11".into()), escapes: vec![escape("a", true), escape("b", false)] };
+        let mut found = SandboxProbe {
+            tier: Tier::C,
+            bubblewrap: Ok("0.11".into()),
+            escapes: vec![escape("a", true), escape("b", false)],
+        };
         let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.outcome)).collect();
         let name = |name: &str| name.to_owned();
         let expected =

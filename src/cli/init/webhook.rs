@@ -165,7 +165,8 @@ fn advice(forge: &ForgeConfig, public: &url::Url, url: &str, repositories: &[Str
             "    [webhook]".to_owned(),
             format!("    ALLOWED_HOST_LIST = external,{host}"),
             String::new(),
-            "restart it after that (`systemctl restart gitea`, or `docker restart` and the name of its container)".to_owned(),
+            "restart it after that (`systemctl restart gitea`, or `docker restart` and the name of its container)"
+                .to_owned(),
         ]);
     }
     lines.push(again);

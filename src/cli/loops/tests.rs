@@ -11,8 +11,7 @@ fn user(id: i64, login: &str) -> User {
 }
 
 fn start(number: u64) -> Start {
-    let repo =
-        RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     Start {
         id: LoopId::from_parts(Number(number), 0),
         place: Place { repo, issue: Number(number) },
@@ -161,6 +160,9 @@ async fn what_is_shown_moves_no_cursor() {
     let now = current.created_at.plus_ms(7_300_000);
     let text = details(&current, now) + &table(&[row(&current, now)]);
     assert!(!text.contains('\u{1b}') && text.contains("work:team/app#1 Fix [2J it"), "{text}");
-    assert!(text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  it waits for a free slot"), "{text}");
+    assert!(
+        text.contains("r-1-aaaaaa  queued  work:team/app#1  0/10  0%  $0.00  2h  it waits for a free slot"),
+        "{text}"
+    );
     assert_eq!([age(59_000), age(60_000), age(3_600_000), age(172_800_000)], ["59s", "1m", "1h", "2d"]);
 }
