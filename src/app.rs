@@ -27,7 +27,7 @@ use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
 use crate::process::Masker;
 use crate::process::sandbox::{SandboxProbe, Tier, View, probe, tool_environment};
-use crate::render::Renderer;
+use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, facts};
 use crate::telemetry::Metrics;
 use crate::workspace::{WorkspaceSettings, Workspaces};
@@ -224,7 +224,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         backends,
         checks,
         renderer: Renderer::new(Vec::new())?,
-        marker_secret: key,
+        marker_key: MarkerKey::new(key.as_bytes()),
         settings,
         owner: owner(),
         instance,

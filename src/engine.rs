@@ -28,7 +28,7 @@ use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::domain::ids::{ForgeName, UserId};
 use crate::forge::Forge;
-use crate::render::Renderer;
+use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
 use crate::telemetry::Metrics;
 use crate::workspace::Workspaces;
@@ -82,7 +82,7 @@ pub struct Engine {
     /// Texts.
     pub renderer: Renderer,
     /// What the markers in our texts are signed with.
-    pub marker_secret: String,
+    pub marker_key: MarkerKey,
     /// Settings.
     pub settings: EngineSettings,
     /// This process in leases.

@@ -16,8 +16,8 @@ mod tests;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
-use serde::Serialize;
 
+use crate::domain::prompt::PromptView;
 use crate::domain::sanitize;
 use crate::domain::view::{EscalationView, PullView, Severity, View};
 
@@ -79,6 +79,9 @@ impl Renderer {
         };
         for limits in size::LEVELS {
             let shrunk = size::shrink(context.clone(), limits);
+            if size::is_hopeless(&shrunk) {
+                continue;
+            }
             let text = self.fill(name, &shrunk).unwrap_or_else(|_| unrenderable(view));
             if text.len() + marker::MAX_BYTES <= MAX_BYTES {
                 return text;
@@ -88,8 +91,8 @@ impl Renderer {
     }
 
     /// The view as a comment or body: `render`, and the marker that it is found again by.
-    pub fn comment(&self, view: &View, marker: &Marker, key: &MarkerKey) -> String {
-        format!("{}\n\n{}\n", self.render(view), marker.text(key))
+    pub fn comment(&self, view: &View, marker: &Marker) -> String {
+        format!("{}\n\n{}\n", self.render(view), marker.text())
     }
 
     /// Title of a pull request: that of the issue, referring to nobody.
@@ -108,11 +111,11 @@ impl Renderer {
         sanitize::title(&format!("[ralph] {severity}: {} in {}", view.cause.replace('_', " "), view.loop_id))
     }
 
-    /// The prompt of an iteration. `context` holds the names that `templates/prompt/iteration.md` lists at its top; every
-    /// text in it is stripped of what is not visible and of anything like our own tags.
-    pub fn prompt<T: Serialize>(&self, context: &T) -> Result<String, RenderError> {
+    /// The prompt of an iteration. Every text in it is stripped of what is not visible and of anything like our own
+    /// tags. Errors only where neither the operator's template nor the built-in one can take the view.
+    pub fn prompt(&self, view: &PromptView) -> Result<String, RenderError> {
         let failed = |error: serde_json::Error| RenderError::Failed { name: PROMPT.into(), detail: error.to_string() };
-        self.fill(PROMPT, &serde_json::to_value(context).map_err(failed)?)
+        self.fill(PROMPT, &serde_json::to_value(view).map_err(failed)?)
     }
 
     fn fill(&self, name: &str, context: &serde_json::Value) -> Result<String, RenderError> {

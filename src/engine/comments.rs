@@ -5,10 +5,10 @@ use sha2::{Digest, Sha256};
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
 use crate::domain::event::CommentSnapshot;
-use crate::domain::ids::{CommentId, LoopId, Number, RepoRef};
+use crate::domain::ids::{CommentId, Number, RepoRef};
 use crate::domain::view::View;
 use crate::forge::ForgeErrorKind;
-use crate::render::{Marker, MarkerKey, find_marker};
+use crate::render::{Marker, find_marker};
 use crate::store::outbox::Claimed;
 use crate::store::posted::{self, Posted};
 
@@ -46,7 +46,7 @@ impl Engine {
         if let Some(why) = self.over_budget(claimed, view).await? {
             return Ok(Receipt::text(why));
         }
-        let body = self.renderer.comment(view, &marker, &self.marker_key(claimed));
+        let body = self.renderer.comment(view, &marker);
         let created = seat.forge.create_comment(repo, on, &body).await?;
         if claimed.attempts > 0 {
             self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
@@ -66,7 +66,7 @@ impl Engine {
     ) -> Result<Receipt, Failure> {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
-        let body = self.renderer.comment(view, &marker, &self.marker_key(claimed));
+        let body = self.renderer.comment(view, &marker);
         let known = match self.posted(&claimed.subject, &key).await? {
             Some(known) => Some(known),
             None if claimed.attempts > 0 => self
@@ -99,22 +99,12 @@ impl Engine {
 
     /// The marker of the text that an effect writes under a key.
     pub(super) fn marker(&self, claimed: &Claimed, key: &str) -> Marker {
-        let iteration = key.strip_prefix("iteration/").and_then(|number| number.parse().ok());
-        Marker {
-            loop_id: LoopId::new(claimed.subject.replace(['/', '#'], ".")),
-            iteration,
-            kind: key.replace('/', "."),
-        }
-    }
-
-    /// The key for texts about the place of an effect.
-    pub(super) fn marker_key(&self, claimed: &Claimed) -> MarkerKey {
-        MarkerKey::new(self.marker_secret.as_bytes(), claimed.place.repo.id, claimed.place.issue)
+        Marker::new(&claimed.subject, key, &claimed.place, &self.marker_key)
     }
 
     /// A view as the text that an effect writes under a key.
     pub(super) fn text(&self, claimed: &Claimed, key: &str, view: &View) -> String {
-        self.renderer.comment(view, &self.marker(claimed, key), &self.marker_key(claimed))
+        self.renderer.comment(view, &self.marker(claimed, key))
     }
 
     /// Our comment that bears the marker, where it exists. Other people's copies of it do not count.
@@ -127,10 +117,9 @@ impl Engine {
         marker: &Marker,
     ) -> Result<Option<CommentSnapshot>, Failure> {
         let since = claimed.created_at;
-        let key = self.marker_key(claimed);
         let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
-        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &key).as_ref() == Some(marker)))
+        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &self.marker_key).as_ref() == Some(marker)))
     }
 
     /// A call that seemed lost may have arrived after all: the newer twin goes.

@@ -206,7 +206,7 @@ impl Engine {
             let open = seat.forge.issues_labelled(repo, &label).await?;
             known = open
                 .into_iter()
-                .find(|i| find_marker(&i.body, &self.marker_key(claimed)).as_ref() == Some(&marker))
+                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
                 .map(|i| i.number);
         }
         if let Some(number) = known {

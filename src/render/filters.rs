@@ -56,7 +56,12 @@ fn code_cell(text: &str) -> String {
 
 /// One line of plain words, also within HTML, where nothing can be made code.
 fn plain(text: &str) -> String {
-    let title = sanitize::title(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let title = sanitize::title(text)
+        .replace("://", ": ")
+        .replace("www.", "www ")
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;");
     let mark = |c: char| matches!(c, '`' | '*' | '_' | '[' | ']' | '\\' | '~' | '|' | '!');
     title.chars().fold(String::new(), |mut out, c| {
         if mark(c) {

@@ -49,6 +49,13 @@ pub(super) fn shrink(value: Value, limits: &Limits) -> Value {
     }
 }
 
+/// Whether rendering can be spared because the values alone are far too long.
+pub(super) fn is_hopeless(value: &Value) -> bool {
+    /// Names and punctuation make JSON up to thrice as long as the text that is made of it.
+    const TIMES: usize = 4;
+    value.to_string().len() > TIMES * super::MAX_BYTES
+}
+
 fn most(name: &str, limits: &Limits) -> usize {
     if is_history(name) { limits.rows } else { limits.items }
 }

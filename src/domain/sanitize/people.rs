@@ -20,8 +20,8 @@ static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([
 /// Addresses, mentions and references to issues, as they stand in running text.
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
-        r#"(?i)(?:(?:\b|_)(?:https?|ftp|ftps|mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
-        r"|[\w.+/@\#:~!-]*(?:@[\w-]|\#\d|\bGH-\d|![0-9])[\w.+/@\#:~!-]*"
+        r#"(?i)(?:(?:https?|ftps?)://|(?:\b|_)(?:mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
+        r"|[\w.+/@\#:~!-]*(?:@[\w-]|\#\d|GH-\d|![0-9])[\w.+/@\#:~!-]*"
     ))
 });
 /// A command to a bot, at the start of a line.
@@ -33,6 +33,9 @@ fn constant(pattern: &str) -> Regex {
 
 /// Links within links that are read; deeper ones lose their meaning all the same.
 const NESTED_LINKS: usize = 4;
+
+/// A character that no text has any more.
+const CODE: char = '\u{1}';
 
 /// Longest text in bytes; what is beyond is left out.
 const LONGEST: usize = 64 * 1024;
@@ -88,13 +91,18 @@ fn closes(line: &str, mark: char, length: usize) -> bool {
 
 /// One line outside of fences.
 fn harmless_line(line: &str) -> String {
-    let mut pieces = pieces(line);
+    let mut pieces = pieces(line.trim_end());
     let mut out = String::with_capacity(line.len() + 8);
+    let code_follows = pieces.len() > 1;
     if let Some(Piece::Text(first)) = pieces.first_mut() {
-        let plain = without_links(first);
+        let mut plain = without_links(first);
+        if code_follows {
+            // Stands for the code, so that the text's end is not taken for the line's.
+            plain.push(CODE);
+        }
         let (container, rest) = without_heading(&plain);
         out.push_str(&container);
-        *first = rest;
+        *first = rest.trim_end_matches(CODE).to_owned();
         if let Some(command) = COMMAND.find(first) {
             let end = command.end();
             push_code(&mut out, &first[..end]);
