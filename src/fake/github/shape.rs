@@ -158,7 +158,7 @@ impl Shape<'_> {
         let settings = json!({
             "has_discussions": false, "forks_count": 0, "mirror_url": null, "archived": repo.archived,
             "disabled": false, "open_issues_count": open, "license": null, "allow_forking": true,
-            "is_template": false, "web_commit_signoff_required": false, "topics": [],
+            "is_template": false, "web_commit_signoff_required": false, "topics": [], "custom_properties": {},
             "visibility": if repo.private { "private" } else { "public" }, "forks": 0, "open_issues": open,
             "watchers": 0, "default_branch": repo.default_branch, "network_count": 0, "subscribers_count": 0,
             "permissions": {
@@ -202,14 +202,15 @@ impl Shape<'_> {
             "id": issue.id, "node_id": node("I", repo.id, issue.number.0 as i64), "number": issue.number.0,
             "title": issue.title, "user": self.author(issue.author), "labels": self.labels(repo, issue),
             "state": state_of(issue), "locked": issue.locked, "assignee": null, "assignees": [], "milestone": null,
-            "comments": issue.comments.len(), "created_at": utc(issue.created_at),
+            "draft": issue.pull.as_ref().is_some_and(|pull| pull.draft), "comments": issue.comments.len(),
+            "created_at": utc(issue.created_at),
             "updated_at": utc(issue.updated_at), "closed_at": issue.closed_at.map(utc),
             "author_association": self.association(repo, issue.author), "active_lock_reason": null,
-            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &[]), "timeline_url": format!("{at}/timeline"),
-            "performed_via_github_app": null, "state_reason": if issue.open { Value::Null } else { json!("completed") },
+            "body": text_or_null(&issue.body), "reactions": self.counted(&at, &[]),
+            "timeline_url": format!("{at}/timeline"), "performed_via_github_app": null,
+            "state_reason": if issue.open { Value::Null } else { json!("completed") },
         });
         if let Some(pull) = &issue.pull {
-            written["draft"] = json!(pull.draft);
             written["pull_request"] = json!({
                 "url": self.api(repo, &format!("/pulls/{}", issue.number)), "html_url": page,
                 "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),

@@ -210,3 +210,45 @@ async fn gitea_payloads_have_all_that_samples_have() {
         assert!(found.is_empty(), "{event} {action}: {found:#?}");
     }
 }
+
+#[tokio::test]
+async fn github_payloads_have_all_that_samples_have() {
+    if contract("github-webhooks/issues.json").is_none() {
+        return;
+    }
+    let world = furnished(Dialect::GitHub).await;
+    let (url, received, _tasks) = receiver().await;
+    let (forge, repo) = (&world.forge, world.repo);
+    forge.add_hook(repo, &url, "x").await.unwrap();
+    let number = forge.open_issue(&world.outsider, repo, "Again", "", &[]).await.unwrap();
+    forge.label(&world.maintainer, repo, number, "ralph:run").await.unwrap();
+    forge.comment(&world.outsider, repo, number, "hm").await.unwrap();
+    forge.push_commit(&world.bot, repo, "ralph/1", &[("c", Some("c"), false)], "Two").await.unwrap();
+    let remarks = vec![("b".to_owned(), 1, "here".to_owned())];
+    let review = ReviewDraft { verdict: ReviewVerdict::Approved, body: "Good".to_owned(), remarks };
+    forge.review(&world.maintainer, repo, Number(2), &review).await.unwrap();
+    forge.merge(&world.maintainer, repo, Number(2)).await.unwrap();
+    forge.flush().await;
+    let deliveries = drain(&received);
+    for (event, action) in [
+        ("ping", ""),
+        ("issues", "opened"),
+        ("issues", "labeled"),
+        ("issue_comment", "created"),
+        ("pull_request", "synchronize"),
+        ("pull_request_review", "submitted"),
+        ("pull_request_review_comment", "created"),
+        ("pull_request", "closed"),
+    ] {
+        let samples = contract(&format!("github-webhooks/{event}.json")).unwrap();
+        let fits = |sample: &&Value| sample["action"].as_str().unwrap_or_default() == action;
+        let sample = samples.as_array().unwrap().iter().find(fits).unwrap();
+        let ours = deliveries.iter().find(|(name, act, _)| name == event && act == action);
+        let (_, _, ours) = ours.unwrap_or_else(|| panic!("no {event} {action}"));
+        let mut found = Vec::new();
+        missing(sample, ours, "", &mut found);
+        // Only repositories of organisations and webhooks of Apps have these.
+        found.retain(|problem| !["/organization ", "/installation "].iter().any(|key| problem.starts_with(key)));
+        assert!(found.is_empty(), "{event} {action}: {found:#?}");
+    }
+}
