@@ -159,6 +159,8 @@ impl Shape<'_> {
             "has_discussions": false, "forks_count": 0, "mirror_url": null, "archived": repo.archived,
             "disabled": false, "open_issues_count": open, "license": null, "allow_forking": true,
             "is_template": false, "web_commit_signoff_required": false, "topics": [], "custom_properties": {},
+            "allow_squash_merge": true, "allow_merge_commit": true, "allow_rebase_merge": true,
+            "delete_branch_on_merge": false,
             "visibility": if repo.private { "private" } else { "public" }, "forks": 0, "open_issues": open,
             "watchers": 0, "default_branch": repo.default_branch, "network_count": 0, "subscribers_count": 0,
             "permissions": {
