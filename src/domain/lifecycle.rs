@@ -1,7 +1,7 @@
 //! The state machine of a loop: `step(loop, input, now) -> Decision`. Pure; the same inputs at the same times give the
 //! same loop, which is how the row is rebuilt from the log.
 //!
-//! Invariants: money, time and iterations spent never decrease; a work outcome counts only with the ticket of the work
+//! Invariants: money and time spent never decrease, iterations only where the agent never ran; a work outcome counts only with the ticket of the work
 //! that the loop waits for; every state but the three last can be left; nothing is pushed or run in a state other than
 //! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
 
@@ -98,6 +98,12 @@ impl Turn {
             Input::Inspected { commit, failed, pending, conflict } => {
                 people::inspected(self, &commit, failed, pending, conflict);
             }
+            // Asked before a push only; where nothing runs, the next push asks again.
+            Input::AuthorityLost { .. }
+                if !matches!(self.next.state, State::Running | State::Queued | State::Waiting) =>
+            {
+                self.because("authority was lost where nothing runs");
+            }
             Input::AuthorityLost { who } => {
                 self.stop(State::Paused, &format!("{who} may not give commands here any more"));
                 self.escalate("authority", "somebody with permission has to take the loop over");
@@ -129,6 +135,7 @@ impl Turn {
         }
         if state != State::Running {
             self.next.step = Step::Idle;
+            self.next.pause_wanted = None;
         }
         self.next.queued_at = (state == State::Queued).then_some(self.now);
         self.next.state = state;
@@ -156,6 +163,7 @@ impl Turn {
 
     /// Waits for a slot again.
     fn queue(&mut self, why: &str) {
+        self.next.escalated = None;
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
         self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
         self.go(State::Queued, why);
@@ -180,15 +188,22 @@ impl Turn {
     fn timer(&mut self, timer: TimerKind) {
         match timer {
             TimerKind::Deadline if self.next.state == State::Running => {
-                self.reach_limit("time", "its time is spent");
+                let left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
+                if left <= 0 {
+                    return self.reach_limit("time", "its time is spent");
+                }
+                self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
+                self.because("there is time left after all");
             }
             TimerKind::Reactivate if self.next.state == State::Waiting => {
                 self.go(State::Queued, "the wait for the backend is over");
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
-                let view = report::reminder(&self.next);
-                self.effects
-                    .push(Effect::Escalate { cause: self.next.state.as_str().to_owned(), view: Box::new(view) });
+                let Some(cause) = self.next.escalated.clone() else {
+                    return self.because("there is no escalation to remind of");
+                };
+                let view = report::reminder(&self.next, &cause);
+                self.effects.push(Effect::Escalate { cause, view: Box::new(view) });
             }
             _ => self.because("a timer came late"),
         }
@@ -211,19 +226,24 @@ impl Turn {
         self.escalate("failed", advice);
     }
 
-    /// An iteration that was cut off is closed with what is known of it.
+    /// An iteration that was cut off is closed with what is known of it. Where nothing of it was recorded, its guidance
+    /// had no effect and waits for the next one.
     fn close_open_iteration(&mut self, why: &str) {
         let now = self.now;
-        if let Some(open) = self.next.current_mut().filter(|i| i.ended_at.is_none()) {
-            open.ended_at = Some(now);
-            if open.agent_problem.is_empty() {
-                open.agent_problem = why.to_owned();
-            }
+        let Some(open) = self.next.current_mut().filter(|i| i.ended_at.is_none()) else { return };
+        open.ended_at = Some(now);
+        if open.agent_problem.is_empty() {
+            open.agent_problem = why.to_owned();
+        }
+        if open.tree.is_none() && !open.discarded {
+            let guidance = open.guidance.clone();
+            self.next.guidance.splice(0..0, guidance);
         }
     }
 
     fn escalate(&mut self, cause: &str, advice: &str) {
         let view = report::escalation(&self.next, cause, advice);
+        self.next.escalated = Some(cause.to_owned());
         self.effects.push(Effect::Escalate { cause: cause.to_owned(), view: Box::new(view) });
         self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(REMIND_AFTER_MS) });
     }

@@ -81,7 +81,7 @@ fn limit_hint(current: &Loop) -> CommandHint {
         return hint(format!("/ralph resume --budget {more:.2}"), "go on with more money");
     }
     if spent.iterations >= limits.iterations {
-        let more = limits.iterations + 5;
+        let more = limits.iterations.saturating_add(5);
         return hint(format!("/ralph resume --max-iterations {more}"), "go on with 5 more iterations");
     }
     hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "go on for another hour")
@@ -399,8 +399,11 @@ pub fn iteration(current: &Loop) -> Option<View> {
 }
 
 fn next_words(current: &Loop, last: &Iteration) -> String {
-    if last.checks.all_hold() {
+    if last.checks.all_hold() && current.guidance.is_empty() {
         return "Every check holds; they run once more in a fresh checkout.".into();
+    }
+    if last.checks.all_hold() {
+        return "Every check holds; what people asked for meanwhile comes next.".into();
     }
     if last.number >= current.limits.iterations {
         return "That was the last iteration of its limit.".into();
@@ -556,8 +559,8 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
 }
 
 /// The one reminder of an escalation that nobody answered.
-pub fn reminder(current: &Loop) -> View {
-    let mut view = escalation(current, current.state.as_str(), "answer with one of the commands below");
+pub fn reminder(current: &Loop, cause: &str) -> View {
+    let mut view = escalation(current, cause, "answer with one of the commands below");
     if let View::Escalation(inner) = &mut view {
         inner.what_happened = format!("Nobody has answered for a day. {}", inner.what_happened);
         inner.severity = Severity::Warning;

@@ -52,6 +52,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         ci_seen: None,
         reviews_seen: Vec::new(),
         why: String::new(),
+        escalated: None,
         sandbox: String::new(),
         limited_tries: 0,
         hidden_removed,
@@ -124,8 +125,9 @@ fn refused_options(current: &Loop, options: &RunOptions, now: Timestamp) -> Opti
             "--max-iterations {iterations} leaves nothing to do: {used} were used; give more than that."
         ));
     }
-    if let Some(seconds) =
-        options.timeout_s.filter(|s| i64::try_from(*s).is_ok_and(|s| s * 1000 <= current.spent.time_at(now)))
+    if let Some(seconds) = options
+        .timeout_s
+        .filter(|s| i64::try_from(*s).is_ok_and(|s| s.saturating_mul(1000) <= current.spent.time_at(now)))
     {
         let used = current.spent.time_at(now) / 1000;
         return Some(format!("--timeout {seconds}s leaves nothing: {used} s were used; give more than that."));
@@ -237,25 +239,37 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
     turn.queue(&why);
 }
 
-/// Why a loop cannot go on within its limits, if it cannot: with the option that raises the one that is used up.
-fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
+/// Which limit of a loop is used up, if any is.
+pub(super) fn used_up(current: &Loop, now: Timestamp) -> Option<&'static str> {
     let (spent, limits) = (&current.spent, &current.limits);
     if spent.iterations >= limits.iterations {
-        let more = limits.iterations + 5;
-        return Some(format!(
-            "All {} iterations are used: `/ralph resume --max-iterations {more}`.",
-            limits.iterations
-        ));
+        Some("iterations")
+    } else if spent.time_at(now) >= limits.time_ms {
+        Some("time")
+    } else if limits.cost > Money(0) && spent.cost >= limits.cost {
+        Some("money")
+    } else {
+        None
     }
-    if spent.time_at(now) >= limits.time_ms {
-        let more = limits.time_ms / 60_000 + 60;
-        return Some(format!("Its {} minutes are used: `/ralph resume --timeout {more}m`.", limits.time_ms / 60_000));
-    }
-    if limits.cost > Money(0) && spent.cost >= limits.cost {
-        let more = Money(limits.cost.0.saturating_mul(2)).usd();
-        return Some(format!("Its {} are used: `/ralph resume --budget {more:.2}`.", limits.cost));
-    }
-    None
+}
+
+/// Why a loop cannot go on within its limits, if it cannot: with the option that raises the one that is used up.
+fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
+    let limits = &current.limits;
+    Some(match used_up(current, now)? {
+        "iterations" => {
+            let more = limits.iterations.saturating_add(5);
+            format!("All {} iterations are used: `/ralph resume --max-iterations {more}`.", limits.iterations)
+        }
+        "time" => {
+            let minutes = limits.time_ms / 60_000;
+            format!("Its {minutes} minutes are used: `/ralph resume --timeout {}m`.", minutes + 60)
+        }
+        _ => {
+            let more = Money(limits.cost.0.saturating_mul(2)).usd();
+            format!("Its {} are used: `/ralph resume --budget {more:.2}`.", limits.cost)
+        }
+    })
 }
 
 fn add_guidance(turn: &mut Turn, by: &User, text: String) {
@@ -307,6 +321,8 @@ fn budget(turn: &mut Turn, limit: Money, comment: Option<CommentRef>) {
         return turn.answer(comment, false, vec![line]);
     }
     turn.next.limits.cost = limit;
+    // The repository's file, read later, does not lower what a maintainer has said.
+    turn.next.options.budget = Some(limit);
     let done = turn.next.kept().filter(|i| i.cost > Money(0)).count() as i64;
     let left = limit.0 - turn.next.spent.cost.0;
     let estimate = match done {
@@ -342,6 +358,7 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
     turn.next.head = Some(parent);
     turn.next.verified = None;
     turn.next.merging = None;
+    turn.next.agent_failures = 0;
     turn.next.guidance.splice(0..0, guidance);
     let why = format!("{} threw iteration {number} away", by.login);
     turn.next.authority = by;
@@ -354,7 +371,8 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
 /// Taking the label off pauses.
 pub(super) fn label_removed(turn: &mut Turn, by: &User) {
     match turn.next.state {
-        State::Running | State::Queued | State::Waiting | State::NeedsCriteria | State::NeedsConfirm => {
+        // A text that waits to be confirmed goes on waiting: from paused it could be resumed unconfirmed.
+        State::Running | State::Queued | State::Waiting | State::NeedsCriteria => {
             let why = format!("{} took the label off", by.login);
             turn.stop(State::Paused, &why);
             turn.close_open_iteration(&why);
@@ -416,9 +434,9 @@ pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pe
 }
 
 fn another_round(turn: &mut Turn, why: &str) {
-    match spent_limit(&turn.next, turn.now) {
+    match used_up(&turn.next, turn.now) {
         None => turn.queue(why),
-        Some(_) => turn.reach_limit("iterations", &format!("{why}, but its limits are used up")),
+        Some(which) => turn.reach_limit(which, &format!("{why}, but nothing is left of its {which}")),
     }
 }
 

@@ -322,6 +322,9 @@ pub struct Loop {
     pub reviews_seen: Vec<String>,
     /// Why it is in its state, one sentence for people.
     pub why: String,
+    /// Cause of the escalation that waits for an answer; the reminder goes to the same one.
+    #[serde(default)]
+    pub escalated: Option<String>,
     /// How the sandbox holds, for people.
     pub sandbox: String,
     /// Limited tries in a row, for the back-off.

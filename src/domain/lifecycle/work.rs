@@ -1,7 +1,8 @@
 //! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
 
 use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared};
-use super::state::{Guidance, GuidanceSource, Iteration, Merging, State, Step};
+use super::people::used_up;
+use super::state::{Guidance, GuidanceSource, Iteration, Loop, Merging, State, Step};
 use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
@@ -29,6 +30,10 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
     if let Input::AgentEnded { run, .. } = &input {
         book(turn, run);
     }
+    // So is a push a fact: without it, our own commit would later be taken for somebody else's.
+    if let Input::Pushed { commit, .. } = &input {
+        turn.next.pushed = Some(commit.clone());
+    }
     if ticket != turn.next.ticket || turn.next.state != State::Running {
         return turn.because("an outcome came late");
     }
@@ -38,7 +43,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         Input::AgentEnded { run, .. } => agent_ended(turn, *run),
         Input::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         Input::Committed { change, .. } => committed(turn, *change),
-        Input::Pushed { commit, .. } => pushed(turn, commit),
+        Input::Pushed { .. } => pushed(turn),
         Input::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
         Input::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
         Input::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
@@ -54,7 +59,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
 
 fn book(turn: &mut Turn, run: &AgentRunFacts) {
     let spent = &mut turn.next.spent;
-    spent.cost = spent.cost.plus(run.cost.unwrap_or_default());
+    spent.cost = spent.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
     spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
 }
@@ -80,8 +85,12 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         }
     }
     next.head = Some(tree.head.clone());
+    // The tree holds no merge any more; one that is still wanted is made again.
+    next.merging = None;
+    // A push whose outcome was lost is known by its commit; a branch with other people's commits is never taken for ours.
     if let Some(remote) = tree.remote {
-        if next.pushed.is_none() {
+        let ours = next.iterations.iter().any(|i| i.commit.as_ref() == Some(&remote));
+        if ours || (next.pushed.is_none() && remote == tree.head) {
             next.pushed = Some(remote);
         }
     }
@@ -115,9 +124,26 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
             purpose: CheckPurpose::Baseline,
             commit: tree.head,
         });
+    } else if only_verification_is_left(&turn.next) {
+        verify(turn);
     } else {
         next_iteration(turn);
     }
+}
+
+/// Whether every check held on what the forge has of the newest commit, and nobody has asked for more.
+fn only_verification_is_left(next: &Loop) -> bool {
+    let held = next.kept().next_back().is_some_and(|last| {
+        let at_head = last.commit.as_ref().unwrap_or(&last.parent);
+        last.checks.all_hold() && next.head.as_ref() == Some(at_head)
+    });
+    nobody_wants_more(next) && held
+}
+
+/// Whether there is work, all of it on the forge, and nobody has asked for anything beyond it.
+fn nobody_wants_more(next: &Loop) -> bool {
+    let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
+    unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
 }
 
 /// Begins the next iteration, or says why not.
@@ -125,15 +151,14 @@ fn next_iteration(turn: &mut Turn) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.go(State::Paused, &why);
     }
-    let (spent, limits) = (turn.next.spent, turn.next.limits);
-    if spent.iterations >= limits.iterations {
-        return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
-    }
-    if spent.time_at(turn.now) >= limits.time_ms {
-        return turn.reach_limit("time", "its time is spent");
-    }
-    if limits.cost > Money(0) && spent.cost >= limits.cost {
-        return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost));
+    let limits = turn.next.limits;
+    match used_up(&turn.next, turn.now) {
+        None => {}
+        Some("iterations") => {
+            return turn.reach_limit("iterations", &format!("all {} iterations are used", limits.iterations));
+        }
+        Some("time") => return turn.reach_limit("time", "its time is spent"),
+        Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),
     }
     if let Some(other) = turn.next.merge_wanted.clone() {
         return turn.work(Step::Merge, |ticket| Effect::Merge { ticket, other });
@@ -142,12 +167,20 @@ fn next_iteration(turn: &mut Turn) {
 }
 
 fn begin_iteration(turn: &mut Turn) {
-    let Some(parent) = turn.next.head.clone() else {
-        return turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
-    };
-    let number = turn.next.spent.iterations + 1;
-    turn.next.spent.iterations = number;
     let guidance = std::mem::take(&mut turn.next.guidance);
+    if let Some(number) = open_iteration(turn, guidance) {
+        run_agent(turn, number, 1);
+    }
+}
+
+/// Opens the next iteration, whose prompt carries `guidance`; its number, or `None` where the loop has failed.
+fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
+    let Some(parent) = turn.next.head.clone() else {
+        turn.fail("the loop has no commit to work on", "this is a defect of the service; please report it");
+        return None;
+    };
+    let number = turn.next.spent.iterations.saturating_add(1);
+    turn.next.spent.iterations = number;
     turn.next.iterations.push(Iteration {
         number,
         attempt: 1,
@@ -172,7 +205,7 @@ fn begin_iteration(turn: &mut Turn) {
     });
     turn.because(format!("iteration {number} begins"));
     turn.effects.push(Effect::Status { fresh: false });
-    run_agent(turn, number, 1);
+    Some(number)
 }
 
 fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
@@ -184,9 +217,9 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent ended where no iteration runs");
     };
-    current.cost = current.cost.plus(run.cost.unwrap_or_default());
+    current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;
-    current.agent_ms += run.duration_ms;
+    current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
     current.report = run.report.unwrap_or_default();
     current.message = run.message;
     current.agent_problem = match &end {
@@ -202,8 +235,8 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     match end {
         AgentEnd::Unavailable { reason } => {
             let advice = "check that the agent is installed and logged in (`ralph-bot check`), then `/ralph resume`";
-            turn.fail(&format!("the agent cannot run: {reason}"), advice);
             give_back(turn);
+            turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
         AgentEnd::Limited { until, reason } => wait_for_backend(turn, until, &reason),
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
@@ -233,6 +266,9 @@ fn wait_for_backend(turn: &mut Turn, until: Option<crate::domain::ids::Timestamp
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
     give_back(turn);
+    if let Some(why) = turn.next.pause_wanted.take() {
+        return turn.stop(State::Paused, &why);
+    }
     turn.drop_work();
     turn.go(State::Waiting, &format!("the agent's vendor limits it: {reason}"));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
@@ -270,10 +306,14 @@ fn committed(turn: &mut Turn, change: Change) {
     current.restored = change.restored;
     current.findings = change.findings;
     if let Some(blocked) = change.blocked {
+        // Nothing of it is kept: the next run begins where this one did, with the same guidance.
+        (current.commit, current.tree) = (None, None);
         turn.stop(State::Paused, &blocked);
         turn.close_open_iteration(&blocked);
-        return turn
-            .escalate("blocked_change", "look at the change before it is pushed; `/ralph retry` throws it away");
+        let text = format!("The last change was not taken: {blocked}. Do the task without that.");
+        tell_next_run(turn, text);
+        let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
+        return turn.escalate("blocked_change", advice);
     }
     match change.commit {
         Some(commit) => {
@@ -283,7 +323,13 @@ fn committed(turn: &mut Turn, change: Change) {
             }
             turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
         }
-        None => run_checks(turn),
+        // Nothing is checked for good that the forge does not have: an earlier push may have been refused.
+        None => match turn.next.head.clone().filter(|head| turn.next.base.as_ref() != Some(head)) {
+            Some(head) if turn.next.pushed.as_ref() != Some(&head) => {
+                turn.work(Step::Push, |ticket| Effect::Push { ticket, commit: head });
+            }
+            _ => run_checks(turn),
+        },
     }
 }
 
@@ -299,12 +345,15 @@ fn finish_merge(turn: &mut Turn, markers: &[String]) {
     }
 }
 
+/// Tells the next run a fact, once.
 fn tell_next_run(turn: &mut Turn, text: String) {
-    turn.next.guidance.push(Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None });
+    let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None };
+    if !turn.next.guidance.contains(&fact) {
+        turn.next.guidance.push(fact);
+    }
 }
 
-fn pushed(turn: &mut Turn, commit: Sha) {
-    turn.next.pushed = Some(commit);
+fn pushed(turn: &mut Turn) {
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     }
@@ -322,6 +371,7 @@ fn run_checks(turn: &mut Turn) {
 fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
     turn.close_open_iteration(reason);
     match remote {
+        Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
         Some(remote) => {
             let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
             turn.stop(State::Paused, &why);
@@ -338,15 +388,18 @@ fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
                 "`/ralph resume` pushes the work there again; `/ralph abort` ends the loop",
             );
         }
-        None => turn
-            .fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`"),
+        None => refused_push(turn, reason),
     }
+}
+
+fn refused_push(turn: &mut Turn, reason: &str) {
+    turn.fail(&format!("the push was refused: {reason}"), "let the bot push to its branches, then `/ralph resume`");
 }
 
 fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
     if up_to_date {
         turn.next.merge_wanted = None;
-        return begin_iteration_if_wanted(turn);
+        return if only_verification_is_left(&turn.next) { verify(turn) } else { begin_iteration(turn) };
     }
     if !conflicts.is_empty() {
         let text = format!(
@@ -355,22 +408,17 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
         );
         tell_next_run(turn, text);
     }
-    turn.next.merging = Some(Merging { other, conflicts: conflicts.clone() });
-    begin_iteration(turn);
-    if conflicts.is_empty() {
-        // A clean merge needs no agent: the iteration is the merge commit and its checks.
-        let number = turn.next.spent.iterations;
-        turn.effects.retain(|effect| !matches!(effect, Effect::Agent { .. }));
-        if let Some(current) = turn.next.current_mut() {
-            current.report.summary = "Merged the other side; there was no conflict.".into();
-        }
-        turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+    let clean = conflicts.is_empty();
+    turn.next.merging = Some(Merging { other, conflicts });
+    if !clean {
+        return begin_iteration(turn);
     }
-}
-
-fn begin_iteration_if_wanted(turn: &mut Turn) {
-    let done = turn.next.guidance.is_empty() && turn.next.latest_checks().is_some_and(CheckReport::all_hold);
-    if done { verify(turn) } else { begin_iteration(turn) }
+    // A clean merge needs no agent: the iteration is the merge commit and its checks. Guidance waits for an agent.
+    let Some(number) = open_iteration(turn, Vec::new()) else { return };
+    if let Some(current) = turn.next.current_mut() {
+        current.report.summary = "Merged the other side; there was no conflict.".into();
+    }
+    turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
 fn verify(turn: &mut Turn) {
@@ -383,10 +431,13 @@ fn verify(turn: &mut Turn) {
 fn checked(turn: &mut Turn, report: CheckReport) {
     match turn.next.step {
         Step::Baseline => {
-            let nothing_to_do = report.all_hold();
+            // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
+            let all_hold = report.all_hold();
             turn.next.baseline = Some(report);
-            if nothing_to_do {
+            if all_hold && turn.next.head == turn.next.base {
                 turn.end(State::Closed, "every check holds already, before any change");
+            } else if all_hold && nobody_wants_more(&turn.next) {
+                verify(turn);
             } else {
                 next_iteration(turn);
             }
@@ -420,8 +471,7 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
         return turn.fail(&why, "read its last messages below, mend the cause, then `/ralph resume`");
     }
     // Guidance that came meanwhile is work to be done, however the checks stand.
-    let waiting_for_nothing = turn.next.guidance.is_empty() && turn.next.merge_wanted.is_none();
-    if all_hold && waiting_for_nothing && turn.next.pause_wanted.is_none() && turn.next.head != turn.next.base {
+    if all_hold && nobody_wants_more(&turn.next) {
         verify(turn);
     } else {
         next_iteration(turn);
@@ -446,6 +496,10 @@ fn verified(turn: &mut Turn, report: CheckReport) {
     turn.next.verified = Some(head);
     if let Some(current) = turn.next.current_mut() {
         current.checks = report;
+    }
+    // What people asked for while the checks ran is work to be done before anybody reviews.
+    if !turn.next.guidance.is_empty() {
+        return next_iteration(turn);
     }
     turn.go(State::Review, "every check passed in a fresh checkout");
     let mut reviewers = vec![turn.next.requested_by.login.clone()];

@@ -1,0 +1,820 @@
+//! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::command::{Command, RunOptions};
+use crate::domain::effect::{CheckPurpose, Mark, Place};
+use crate::domain::ids::{AccountKind, CommentId, ForgeName, LoopId, Money, RepoId, RepoRef, Sha, User, UserId};
+use crate::domain::policy::Policy;
+use crate::domain::task::{CheckOutcome, CheckReport, DiffStat};
+
+fn user(login: &str) -> User {
+    User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
+}
+
+fn sha(n: u64) -> Sha {
+    Sha::new(format!("{n:040x}"))
+}
+
+fn report(holds: bool) -> CheckReport {
+    let why = if holds { "" } else { "exited with 1" };
+    CheckReport {
+        outcomes: vec![CheckOutcome {
+            name: "test".into(),
+            command: "make test".into(),
+            holds,
+            why: why.into(),
+            exit_code: Some(i32::from(!holds)),
+            duration_ms: 10,
+            tests: None,
+            measured: None,
+            output: String::new(),
+        }],
+    }
+}
+
+fn a_start(change: impl FnOnce(&mut Start)) -> Start {
+    let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+    let mut start = Start {
+        id: LoopId::new("r-42-aaaaaa"),
+        place: Place { repo, issue: Number(42) },
+        by: user("maja"),
+        task: Task {
+            title: "Fix the parser".into(),
+            body: "It is broken.".into(),
+            url: "https://forge.test/acme/app/issues/42".into(),
+            hash: "0123456789abcdef".into(),
+            author: Some(user("maja")),
+            author_trusted: true,
+            unconfirmed_editor: None,
+            labels: Vec::new(),
+        },
+        options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
+        policy: Policy::default(),
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    };
+    change(&mut start);
+    start
+}
+
+/// A loop under test: keeps its log, the work that is outstanding, and the time.
+struct Run {
+    current: Loop,
+    effects: Vec<Effect>,
+    reasons: Vec<String>,
+    log: Vec<(Timestamp, Input)>,
+    now: Timestamp,
+    commits: u64,
+}
+
+impl Run {
+    fn with(change: impl FnOnce(&mut Start)) -> Self {
+        let (first, now) = (a_start(change), Timestamp(1_000_000));
+        let made = start(first.clone(), now);
+        let log = vec![(now, Input::Start(Box::new(first)))];
+        Self { current: made.next, effects: made.effects, reasons: made.reasons, log, now, commits: 0 }
+    }
+
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn tell(&mut self, input: Input) -> &mut Self {
+        self.now = self.now.plus_ms(1000);
+        self.log.push((self.now, input.clone()));
+        let made = step(&self.current, input, self.now);
+        (self.current, self.effects, self.reasons) = (made.next, made.effects, made.reasons);
+        self
+    }
+
+    fn command(&mut self, command: Command) -> &mut Self {
+        let comment = Some(CommentRef { on: Number(42), id: Some(CommentId(5)) });
+        self.tell(Input::Command { by: user("olaf"), command, comment })
+    }
+
+    fn prepared(&mut self, change: impl FnOnce(&mut Prepared)) -> &mut Self {
+        let mut tree = Prepared {
+            base_branch: "main".into(),
+            base: sha(1),
+            head: self.current.head.clone().unwrap_or(sha(1)),
+            remote: self.current.pushed.clone(),
+            policy: self.current.policy.clone(),
+            notes: Vec::new(),
+            settings: None,
+            detected: Vec::new(),
+            sandbox: "none".into(),
+        };
+        change(&mut tree);
+        self.tell(Input::Prepared { ticket: self.current.ticket, tree: Box::new(tree) })
+    }
+
+    fn checked(&mut self, holds: bool) -> &mut Self {
+        self.tell(Input::Checked { ticket: self.current.ticket, report: report(holds) })
+    }
+
+    fn agent(&mut self, end: AgentEnd) -> &mut Self {
+        let run = AgentRunFacts {
+            end,
+            report: None,
+            message: "did it".into(),
+            cost: Some(Money(1_000_000)),
+            tokens_in: 10,
+            tokens_out: 5,
+            tool_calls: 1,
+            duration_ms: 100,
+        };
+        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+    }
+
+    fn committed(&mut self, change: impl FnOnce(&mut Change)) -> &mut Self {
+        self.commits += 1;
+        let made = sha(100 + self.commits);
+        let mut what = Change {
+            commit: Some(made.clone()),
+            tree: made,
+            stat: DiffStat::default(),
+            restored: Vec::new(),
+            findings: Vec::new(),
+            conflict_markers: Vec::new(),
+            blocked: None,
+        };
+        change(&mut what);
+        self.tell(Input::Committed { ticket: self.current.ticket, change: Box::new(what) })
+    }
+
+    fn pushed(&mut self) -> &mut Self {
+        let commit = self.current.head.clone().expect("a head");
+        self.tell(Input::Pushed { ticket: self.current.ticket, commit })
+    }
+
+    fn working(&mut self) -> &mut Self {
+        self.tell(Input::SlotGranted).prepared(|_| {});
+        if self.current.step == Step::Baseline {
+            self.checked(false);
+        }
+        self
+    }
+
+    /// One whole iteration whose checks come out as `holds`.
+    fn iteration(&mut self, holds: bool) -> &mut Self {
+        assert_eq!(self.current.step, Step::Agent);
+        self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
+    }
+
+    fn in_state(state: State) -> Self {
+        let mut run = match state {
+            State::NeedsConfirm => Self::with(|s| s.task.unconfirmed_editor = Some("eve".into())),
+            State::NeedsCriteria => Self::with(|s| s.options.checks.clear()),
+            State::LimitReached => Self::with(|s| s.policy.limits.iterations = 1),
+            _ => Self::new(),
+        };
+        match state {
+            State::NeedsConfirm | State::Queued => &mut run,
+            State::NeedsCriteria => run.tell(Input::SlotGranted).prepared(|_| {}),
+            State::Running => run.working(),
+            State::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
+            State::Paused => run.working().command(Command::Pause { now: true, reason: String::new() }),
+            State::Review => run.working().iteration(true).checked(true),
+            State::LimitReached => run.working().iteration(false),
+            State::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
+            State::Merged => run.working().tell(Input::PullMerged),
+            State::Closed => run.working().tell(Input::PullClosed),
+            State::Aborted => run.command(Command::Abort { reason: String::new() }),
+        };
+        assert_eq!(run.current.state, state, "{:?}", run.reasons);
+        run
+    }
+
+    fn is(&self, state: State, step: Step) {
+        assert_eq!((self.current.state, self.current.step), (state, step), "{:?}", self.reasons);
+    }
+
+    fn has(&self, wanted: impl Fn(&Effect) -> bool) -> bool {
+        self.effects.iter().any(wanted)
+    }
+
+    fn escalates(&self, wanted: &str) -> bool {
+        self.has(|e| matches!(e, Effect::Escalate { cause, .. } if cause == wanted))
+    }
+
+    fn guidance(&self) -> Vec<&str> {
+        self.current.guidance.iter().map(|g| g.text.as_str()).collect()
+    }
+}
+
+fn guide(text: &str) -> Command {
+    Command::Guide { remember: false, text: text.into() }
+}
+
+fn resume() -> Command {
+    Command::Resume { options: RunOptions::default(), guidance: String::new() }
+}
+
+fn resume_with(change: impl FnOnce(&mut RunOptions)) -> Command {
+    let mut options = RunOptions::default();
+    change(&mut options);
+    Command::Resume { options, guidance: String::new() }
+}
+
+#[test]
+fn a_task_goes_from_label_to_merge() {
+    let mut run = Run::new();
+    run.is(State::Queued, Step::Idle);
+    assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(State::Queued) })));
+    run.tell(Input::SlotGranted).is(State::Running, Step::Prepare);
+    assert!(run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })));
+    run.prepared(|_| {}).is(State::Running, Step::Baseline);
+    run.checked(false).is(State::Running, Step::Agent);
+    run.agent(AgentEnd::Finished).is(State::Running, Step::Commit);
+    run.committed(|_| {}).is(State::Running, Step::Push);
+    run.pushed().is(State::Running, Step::Check);
+    assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
+    run.checked(true).is(State::Running, Step::Verify);
+    run.checked(true).is(State::Review, Step::Idle);
+    assert_eq!(run.current.verified, run.current.head);
+    assert!(run.has(|e| matches!(e, Effect::Pull { ready: true, reviewers } if reviewers == &["maja"])));
+    run.tell(Input::PullMerged).is(State::Merged, Step::Idle);
+    assert!(run.has(|e| matches!(e, Effect::Release { .. })) && run.has(|e| matches!(e, Effect::DropRunLabel)));
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn every_command_in_every_state() {
+    use State::*;
+    let commands: [(&str, Command, &[State]); 9] = [
+        (
+            "run",
+            Command::Run {
+                options: RunOptions {
+                    checks: vec!["true".into()],
+                    confirm: Some("01234567".into()),
+                    ..RunOptions::default()
+                },
+            },
+            &[NeedsCriteria, NeedsConfirm],
+        ),
+        ("resume", resume(), &[Paused, Failed, Waiting]),
+        ("resume more", resume_with(|o| o.max_iterations = Some(9)), &[Paused, Failed, Waiting, LimitReached]),
+        (
+            "abort",
+            Command::Abort { reason: "no".into() },
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+        ("pause", Command::Pause { now: true, reason: String::new() }, &[Queued, Running, Waiting, Paused]),
+        (
+            "guide",
+            guide("do"),
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+        (
+            "budget",
+            Command::Budget { limit: Money(50_000_000) },
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+        (
+            "status",
+            Command::Status,
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+        (
+            "help",
+            Command::Help,
+            &[NeedsCriteria, NeedsConfirm, Queued, Running, Waiting, Paused, Review, LimitReached, Failed],
+        ),
+    ];
+    for (name, command, allowed) in commands {
+        for state in State::ALL {
+            let mut run = Run::in_state(state);
+            let before = run.current.clone();
+            run.command(command.clone());
+            let ok = allowed.contains(&state);
+            let marked = |wanted| run.has(|e| matches!(e, Effect::React { mark, .. } if *mark == wanted));
+            assert_eq!((marked(Mark::Done), marked(Mark::Wrong)), (ok, !ok), "{name} in {state:?}: {:?}", run.reasons);
+            if !ok {
+                assert_eq!(run.current.state, before.state, "{name} in {state:?}");
+                assert_eq!(
+                    (&run.current.guidance, run.current.limits),
+                    (&before.guidance, before.limits),
+                    "{name} in {state:?}"
+                );
+                let said =
+                    run.effects.iter().any(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("reply/")));
+                assert!(said, "{name} in {state:?} is refused without a word");
+            }
+            assert_eq!(replay(run.log).as_ref(), Some(&run.current), "{name} in {state:?}");
+        }
+    }
+}
+
+#[test]
+fn refusals_say_what_would_work() {
+    for (state, command, words) in [
+        (State::Running, resume(), "nothing to resume"),
+        (State::Review, resume(), "in review"),
+        (State::NeedsCriteria, resume(), "`/ralph run`"),
+        (State::LimitReached, resume(), "--max-iterations 6"),
+        (State::Queued, Command::Retry, "nothing to retry"),
+        (State::Review, Command::Pause { now: false, reason: String::new() }, "nothing to pause"),
+        (State::Running, Command::Run { options: RunOptions::default() }, "`/ralph resume`"),
+        (State::NeedsConfirm, Command::Run { options: RunOptions::default() }, "--confirm"),
+        (State::Running, Command::Budget { limit: Money(0) }, "not more than"),
+        (State::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
+        (State::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "leaves nothing to do"),
+        (State::Paused, resume_with(|o| o.timeout_s = Some(1)), "leaves nothing"),
+        (
+            State::Review,
+            Command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } },
+            "review",
+        ),
+        (State::Merged, resume(), "Set the label again"),
+    ] {
+        let mut run = Run::in_state(state);
+        run.command(command.clone());
+        assert!(run.reasons.join(" ").contains(words), "{command:?} in {state:?}: {:?}", run.reasons);
+    }
+}
+
+#[test]
+fn nothing_to_do_ends_before_any_work() {
+    let mut run = Run::new();
+    run.tell(Input::SlotGranted).prepared(|_| {}).checked(true).is(State::Closed, Step::Idle);
+    assert_eq!(run.current.spent.iterations, 0);
+}
+
+#[test]
+fn a_text_that_is_not_confirmed_never_runs() {
+    let confirm =
+        |hash: &str| Command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } };
+    let mut run = Run::in_state(State::NeedsConfirm);
+    run.tell(Input::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
+    run.command(resume()).command(Command::Retry);
+    // Taking the label off and setting it again is no way round the question.
+    run.tell(Input::RunLabelRemoved { by: user("olaf") }).tell(Input::RunLabelAdded { by: user("olaf") });
+    run.command(resume()).tell(Input::AuthorityLost { who: "maja".into() }).command(resume());
+    run.is(State::NeedsConfirm, Step::Idle);
+    run.command(confirm("01234567")).is(State::Queued, Step::Idle);
+}
+
+#[test]
+fn limits_end_the_loop_and_a_person_raises_them() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 2);
+    run.working().iteration(false).iteration(false).is(State::LimitReached, Step::Idle);
+    assert!(run.escalates("limit_iterations"));
+    run.command(resume_with(|o| o.max_iterations = Some(3))).is(State::Queued, Step::Idle);
+    run.working().iteration(false).is(State::LimitReached, Step::Idle);
+
+    let mut run = Run::with(|s| s.policy.limits.cost = Money(1_500_000));
+    run.working().iteration(false).iteration(false).is(State::LimitReached, Step::Idle);
+    assert!(run.escalates("limit_money"));
+    run.command(resume_with(|o| o.budget = Some(Money(9_000_000)))).working().is(State::Running, Step::Agent);
+
+    let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
+    run.working();
+    let due = Input::TimerDue { timer: TimerKind::Deadline };
+    run.tell(due.clone()).is(State::Running, Step::Agent);
+    assert!(
+        run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })),
+        "an early alarm is set again"
+    );
+    run.now = run.now.plus_ms(60_000);
+    run.tell(due).is(State::LimitReached, Step::Idle);
+    assert!(run.escalates("limit_time") && run.has(|e| matches!(e, Effect::CancelWork)));
+}
+
+#[test]
+fn a_budget_set_before_the_tree_is_ready_stands() {
+    let mut run = Run::new();
+    run.command(Command::Budget { limit: Money(40_000_000) }).working();
+    assert_eq!(run.current.limits.cost, Money(40_000_000));
+}
+
+#[test]
+fn time_counts_only_while_it_runs() {
+    let mut run = Run::in_state(State::Paused);
+    let spent = run.current.spent.time_at(run.now);
+    run.now = run.now.plus_ms(1_000_000);
+    run.command(resume());
+    assert_eq!(run.current.spent.time_at(run.now), spent);
+}
+
+#[test]
+fn a_pause_waits_for_the_iteration_and_is_then_forgotten() {
+    let pause = Command::Pause { now: false, reason: "lunch".into() };
+    let mut run = Run::in_state(State::Running);
+    run.command(pause.clone()).is(State::Running, Step::Agent);
+    run.iteration(true).is(State::Paused, Step::Idle);
+    assert!(run.current.why.contains("lunch"));
+    // Every check held already: nothing but the fresh checkout is left to do.
+    run.command(resume()).tell(Input::SlotGranted).prepared(|_| {}).is(State::Running, Step::Verify);
+    run.command(pause.clone()).checked(true).is(State::Review, Step::Idle);
+    run.command(guide("more")).working().is(State::Running, Step::Agent);
+
+    let mut run = Run::in_state(State::Running);
+    run.command(pause).agent(AgentEnd::Limited { until: None, reason: "quota".into() });
+    run.is(State::Paused, Step::Idle);
+}
+
+#[test]
+fn guidance_of_a_run_that_was_cut_off_is_not_lost() {
+    for stop in [Command::Pause { now: true, reason: String::new() }, Command::Retry] {
+        let mut run = Run::new();
+        run.command(guide("mind the gap")).working();
+        assert!(run.guidance().is_empty(), "it is in the running iteration's prompt");
+        run.command(stop.clone());
+        assert_eq!(run.guidance(), ["mind the gap"], "{stop:?}");
+    }
+    for end in
+        [AgentEnd::Unavailable { reason: "gone".into() }, AgentEnd::Limited { until: None, reason: "quota".into() }]
+    {
+        let mut run = Run::new();
+        run.command(guide("mind the gap")).working().agent(end.clone());
+        assert_eq!((run.guidance(), run.current.spent.iterations), (vec!["mind the gap"], 0), "{end:?}");
+    }
+}
+
+#[test]
+fn guidance_that_comes_during_verification_is_worked_on_first() {
+    let mut run = Run::in_state(State::Running);
+    run.iteration(true).is(State::Running, Step::Verify);
+    run.command(guide("rename it")).checked(true).is(State::Running, Step::Agent);
+    assert_eq!(run.current.iterations[1].guidance[0].text, "rename it");
+}
+
+#[test]
+fn retry_throws_the_last_iteration_away() {
+    let mut run = Run::in_state(State::Running);
+    run.iteration(false).iteration(false);
+    let parent = run.current.iterations[1].parent.clone();
+    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(Command::Retry).command(Command::Pause { now: true, reason: String::new() }).command(Command::Retry);
+    run.is(State::Queued, Step::Idle);
+    assert_eq!(
+        (run.current.head.as_ref(), run.current.spent.iterations),
+        (Some(&parent), 3),
+        "nothing spent comes back"
+    );
+    run.working().is(State::Running, Step::Agent);
+    assert_eq!(run.current.current().map(|i| i.number), Some(4));
+}
+
+#[test]
+fn the_label_pauses_and_goes_on() {
+    for state in [State::Queued, State::Running, State::Waiting, State::NeedsCriteria] {
+        let mut run = Run::in_state(state);
+        run.tell(Input::RunLabelRemoved { by: user("olaf") }).is(State::Paused, Step::Idle);
+        run.tell(Input::RunLabelAdded { by: user("olaf") }).is(State::Queued, Step::Idle);
+    }
+    for state in [State::Review, State::LimitReached, State::Failed, State::Merged] {
+        let mut run = Run::in_state(state);
+        run.tell(Input::RunLabelRemoved { by: user("olaf") }).tell(Input::RunLabelAdded { by: user("olaf") });
+        run.is(state, Step::Idle);
+    }
+}
+
+#[test]
+fn late_outcomes_change_nothing_but_money_and_facts() {
+    let mut run = Run::in_state(State::Running);
+    let late = run.current.ticket;
+    run.command(Command::Pause { now: true, reason: String::new() });
+    let before = run.current.clone();
+    run.tell(Input::Checked { ticket: late, report: report(true) });
+    run.tell(Input::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
+    assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
+    let run_facts = AgentRunFacts {
+        end: AgentEnd::Finished,
+        report: None,
+        message: String::new(),
+        cost: Some(Money(7)),
+        tokens_in: 0,
+        tokens_out: 0,
+        tool_calls: 0,
+        duration_ms: u64::MAX,
+    };
+    run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
+    assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
+    run.tell(Input::Pushed { ticket: late, commit: sha(9) });
+    assert_eq!(run.current.pushed, Some(sha(9)), "a push that happened has happened");
+    run.is(State::Paused, Step::Idle);
+}
+
+fn prepared_like(current: &Loop) -> Prepared {
+    Prepared {
+        base_branch: "main".into(),
+        base: sha(1),
+        head: current.head.clone().unwrap_or(sha(1)),
+        remote: None,
+        policy: current.policy.clone(),
+        notes: Vec::new(),
+        settings: None,
+        detected: Vec::new(),
+        sandbox: String::new(),
+    }
+}
+
+#[test]
+fn agents_that_are_lost_limited_or_failing() {
+    let mut run = Run::in_state(State::Running);
+    for attempt in 2..=3 {
+        run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)) })
+            .is(State::Running, Step::Agent);
+        assert!(run.has(|e| matches!(e, Effect::Agent { iteration: 1, attempt: a, .. } if *a == attempt)));
+    }
+    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None }).is(State::Failed, Step::Idle);
+
+    let mut run = Run::in_state(State::Running);
+    let mut waits = Vec::new();
+    for _ in 0..3 {
+        run.agent(AgentEnd::Limited { until: Some(Timestamp(1)), reason: "quota".into() })
+            .is(State::Waiting, Step::Idle);
+        let at = run.effects.iter().find_map(|e| match e {
+            Effect::SetTimer { kind: TimerKind::Reactivate, at } => Some(at.since(run.now)),
+            _ => None,
+        });
+        waits.extend(at);
+        run.tell(Input::TimerDue { timer: TimerKind::Reactivate }).is(State::Queued, Step::Idle);
+        run.working();
+    }
+    assert_eq!(waits, [60_000, 120_000, 240_000]);
+    assert_eq!((run.current.spent.iterations, run.current.spent.cost), (1, Money(3_000_000)), "only money was spent");
+
+    let mut run = Run::in_state(State::Running);
+    for _ in 0..3 {
+        run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
+    }
+    run.is(State::Failed, Step::Idle);
+    run.command(Command::Retry).working().is(State::Running, Step::Agent);
+    run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
+    run.is(State::Running, Step::Agent);
+}
+
+fn rejected(run: &mut Run, remote: Option<Sha>) {
+    run.agent(AgentEnd::Finished).committed(|_| {});
+    run.tell(Input::PushRejected { ticket: run.current.ticket, remote, reason: "no".into() });
+}
+
+#[test]
+fn other_peoples_commits_are_merged_and_never_overwritten() {
+    let mut run = Run::in_state(State::Running);
+    rejected(&mut run, Some(sha(77)));
+    run.is(State::Paused, Step::Idle);
+    assert!(run.escalates("branch_moved"));
+    run.command(Command::Resume { options: RunOptions::default(), guidance: "keep their names".into() });
+    run.working().is(State::Running, Step::Merge);
+    let clean = Input::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
+    run.tell(clean).is(State::Running, Step::Commit);
+    assert!(!run.has(|e| matches!(e, Effect::Agent { .. })), "a clean merge needs no agent");
+    assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
+    run.committed(|_| {}).pushed().checked(true).is(State::Running, Step::Agent);
+    assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
+    assert_eq!((run.current.merging.as_ref(), run.current.merge_wanted.as_ref()), (None, None));
+
+    let mut run = Run::in_state(State::Running);
+    run.iteration(false);
+    let known = run.current.pushed.clone();
+    rejected(&mut run, known);
+    run.is(State::Failed, Step::Idle);
+    assert!(run.current.why.contains("refused"), "a branch that stands where we left it was not moved");
+
+    let mut run = Run::in_state(State::Running);
+    run.iteration(false);
+    rejected(&mut run, None);
+    run.is(State::Paused, Step::Idle);
+    assert!(run.escalates("branch_deleted"));
+    run.command(resume()).working().agent(AgentEnd::Finished).committed(|c| c.commit = None);
+    run.is(State::Running, Step::Push);
+}
+
+#[test]
+fn a_branch_of_somebody_else_is_not_taken_for_ours() {
+    let mut run = Run::new();
+    run.tell(Input::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
+    assert_eq!(run.current.pushed, None);
+    let mut run = Run::new();
+    run.tell(Input::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
+    assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
+    // A push whose outcome was lost is known again by its commit.
+    let mut run = Run::in_state(State::Running);
+    run.agent(AgentEnd::Finished).committed(|_| {}).command(Command::Pause { now: true, reason: String::new() });
+    let ours = run.current.head.clone();
+    run.command(resume()).tell(Input::SlotGranted).prepared(|t| t.remote = ours.clone());
+    assert_eq!(run.current.pushed, ours);
+}
+
+#[test]
+fn conflicts_reviews_and_ci_make_new_rounds() {
+    let inspected = |run: &Run, failed: usize, pending, conflict| Input::Inspected {
+        commit: run.current.pushed.clone().expect("pushed"),
+        failed: vec![
+            Guidance { who: String::new(), source: GuidanceSource::Ci, text: "red".into(), path: None };
+            failed
+        ],
+        pending,
+        conflict,
+    };
+    let mut run = Run::in_state(State::Review);
+    run.tell(inspected(&run, 1, 1, false)).is(State::Review, Step::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(State::Queued, Step::Idle);
+    run.working().is(State::Running, Step::Agent);
+    run.agent(AgentEnd::Finished)
+        .committed(|c| c.commit = None)
+        .checked(true)
+        .checked(true)
+        .is(State::Review, Step::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(State::Review, Step::Idle);
+
+    run.tell(inspected(&run, 0, 0, true)).is(State::Queued, Step::Idle);
+    run.working().is(State::Running, Step::Merge);
+    let conflict = |ticket| Input::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false };
+    run.tell(conflict(run.current.ticket)).is(State::Running, Step::Agent);
+    // The merge is begun again after a wait, and the fact is told once.
+    run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
+        .tell(Input::TimerDue { timer: TimerKind::Reactivate });
+    run.working().is(State::Running, Step::Merge);
+    assert_eq!(run.current.merging, None);
+    run.tell(conflict(run.current.ticket)).is(State::Running, Step::Agent);
+    assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
+    run.iteration(true).checked(true).is(State::Review, Step::Idle);
+    assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(88)), None));
+
+    let said = Guidance { who: "olaf".into(), source: GuidanceSource::Review, text: "shorter".into(), path: None };
+    let review = Input::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
+    run.tell(review.clone()).is(State::Queued, Step::Idle);
+    run.working().iteration(true).checked(true).is(State::Review, Step::Idle);
+    run.tell(review).is(State::Review, Step::Idle);
+}
+
+#[test]
+fn what_fails_in_a_fresh_checkout_is_not_done() {
+    let mut run = Run::in_state(State::Running);
+    run.iteration(true).checked(false).is(State::Running, Step::Agent);
+    let told = &run.current.iterations[1].guidance[0].text;
+    assert!(told.contains("fresh checkout") && told.contains("make test"), "{told}");
+}
+
+#[test]
+fn a_blocked_change_waits_for_a_person() {
+    let mut run = Run::in_state(State::Running);
+    run.agent(AgentEnd::Finished).committed(|c| c.blocked = Some("it holds a secret".into()));
+    run.is(State::Paused, Step::Idle);
+    assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. })));
+    run.command(resume()).working();
+    assert!(run.current.iterations[1].guidance[0].text.contains("it holds a secret"));
+    assert_eq!(run.current.iterations[1].parent, sha(1));
+}
+
+#[test]
+fn new_checks_for_finished_work_lead_to_review_not_to_the_end() {
+    let mut run = Run::in_state(State::Running);
+    run.iteration(false).command(Command::Pause { now: true, reason: String::new() });
+    run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(Input::SlotGranted).prepared(|_| {});
+    run.is(State::Running, Step::Baseline);
+    run.checked(true).is(State::Running, Step::Verify);
+}
+
+#[test]
+fn the_reminder_goes_to_the_escalation_that_is_open() {
+    let mut run = Run::in_state(State::LimitReached);
+    assert!(run.escalates("limit_iterations"));
+    run.tell(Input::TimerDue { timer: TimerKind::Remind });
+    assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
+    run.command(resume_with(|o| o.max_iterations = Some(5)));
+    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    run.command(Command::Pause { now: true, reason: String::new() }).tell(Input::TimerDue { timer: TimerKind::Remind });
+    assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "nobody was asked anything");
+}
+
+#[test]
+fn failures_of_the_service_and_the_repositorys_file() {
+    let mut run = Run::new();
+    run.tell(Input::SlotGranted);
+    let broken = Input::RepositoryFileBroken {
+        ticket: run.current.ticket,
+        path: ".ralph.yml".into(),
+        problems: vec!["line 1".into()],
+    };
+    run.tell(broken).is(State::Paused, Step::Idle);
+    assert!(run.has(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("repository-file/"))));
+    run.command(resume()).tell(Input::SlotGranted);
+    let failed =
+        Input::WorkFailed { ticket: run.current.ticket, reason: "the disk is full".into(), advice: "free some".into() };
+    run.tell(failed).is(State::Failed, Step::Idle);
+    run.command(resume()).is(State::Queued, Step::Idle);
+    run.tell(Input::IssueEnded { how: "deleted".into() }).is(State::Closed, Step::Idle);
+}
+
+fn any_input() -> impl Strategy<Value = u8> {
+    0u8..32
+}
+
+/// An input of the kind `which`; outcomes of work mostly carry the ticket that is waited for, and fit the step.
+fn input_for(run: &Run, which: u8, flag: bool) -> Input {
+    let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
+    let commit = run.current.head.clone().unwrap_or(sha(1));
+    let new = sha(1000 + run.current.version);
+    let by = user("olaf");
+    let said = |command| Input::Command { by: user("olaf"), command, comment: None };
+    let agent = |end| Input::AgentEnded {
+        ticket,
+        run: Box::new(AgentRunFacts {
+            end,
+            report: None,
+            message: String::new(),
+            cost: Some(Money(900_000)),
+            tokens_in: 1,
+            tokens_out: 1,
+            tool_calls: 0,
+            duration_ms: 5,
+        }),
+    };
+    match which {
+        0 | 1 => Input::SlotGranted,
+        2 => said(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
+        3 => said(Command::Pause { now: flag, reason: String::new() }),
+        4 => said(guide("x")),
+        5 => said(Command::Retry),
+        6 if run.current.version % 7 == 0 => said(Command::Abort { reason: String::new() }),
+        7 => Input::RunLabelRemoved { by },
+        8 => Input::RunLabelAdded { by },
+        9 => Input::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
+        10 => Input::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
+        11 => said(Command::Budget { limit: Money(90_000_000) }),
+        12 => Input::TimerDue { timer: TimerKind::Deadline },
+        13 => Input::AgentLost { ticket, salvaged: None },
+        14 => Input::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
+        15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
+        16 => Input::AuthorityLost { who: "maja".into() },
+        17 => Input::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
+        18 if run.current.version % 5 == 0 => Input::PullMerged,
+        _ => match run.current.step {
+            Step::Prepare => Input::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
+            Step::Agent => agent(AgentEnd::Finished),
+            Step::Commit => Input::Committed {
+                ticket,
+                change: Box::new(Change {
+                    commit: flag.then_some(new.clone()),
+                    tree: new,
+                    stat: DiffStat::default(),
+                    restored: Vec::new(),
+                    findings: Vec::new(),
+                    conflict_markers: Vec::new(),
+                    blocked: None,
+                }),
+            },
+            Step::Push => Input::Pushed { ticket, commit },
+            Step::Merge => Input::Merged {
+                ticket,
+                other: new,
+                conflicts: if flag { vec!["a".into()] } else { Vec::new() },
+                up_to_date: which.is_multiple_of(2),
+            },
+            _ => Input::Checked { ticket, report: report(which % 2 == 1) },
+        },
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn any_sequence_of_inputs_keeps_the_invariants(inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120)) {
+        let mut run = Run::new();
+        let mut tickets = std::collections::HashSet::new();
+        for (which, flag) in inputs {
+            let before = run.current.clone();
+            let input = input_for(&run, which, flag || which > 20);
+            run.tell(input.clone());
+            let (now, next) = (run.now, &run.current);
+            prop_assert!(next.spent.cost >= before.spent.cost);
+            prop_assert!(next.spent.time_at(now) >= before.spent.time_at(before.updated_at));
+            prop_assert_eq!(next.version, before.version + 1);
+            if !before.state.is_open() {
+                prop_assert_eq!(next.state, before.state);
+                prop_assert_eq!(next.spent, before.spent);
+            }
+            if next.state == State::Review && before.state != State::Review {
+                prop_assert_eq!(before.step, Step::Verify);
+                let held = matches!(&input, Input::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
+                prop_assert!(held, "review by {:?}", input);
+                prop_assert_eq!(&next.verified, &next.head);
+                prop_assert_eq!(&next.pushed, &next.head);
+            }
+            let work: Vec<_> = run.effects.iter().filter_map(Effect::ticket).collect();
+            for ticket in &work {
+                prop_assert!(tickets.insert(*ticket), "ticket {} twice", ticket);
+            }
+            prop_assert!(work.len() <= 1, "{:?}", run.effects);
+            // Running means that exactly one outcome is waited for, and every other state that none is.
+            prop_assert_eq!(next.state == State::Running, next.step != Step::Idle);
+            if next.state == State::Running {
+                prop_assert!(tickets.contains(&next.ticket), "nobody works on {:?}", next.step);
+            }
+            if let Some(Effect::Check { purpose: CheckPurpose::Clean, commit, .. }) = run.effects.iter().find(|e| e.ticket().is_some()) {
+                prop_assert_eq!(Some(commit), next.head.as_ref());
+            }
+        }
+        let again = replay(run.log.clone());
+        prop_assert_eq!(again.as_ref(), Some(&run.current));
+    }
+}
