@@ -130,28 +130,41 @@ pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Times
 }
 
 /// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
-/// caller's transaction, so that it happens wholly or not at all. `None` where nothing waits.
+/// caller's transaction, so that it happens wholly or not at all. An input that cannot be read, or whose loop is not
+/// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
 pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>> {
-    let mut statement = c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
-    let row: Option<(i64, String, String)> =
-        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
-    let Some((input_id, loop_id, text)) = row else { return Ok(None) };
-    c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
-    let id = LoopId::new(loop_id);
-    let Some(current) = get(c, &id)? else {
-        return Err(StoreError::Bug { detail: format!("an input for {id}, which is not there") });
-    };
-    let input: Input = serde_json::from_str(&text)?;
+    loop {
+        let mut statement = c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
+        let row: Option<(i64, String, String)> =
+            statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+        let Some((input_id, loop_id, text)) = row else { return Ok(None) };
+        let id = LoopId::new(loop_id);
+        let why = match (get(c, &id), serde_json::from_str::<Input>(&text)) {
+            (Ok(Some(current)), Ok(input)) => {
+                c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
+                return step(c, &current, input, now).map(Some);
+            }
+            (Ok(None), _) => "its loop is not there".to_owned(),
+            (Ok(_), Err(error)) => error.to_string(),
+            (Err(StoreError::Bug { detail }), _) => detail,
+            (Err(error), _) => return Err(error),
+        };
+        tracing::error!(loop_id = %id, input = input_id, why, "an input cannot be taken and is set aside");
+        c.execute("UPDATE inputs SET done = 2 WHERE id = ?1", [input_id])?;
+    }
+}
+
+fn step(c: &Connection, current: &Loop, input: Input, now: Timestamp) -> StoreResult<Decision> {
     // A clock that was set back must not make a loop's time run backwards.
     let now = now.max(current.updated_at);
-    let decision = lifecycle::step(&current, input.clone(), now);
+    let decision = lifecycle::step(current, input.clone(), now);
     save(c, &decision.next, false)?;
     log(c, &decision, &input, now)?;
     if let Input::PullOpened { number, .. } = &input {
-        add_number(c, &current.place.repo, *number, &id, Role::Pull)?;
+        add_number(c, &current.place.repo, *number, &current.id, Role::Pull)?;
     }
     apply(c, &decision, now)?;
-    Ok(Some(decision))
+    Ok(decision)
 }
 
 /// Sets the oldest waiting input aside, because no step can be made of it: others must not wait behind it.
@@ -180,7 +193,9 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
 pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut taken = slots_taken(c)?;
     let mut statement = c.prepare_cached(
-        "SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued' ORDER BY queued_at, id",
+        "SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued'
+         AND NOT EXISTS (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%')
+         ORDER BY queued_at, id",
     )?;
     let waiting = statement.query_map([], |row| {
         Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?, row.get::<_, i64>(3)?))
@@ -208,7 +223,7 @@ pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timesta
 fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     let mut statement = c.prepare_cached(
         "SELECT forge, repo_id FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
-           (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin = 'slot/' || loops.id || '/' || loops.version))",
+           (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%'))",
     )?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
