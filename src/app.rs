@@ -361,11 +361,7 @@ pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend
     agent::build(name, backend_settings(name, backend, &path, &tools, config)?)
 }
 
-fn backends(
-    config: &Config,
-    path: &OsString,
-    tools: &[PathBuf],
-) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
+fn backends(config: &Config, path: &OsString, tools: &[PathBuf]) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
     let mut built: HashMap<String, Arc<dyn Backend>> = HashMap::new();
     for (name, backend) in config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent)) {
         let settings = backend_settings(name, backend, path, tools, config);

@@ -32,19 +32,31 @@ impl Engine {
         on: Number,
         view: &View,
     ) -> Result<Receipt, Failure> {
-        let key = claimed.key.clone();
-        if self.posted(&claimed.subject, &key).await?.is_some() {
+        if self.posted(&claimed.subject, &claimed.key).await?.is_some() {
             return Ok(Receipt::text("it is there already"));
         }
-        let marker = self.marker(claimed, &key);
+        if let Some(why) = self.over_budget(claimed, view).await? {
+            return Ok(Receipt::text(why));
+        }
+        self.comment_under(seat, claimed, repo, on, &claimed.key, view).await
+    }
+
+    /// Writes a comment under a key, or finds the one that an earlier try wrote.
+    pub(super) async fn comment_under(
+        &self,
+        seat: &ForgeSeat,
+        claimed: &Claimed,
+        repo: &RepoRef,
+        on: Number,
+        key: &str,
+        view: &View,
+    ) -> Result<Receipt, Failure> {
+        let (key, marker) = (key.to_owned(), self.marker(claimed, key));
         if claimed.attempts > 0 {
             if let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await? {
                 let posted = Posted { forge_id: found.id.0, digest: String::new() };
                 return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
             }
-        }
-        if let Some(why) = self.over_budget(claimed, view).await? {
-            return Ok(Receipt::text(why));
         }
         let body = self.renderer.comment(view, &marker);
         let created = seat.forge.create_comment(repo, on, &body).await?;
@@ -88,6 +100,9 @@ impl Engine {
             }
         }
         let created = seat.forge.create_comment(repo, on, &body).await?;
+        if claimed.attempts > 0 {
+            self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
+        }
         let posted = Posted { forge_id: created.id.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }

@@ -77,7 +77,7 @@ impl Engine {
         current.options.backend.as_deref().unwrap_or(&self.settings.default_backend)
     }
 
-    /// Forgets the status comment there is, so that a new one is written and kept up to date from now on.
+    /// Writes a new status comment, which is the one kept up to date from now on; the old one is folded away.
     async fn fresh_status(
         &self,
         seat: &ForgeSeat,
@@ -86,13 +86,17 @@ impl Engine {
         claimed: &Claimed,
         view: &View,
     ) -> Result<Receipt, Failure> {
-        let body = self.text(claimed, "status", view);
-        let created = seat.forge.create_comment(repo, on, &body).await?;
-        let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
-        if let Some(old) = self.posted(&claimed.subject, "status").await? {
+        // The key bears the row, so that one asked for twice by a lost answer is one, and one asked for again is another.
+        let key = format!("status/{}", claimed.id);
+        let mut receipt = self.comment_under(seat, claimed, repo, on, &key, view).await?;
+        let old = self.posted(&claimed.subject, "status").await?;
+        if let (Some((_, new)), Some(old)) = (&receipt.posted, &old)
+            && new.forge_id != old.forge_id
+        {
             seat.forge.minimize_comment(repo, crate::domain::ids::CommentId(old.forge_id)).await?;
         }
-        Ok(Receipt { posted: Some(("status".into(), posted)), ..Receipt::text(created.url) })
+        receipt.posted = receipt.posted.map(|(_, posted)| ("status".into(), posted));
+        Ok(receipt)
     }
 
     async fn state_label(
@@ -272,10 +276,9 @@ impl Engine {
         for number in numbers {
             match seat.forge.issue(repo, number).await {
                 Ok(issue) if issue.open => {
-                    let key = format!("closed/{number}/{}", claimed.id);
+                    let key = format!("closed/{}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
-                    let body = self.text(claimed, &key, &view);
-                    seat.forge.create_comment(repo, number, &body).await?;
+                    self.comment_under(seat, claimed, repo, number, &key, &view).await?;
                     seat.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;
                 }

@@ -465,7 +465,6 @@ impl Engine {
                 Ok(Receipt::telling("pushed", Input::Pushed { ticket, commit: commit.clone() }))
             }
             PushOutcome::Rejected { remote, reason } => {
-                let remote = remote.filter(|remote| current.pushed.as_ref() != Some(remote));
                 let reason = format!("`{}`: {reason}", current.branch);
                 Ok(Receipt::telling(reason.clone(), Input::PushRejected { ticket, remote, reason }))
             }

@@ -134,7 +134,8 @@ pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Times
 /// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
 pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>> {
     loop {
-        let mut statement = c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
+        let mut statement =
+            c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
         let row: Option<(i64, String, String)> =
             statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
         let Some((input_id, loop_id, text)) = row else { return Ok(None) };
