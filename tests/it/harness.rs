@@ -12,10 +12,10 @@ use std::time::Duration;
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Timestamp, User};
+use ralph_bot::domain::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::domain::lifecycle::{self, Loop, State};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::fake::{Access, Comment, Dialect, FakeForge};
+use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
 use ralph_bot::store::{inbox, loops, outbox};
@@ -365,6 +365,99 @@ impl World {
     pub async fn tree(&self) -> PathBuf {
         let current = self.the_loop().await;
         self.engine().workspaces.tree_dir(&current.id, &current.place.repo)
+    }
+
+    /// Steps the service until the newest loop is as it should be.
+    pub async fn settle_until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+        let engine = self.engine();
+        for _ in 0..ROUNDS {
+            if let Some(found) = self.newest().await.filter(|l| holds(l)) {
+                return found;
+            }
+            self.forge.flush().await;
+            let mut any = engine.intake_step().await.expect("intake");
+            any |= engine.timer_step().await.expect("timer");
+            any |= engine.loop_step().await.expect("loop");
+            if let Some(found) = self.newest().await.filter(|l| holds(l)) {
+                return found;
+            }
+            any |= engine.talk_step().await.expect("talk");
+            if !any {
+                any = engine.work_step().await.expect("work");
+            }
+            assert!(any, "never came to {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+        }
+        panic!("never came to {what}: {:#?}", self.receipts().await);
+    }
+
+    /// Lets time pass until nothing waits to be tried again.
+    pub async fn recover(&self) {
+        self.settle().await;
+        for _ in 0..60 {
+            let waiting: u64 = self.engine().store.read(outbox::counts).await.expect("counts").iter().map(|c| c.1).sum();
+            if waiting == 0 && self.inbox().await.get("new").is_none_or(|count| *count == 0) {
+                return;
+            }
+            self.pass(Duration::from_secs(61)).await;
+        }
+        panic!("something waits for ever: {:#?}", self.receipts().await);
+    }
+
+    /// Stops the service and starts it on what is there; the forge is told of its new address.
+    pub async fn restart(&mut self) {
+        self.stop().await;
+        self.start().await;
+        let url = format!("http://{}/webhooks/forge", self.app().address.expect("the service listens"));
+        self.forge.with(|state| {
+            for hook in &mut state.repo_mut(self.repo).expect("the repository").hooks {
+                hook.url.clone_from(&url);
+            }
+        });
+    }
+
+    /// The prompt of an iteration of the newest loop, from the log that is kept of it.
+    pub async fn prompt(&self, iteration: u32) -> String {
+        let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
+        let path = folder.join(format!("{iteration:03}-1.prompt.md"));
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    }
+
+    /// An issue or pull request as the forge has it.
+    pub fn issue_of(&self, number: Number) -> Issue {
+        self.forge.with(|state| state.issue(self.repo, number).expect("it is there").clone())
+    }
+
+    /// The pull request of the newest loop.
+    pub async fn the_pull(&self) -> Issue {
+        self.issue_of(self.the_loop().await.pull.expect("a pull request").number)
+    }
+
+    /// Whether a pull request is a draft, by the forge's own sign of it.
+    pub fn is_draft(&self, pull: &Issue) -> bool {
+        pull.pull.as_ref().is_some_and(|p| p.draft) || pull.title.to_ascii_lowercase().starts_with("wip")
+    }
+
+    /// Output of git in the forge's repository.
+    #[expect(clippy::disallowed_methods, reason = "a look at the forge from outside of the service")]
+    pub fn git(&self, arguments: &[&str]) -> String {
+        let mut git = std::process::Command::new("git");
+        let output = git.arg("-C").arg(self.forge.repo_path(self.repo)).args(arguments).output().expect("git runs");
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs a script in the forge's repository.
+    #[expect(clippy::disallowed_methods, reason = "a hand in the forge from outside of the service")]
+    pub fn shell(&self, script: &str) {
+        let mut sh = std::process::Command::new("sh");
+        let sh = sh.args(["-ec", script]).current_dir(self.forge.repo_path(self.repo));
+        assert!(sh.status().expect("sh runs").success(), "{script}");
+    }
+
+    /// Parents of a branch's newest commit, on the forge.
+    pub fn parents(&self, branch: &str) -> Vec<Sha> {
+        let line = self.git(&["rev-list", "--parents", "-n1", branch]);
+        line.split_whitespace().skip(1).map(|sha| Sha::parse(sha).expect("a commit")).collect()
     }
 
     /// What must hold after every story: see `oracle`.
