@@ -493,7 +493,11 @@ impl Engine {
             partial: self.settings.partial_clone && seat.forge.capabilities().await?.partial_clone,
         };
         let tree = self.workspaces.prepare(request).await?;
-        let other = other.cloned().unwrap_or(tree.base);
+        // Where people pushed again meanwhile, their newest commit holds the one that was seen.
+        let other = match other {
+            Some(seen) => tree.remote_branch.unwrap_or_else(|| seen.clone()),
+            None => tree.base,
+        };
         self.workspaces.reset(&current.id, repo, head).await?;
         let (conflicts, up_to_date) = match self.workspaces.merge_base_into(&current.id, repo, head, &other).await? {
             MergeOutcome::UpToDate => (Vec::new(), true),

@@ -97,6 +97,13 @@ impl Workspaces {
         let mut needed = vec![&head, &remote.base];
         let common = self.merge_base(&place.mirror, &head, &remote.base).await?;
         needed.extend(common.as_ref());
+        // Somebody else's commits on the loop's branch may have to be merged.
+        needed.extend(remote.branch.as_ref());
+        let parted = match &remote.branch {
+            Some(branch) => self.merge_base(&place.mirror, &head, branch).await?,
+            None => None,
+        };
+        needed.extend(parted.as_ref());
         self.complete(&guard, &place.mirror, access, &needed).await?;
         drop(guard);
         if std::fs::symlink_metadata(&place.dir).is_err() {

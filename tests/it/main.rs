@@ -1,4 +1,6 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
 
+mod agent_faults;
+mod git_faults;
 mod harness;
 mod story;

@@ -234,7 +234,8 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
     assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
     // The agent found the markers, and the commit has both sides as its parents.
-    assert_eq!(world.file(&second.branch, "seen.txt").await.as_deref(), Some("./answer.txt\n"));
+    let prompt = world.prompt(2).await;
+    assert_eq!(world.file(&second.branch, "seen.txt").await.as_deref(), Some("./answer.txt\n"), "{prompt}");
     assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
     assert!(world.prompt(2).await.contains("conflict"));
     let pull = world.the_pull().await;
@@ -399,6 +400,7 @@ async fn a_second_loop_has_its_own_branch(dialect: Dialect) {
     world.settle().await;
     assert_eq!(world.the_loop().await.state, State::Aborted);
     assert_eq!(world.state_labels(), ["aborted"]);
+    world.clock.advance_ms(1000);
     let second = world.run().await;
     assert_eq!(second.state, State::Review, "{}", second.why);
     assert_ne!(second.id, first.id);
@@ -415,6 +417,7 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
     let other = other.expect("an issue");
     world.label().await;
     world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.clock.advance_ms(1000);
     world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labelled");
     world.settle_until("a second loop", |l| l.place.issue == other).await;
     let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
@@ -437,6 +440,7 @@ async fn two_repositories_have_a_slot_each(dialect: Dialect) {
     let issue = world.forge.open_issue(&world.maintainer, second, "Here too", "42", &[]).await.expect("an issue");
     world.label().await;
     world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.clock.advance_ms(1000);
     world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labelled");
     world.settle_until("both at work", |l| l.place.repo.id == second && l.state == State::Running).await;
     assert!(world.all_loops().await.iter().all(|l| l.state == State::Running));

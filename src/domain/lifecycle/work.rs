@@ -126,6 +126,8 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         });
     } else if only_verification_is_left(&turn.next) {
         verify(turn);
+    } else if let Some(commit) = unpushed(turn).filter(|_| turn.next.merge_wanted.is_none()) {
+        turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
     } else {
         next_iteration(turn);
     }
@@ -144,6 +146,13 @@ fn only_verification_is_left(next: &Loop) -> bool {
 fn nobody_wants_more(next: &Loop) -> bool {
     let unasked = next.guidance.is_empty() && next.merge_wanted.is_none() && next.pause_wanted.is_none();
     unasked && next.head.is_some() && next.head != next.base && next.head == next.pushed
+}
+
+/// The head, where it is the last iteration's commit and never got to the forge: its push was refused or cut off.
+fn unpushed(turn: &Turn) -> Option<Sha> {
+    let head = turn.next.head.as_ref().filter(|head| turn.next.pushed.as_ref() != Some(*head))?;
+    let counts = turn.next.current().is_some_and(|last| !last.discarded);
+    (counts && turn.next.kept().any(|i| i.commit.as_ref() == Some(head))).then(|| head.clone())
 }
 
 /// Begins the next iteration, or says why not.
@@ -397,8 +406,15 @@ fn refused_push(turn: &mut Turn, reason: &str) {
 }
 
 fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
+    if matches!(turn.next.merge_wanted, Some(Some(_))) {
+        // What was merged is where the forge's branch is by now.
+        turn.next.pushed = Some(other.clone());
+    }
     if up_to_date {
         turn.next.merge_wanted = None;
+        if let Some(commit) = unpushed(turn) {
+            return turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+        }
         return if only_verification_is_left(&turn.next) { verify(turn) } else { begin_iteration(turn) };
     }
     if !conflicts.is_empty() {
