@@ -1,0 +1,221 @@
+//! What goes wrong with agents and checks: they are missing, hang, flood, lie, or leave processes behind.
+
+use std::time::Duration;
+
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::Dialect;
+
+use crate::harness::{Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(
+    an_agent_that_is_missing_is_told_of,
+    an_unknown_backend_is_told_of,
+    a_silent_agent_is_killed,
+    a_flood_of_output_is_borne,
+    output_that_is_no_text_is_borne,
+    a_daemon_does_not_hold_the_run,
+    three_failures_in_a_row_end_it,
+    an_agent_that_changes_nothing_reaches_the_limit,
+    a_broken_report_is_no_harm,
+    a_false_claim_counts_for_nothing,
+    a_report_that_is_a_link_is_not_followed,
+    a_check_that_hangs_is_ended,
+    a_check_that_floods_is_borne,
+    a_flaky_check_comes_to_an_end,
+);
+
+const ENOUGH: &str = "comments_per_hour: 1000, comments_per_day: 1000";
+
+fn the_escalation(world: &World) -> String {
+    let [number] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+    world.issue_of(number).body
+}
+
+async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
+    for program in ["/nowhere/agent", "/etc/hostname"] {
+        let backend = format!("  other: {{ type: script, command: [\"{program}\"], roles: [agent] }}");
+        let config = format!("{backend}\nlimits: {{ {ENOUGH} }}");
+        let world = World::new(Setup::new(dialect).config(&config)).await;
+        world.say("/ralph run --backend other").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!(stopped.state, State::Failed, "{program}: {}", stopped.why);
+        assert!(the_escalation(&world).contains("/ralph resume"));
+        assert_eq!(world.state_labels(), ["failed"]);
+        world.say("/ralph resume --backend mine").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, State::Review, "{}", done.why);
+        assert!(world.escalations().is_empty());
+        world.finish().await;
+    }
+}
+
+async fn an_unknown_backend_is_told_of(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.say("/ralph run --backend nope").await;
+    world.settle().await;
+    let stopped = world.the_loop().await;
+    assert_eq!((stopped.state, stopped.spent.iterations), (State::Failed, 0), "{}", stopped.why);
+    let body = the_escalation(&world);
+    assert!(body.contains("nope") && body.contains("mine"), "{body}");
+    world.finish().await;
+}
+
+async fn a_silent_agent_is_killed(dialect: Dialect) {
+    let agent = "if [ $RALPH_ITERATION = 1 ]; then trap '' TERM; echo 40 >answer.txt; while :; do sleep 1; done; fi\necho 42 >answer.txt\n";
+    let config = format!("limits: {{ agent_idle: 1s, {ENOUGH} }}");
+    let world = World::new(Setup::new(dialect).agent(agent).config(&config)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert!(done.iterations[0].agent_problem.contains("stopped"), "{}", done.iterations[0].agent_problem);
+    // What it had done until then is not lost.
+    assert!(done.iterations[0].commit.is_some());
+    world.finish().await;
+}
+
+async fn a_flood_of_output_is_borne(dialect: Dialect) {
+    let agent = "yes 'a line that says nothing' | head -c 20000000\nhead -c 5000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    let folder = world.engine().settings.logs.join(done.id.as_str());
+    for entry in std::fs::read_dir(folder).expect("logs").flatten() {
+        let size = entry.metadata().expect("a file").len();
+        assert!(size < 4_000_000, "{:?} has {size} bytes", entry.path());
+    }
+    assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+    world.finish().await;
+}
+
+async fn output_that_is_no_text_is_borne(dialect: Dialect) {
+    let agent = r#"printf '\377\376 a\000b \033[31mred\033[0m \033]0;title\007 c\r\n'
+printf '{"summary": "told \\u001b[31mred\\u001b[0m and \\u0000 nothing", "learnings": ["\\ud800 lone"]}' >"$RALPH_REPORT"
+[ $RALPH_ITERATION = 1 ] && exit 0
+printf '{"summary": "told \\u001b[31mred\\u001b[0m and \\u0000 nothing"}' >"$RALPH_REPORT"
+printf '\xff\xfe\x00' >binary.dat
+echo 42 >answer.txt
+"#;
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    let pull = world.the_pull().await;
+    for text in world.bot_says().into_iter().chain([pull.body, pull.title]) {
+        let odd = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
+        assert_eq!(odd, None, "{text:?}");
+    }
+    world.finish().await;
+}
+
+async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
+    let agent = "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let run = tokio::time::timeout(Duration::from_secs(60), world.run());
+    let done = run.await.expect("the run ends with the agent");
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    // `finish` sees to it that none of the processes is left.
+    world.finish().await;
+}
+
+async fn three_failures_in_a_row_end_it(dialect: Dialect) {
+    let agent = "echo 'no credit left on this machine' >&2\nexit 7\n";
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let stopped = world.run().await;
+    assert_eq!((stopped.state, stopped.spent.iterations), (State::Failed, 3), "{}", stopped.why);
+    let body = the_escalation(&world);
+    assert!(body.contains("no credit left on this machine") && body.contains("/ralph resume"), "{body}");
+    world.write_agent("echo 42 >answer.txt\n");
+    world.say("/ralph resume").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 4), "{}", done.why);
+    assert!(world.escalations().is_empty());
+    world.finish().await;
+}
+
+async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
+    let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
+    let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(&config)).await;
+    let stopped = world.run().await;
+    assert_eq!((stopped.state, stopped.pushed.as_ref()), (State::LimitReached, None), "{}", stopped.why);
+    assert!(stopped.pull.is_none() && world.forge.branch_sha(world.repo, &stopped.branch).await.is_none());
+    assert!(the_escalation(&world).contains("--max-iterations"));
+    world.finish().await;
+}
+
+async fn a_broken_report_is_no_harm(dialect: Dialect) {
+    let agent = r#"case $RALPH_ITERATION in
+1) printf '{"summary": ' >"$RALPH_REPORT" ;;
+2) printf '[1, 2]' >"$RALPH_REPORT" ;;
+3) printf '{"summary": 7, "learnings": "one", "completion_percentage": "much"}' >"$RALPH_REPORT" ;;
+4) mkdir "$RALPH_REPORT" ;;
+5) head -c 9000000 /dev/zero >"$RALPH_REPORT" ;;
+*) echo 42 >answer.txt ;;
+esac
+"#;
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 6), "{}", done.why);
+    world.finish().await;
+}
+
+async fn a_false_claim_counts_for_nothing(dialect: Dialect) {
+    let agent = r#"printf '{"summary": "all done", "completion_percentage": 100, "quality_score": 1, "completion_signal": true}' >"$RALPH_REPORT"
+echo "RALPH_DONE every check passes"
+[ $RALPH_ITERATION = 3 ] && echo 42 >answer.txt || echo 43 >answer.txt
+"#;
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert!(done.iterations[..2].iter().all(|i| i.completion.whole_percent() == 0));
+    world.finish().await;
+}
+
+async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    let outside = world.folder.path().join("outside.json");
+    std::fs::write(&outside, r#"{"summary": "text from outside of the tree"}"#).expect("written");
+    world.write_agent(&format!("ln -s {} \"$RALPH_REPORT\"\necho 42 >answer.txt\n", outside.display()));
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert!(!world.bot_said("text from outside"));
+    assert!(!world.the_pull().await.body.contains("text from outside"));
+    world.finish().await;
+}
+
+async fn a_check_that_hangs_is_ended(dialect: Dialect) {
+    let file = "checks:\n  - { name: slow, run: \"grep -q 42 answer.txt || sleep 600\", timeout: 1s }\n";
+    let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
+    let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert!(done.iterations[0].checks.outcomes[0].why.contains("timed out"), "{:?}", done.iterations[0].checks);
+    assert!(world.prompt(2).await.contains("timed out"));
+    world.finish().await;
+}
+
+async fn a_check_that_floods_is_borne(dialect: Dialect) {
+    let file = "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
+    let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
+    let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    let output = &done.iterations[0].checks.outcomes[0].output;
+    assert!(output.len() <= 16 * 1024 && output.contains("the end"), "{} bytes", output.len());
+    assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+    world.finish().await;
+}
+
+async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
+    let file = "checks:\n  - { name: answer, run: sh check.sh }\n  - { name: coin, run: \"[ $(( $(date +%N | cut -c5 ) % 2 )) = 0 ]\" }\n";
+    let config = format!("limits: {{ iterations: 3, {ENOUGH} }}");
+    let world = World::new(Setup::new(dialect).file(".ralph.yml", file).config(&config)).await;
+    let done = world.run().await;
+    match done.state {
+        State::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
+        State::LimitReached => assert_eq!(done.spent.iterations, 3),
+        other => panic!("{other:?}: {}", done.why),
+    }
+    world.finish().await;
+}
