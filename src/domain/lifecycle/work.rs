@@ -87,12 +87,17 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
     next.head = Some(tree.head.clone());
     // The tree holds no merge any more; one that is still wanted is made again.
     next.merging = None;
-    // A push whose outcome was lost is known by its commit; a branch with other people's commits is never taken for ours.
-    if let Some(remote) = tree.remote {
-        let ours = next.iterations.iter().any(|i| i.commit.as_ref() == Some(&remote));
-        if ours || (next.pushed.is_none() && remote == tree.head) {
-            next.pushed = Some(remote);
+    match tree.remote {
+        // A push whose outcome was lost is known by its commit; other people's commits are never taken for ours.
+        Some(remote) => {
+            let ours = next.iterations.iter().any(|i| i.commit.as_ref() == Some(&remote));
+            if ours || (next.pushed.is_none() && remote == tree.head) {
+                next.pushed = Some(remote);
+            }
         }
+        // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
+        None => next.pushed = None,
+    }
     }
     if next.checks.is_empty() || (next.baseline.is_none() && next.options.checks.is_empty()) {
         let issue = if next.task.author_trusted { criteria::from_issue(&next.task.body) } else { Ok(Vec::new()) };
