@@ -415,6 +415,13 @@ impl World {
         });
     }
 
+    /// What the newest loop was told, in order, in short.
+    pub async fn log(&self) -> Vec<String> {
+        let id = self.the_loop().await.id;
+        let log = self.engine().store.read(move |c| loops::history(c, &id)).await.expect("history");
+        log.into_iter().map(|line| format!("{:?}", line.input).chars().take(300).collect()).collect()
+    }
+
     /// The prompt of an iteration of the newest loop, from the log that is kept of it.
     pub async fn prompt(&self, iteration: u32) -> String {
         let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());

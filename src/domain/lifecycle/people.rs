@@ -1,7 +1,7 @@
 //! What people ask of a loop: start, commands, labels, reviews.
 
 use super::input::{CommentRef, Input, Start};
-use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, Spent, State, Step};
+use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step};
 use super::{Decision, Turn};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
@@ -421,7 +421,7 @@ pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pe
         return turn.because("CI spoke of another commit than the one under review");
     }
     if conflict && turn.next.merge_wanted.is_none() {
-        turn.next.merge_wanted = Some(None);
+        turn.next.merge_wanted = Some(MergeWith::Base);
         return another_round(turn, "the branch conflicts with its base");
     }
     if failed.is_empty() || pending > 0 || turn.next.ci_seen.as_ref() == Some(commit) {

@@ -250,6 +250,16 @@ pub struct LoopPull {
     pub url: String,
 }
 
+/// What is to be merged into the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MergeWith {
+    /// The base branch as it is then.
+    Base,
+    /// What somebody else pushed to the loop's branch.
+    Pushed(Sha),
+}
+
 /// A merge under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Merging {
@@ -308,8 +318,8 @@ pub struct Loop {
     pub guidance: Vec<Guidance>,
     /// Pull request.
     pub pull: Option<LoopPull>,
-    /// Merge to be done before the next iteration: `Some(None)` is the base branch.
-    pub merge_wanted: Option<Option<Sha>>,
+    /// Merge to be done before the next iteration.
+    pub merge_wanted: Option<MergeWith>,
     /// Merge that the tree holds.
     pub merging: Option<Merging>,
     /// A pause asked for while an iteration runs.

@@ -2,7 +2,7 @@
 
 use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared};
 use super::people::used_up;
-use super::state::{Guidance, GuidanceSource, Iteration, Loop, Merging, State, Step};
+use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step};
 use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
@@ -174,7 +174,11 @@ fn next_iteration(turn: &mut Turn) {
         Some("time") => return turn.reach_limit("time", "its time is spent"),
         Some(_) => return turn.reach_limit("money", &format!("its budget of {} is spent", limits.cost)),
     }
-    if let Some(other) = turn.next.merge_wanted.clone() {
+    if let Some(wanted) = turn.next.merge_wanted.clone() {
+        let other = match wanted {
+            MergeWith::Base => None,
+            MergeWith::Pushed(commit) => Some(commit),
+        };
         return turn.work(Step::Merge, |ticket| Effect::Merge { ticket, other });
     }
     begin_iteration(turn);
@@ -349,7 +353,7 @@ fn committed(turn: &mut Turn, change: Change) {
 
 fn finish_merge(turn: &mut Turn, markers: &[String]) {
     let Some(merging) = turn.next.merging.take() else { return };
-    if matches!(turn.next.merge_wanted, Some(None)) {
+    if turn.next.merge_wanted == Some(MergeWith::Base) {
         turn.next.base = Some(merging.other);
     }
     turn.next.merge_wanted = None;
@@ -389,7 +393,7 @@ fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
         Some(remote) => {
             let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
             turn.stop(State::Paused, &why);
-            turn.next.merge_wanted = Some(Some(remote.clone()));
+            turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
             turn.next.pushed = Some(remote);
             turn.escalate("branch_moved", "`/ralph resume` merges their commits into the work and goes on from there");
         }
@@ -411,7 +415,7 @@ fn refused_push(turn: &mut Turn, reason: &str) {
 }
 
 fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool) {
-    if matches!(turn.next.merge_wanted, Some(Some(_))) {
+    if matches!(turn.next.merge_wanted, Some(MergeWith::Pushed(_))) {
         // What was merged is where the forge's branch is by now.
         turn.next.pushed = Some(other.clone());
     }
