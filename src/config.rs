@@ -27,8 +27,8 @@ use url::Url;
 pub use env::Env;
 pub use locate::{DEFAULT_FILE, FILE_VARIABLE, operator_file};
 pub use operator::{
-    BackendKind, Checks, Intelligence, Models, OutputFormat, Price, Retention, Role, Sandbox, SandboxRequired,
-    StdinUse, Workspace,
+    BackendKind, Checks, EngineSection, Intelligence, Models, OutputFormat, Price, Retention, Role, Sandbox,
+    SandboxRequired, StdinUse, Workspace,
 };
 pub use problem::{Place, Problem, Problems};
 pub use repository::parse_repository;
@@ -64,6 +64,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// How work trees are kept.
     pub workspace: Workspace,
+    /// How quickly the service goes about its work.
+    pub engine: EngineSection,
     /// How long things are kept.
     pub retention: Retention,
     /// Backends that are switched on, by name; at least one has the role of agent.

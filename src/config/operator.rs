@@ -44,6 +44,8 @@ pub struct OperatorFile {
     pub sandbox: Sandbox,
     /// How work trees are kept.
     pub workspace: Workspace,
+    /// How quickly the service goes about its work.
+    pub engine: EngineSection,
     /// How long things are kept.
     pub retention: Retention,
     /// What runs agents and answers prompts, by name. The names claude, codex, gemini, opencode, kimi and aider are
@@ -82,6 +84,7 @@ impl Default for OperatorFile {
             checks: Checks::default(),
             sandbox: Sandbox::default(),
             workspace: Workspace::default(),
+            engine: EngineSection::default(),
             retention: Retention::default(),
             backends: BTreeMap::new(),
             intelligence: Intelligence::default(),
@@ -327,6 +330,31 @@ pub struct Workspace {
 impl Default for Workspace {
     fn default() -> Self {
         Self { pool: 2 }
+    }
+}
+
+/// How quickly the service goes about its work. The defaults are polite to a forge that others use too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EngineSection {
+    /// Longest time until a process sees what another process left for it, in milliseconds.
+    #[schemars(range(min = 10, max = 60_000))]
+    pub poll_ms: u32,
+    /// Wait before a call whose outcome is not known is looked up and tried again, in milliseconds: lists of forges lag
+    /// behind.
+    #[schemars(range(max = 600_000))]
+    pub ambiguity_wait_ms: u32,
+    /// First wait after a failed call, in milliseconds; doubles with each failure up to five minutes.
+    #[schemars(range(min = 10, max = 300_000))]
+    pub retry_first_ms: u32,
+    /// Least time between two changes on one forge, in milliseconds; GitHub asks for a second.
+    #[schemars(range(max = 60_000))]
+    pub mutation_interval_ms: u32,
+}
+
+impl Default for EngineSection {
+    fn default() -> Self {
+        Self { poll_ms: 500, ambiguity_wait_ms: 10_000, retry_first_ms: 2_000, mutation_interval_ms: 1_000 }
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn operator(
         checks: file.checks,
         sandbox,
         workspace: file.workspace,
+        engine: file.engine,
         retention: file.retention,
         backends,
         intelligence: file.intelligence,
