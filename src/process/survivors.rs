@@ -52,9 +52,10 @@ impl Survivor {
     }
 }
 
-/// Whether a process of this machine has this number now. It may be another than the one that had it before.
+/// Whether a process of this machine that has this number runs now; one that ended and was not waited for yet does not.
+/// It may be another than the one that had the number before.
 pub fn is_alive(pid: u32) -> bool {
-    fs::metadata(format!("/proc/{pid}")).is_ok()
+    i32::try_from(pid).ok().and_then(Pid::from_raw).and_then(start_time).is_some()
 }
 
 /// Live processes whose mark is `cookie` or goes on after it with `-`. Those of other users cannot be seen.
