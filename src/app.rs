@@ -19,6 +19,7 @@ use crate::config::{
 };
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, Owner, RepositoryPattern, Role, Wake};
+use crate::failpoint::{self, kill_point};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
@@ -84,6 +85,9 @@ pub struct App {
 impl App {
     /// Starts the service: database, adapters, what was left over, then the ears.
     pub async fn start(config: &Config, env: &Env, options: Options) -> anyhow::Result<Self> {
+        if let Some(point) = env.get(failpoint::VARIABLE) {
+            failpoint::arm(point).map_err(anyhow::Error::msg)?;
+        }
         let engine = Arc::new(build(config, env, &options).await?);
         engine.recover().await.context("the database could not be looked over")?;
         if engine.store.was_unclean() {
@@ -108,6 +112,7 @@ impl App {
     pub async fn stop(self) {
         self.deaf.cancel();
         self.engine.stopping.cancel();
+        kill_point("K36");
         if let Some(listener) = self.listener {
             if let Ok(Err(error)) = listener.await {
                 tracing::warn!(%error, "the listener ended badly");
@@ -444,9 +449,9 @@ fn settings(
         logs: data.join("logs"),
         scratch: data.join("scratch"),
         lease: LEASE,
-        poll: Duration::from_millis(500),
-        ambiguity_wait: Duration::from_secs(10),
-        retry_first: Duration::from_secs(2),
+        poll: Duration::from_millis(u64::from(config.engine.poll_ms)),
+        ambiguity_wait: Duration::from_millis(u64::from(config.engine.ambiguity_wait_ms)),
+        retry_first: Duration::from_millis(u64::from(config.engine.retry_first_ms)),
         retry_most: Duration::from_secs(300),
         stop_grace: STOP_GRACE,
         reconcile_live: Duration::from_secs(60),

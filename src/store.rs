@@ -21,6 +21,8 @@ use rusqlite::{Connection, OpenFlags};
 use rusqlite_migration::{M, Migrations};
 use tokio::sync::oneshot;
 
+use crate::failpoint::kill_point;
+
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// How long a statement waits for another process's lock.
@@ -387,6 +389,7 @@ fn write_loop(
     if mode == Mode::Beside {
         return;
     }
+    kill_point("K33");
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
         tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
     }

@@ -7,6 +7,7 @@ use super::{Engine, ForgeSeat};
 use crate::domain::event::CommentSnapshot;
 use crate::domain::ids::{CommentId, Number, RepoRef};
 use crate::domain::view::View;
+use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
 use crate::store::outbox::Claimed;
@@ -60,6 +61,7 @@ impl Engine {
         }
         let body = self.renderer.comment(view, &marker);
         let created = seat.forge.create_comment(repo, on, &body).await?;
+        kill_point("K10");
         if claimed.attempts > 0 {
             self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         }
@@ -100,6 +102,7 @@ impl Engine {
             }
         }
         let created = seat.forge.create_comment(repo, on, &body).await?;
+kill_point("K10");
         if claimed.attempts > 0 {
             self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         }
@@ -122,8 +125,8 @@ impl Engine {
         self.renderer.comment(view, &self.marker(claimed, key))
     }
 
-    /// Our comment that bears the marker, where it exists. Other people's copies of it do not count.
-    async fn find_comment(
+    /// Our oldest comment that bears the marker, where there is one. Other people's copies of it do not count.
+    pub(super) async fn find_comment(
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
@@ -131,10 +134,34 @@ impl Engine {
         claimed: &Claimed,
         marker: &Marker,
     ) -> Result<Option<CommentSnapshot>, Failure> {
+        Ok(self.marked_comments(seat, repo, on, claimed, marker).await?.into_iter().next())
+    }
+
+    /// Our newest comment that bears the marker.
+    pub(super) async fn newest_comment(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        on: Number,
+        claimed: &Claimed,
+        marker: &Marker,
+    ) -> Result<Option<CommentSnapshot>, Failure> {
+        Ok(self.marked_comments(seat, repo, on, claimed, marker).await?.into_iter().next_back())
+    }
+
+    async fn marked_comments(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        on: Number,
+        claimed: &Claimed,
+        marker: &Marker,
+    ) -> Result<Vec<CommentSnapshot>, Failure> {
         let since = claimed.created_at;
         let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
-        Ok(comments.into_iter().find(|c| ours(c) && find_marker(&c.body, &self.marker_key).as_ref() == Some(marker)))
+        let marked = |c: &CommentSnapshot| find_marker(&c.body, &self.marker_key).as_ref() == Some(marker);
+        Ok(comments.into_iter().filter(|c| ours(c) && marked(c)).collect())
     }
 
     /// A call that seemed lost may have arrived after all: the newer twin goes.

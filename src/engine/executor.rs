@@ -10,6 +10,7 @@ use super::Engine;
 use crate::domain::effect::Lane;
 use crate::domain::ids::LoopId;
 use crate::domain::lifecycle::Input;
+use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::Role;
 use crate::store::outbox::{self, Claimed, Ended};
@@ -73,12 +74,22 @@ impl Engine {
     pub async fn claim(&self, lane: Lane) -> Result<Option<Claimed>, StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
-        self.store.write(move |c| outbox::claim(c, lane, &owner, now, lease)).await
+        let claimed = self.store.write(move |c| outbox::claim(c, lane, &owner, now, lease)).await?;
+        if claimed.is_some() {
+            kill_point("K07");
+        }
+        Ok(claimed)
     }
 
     /// Does one effect for the forge; `true` where there was one.
     pub async fn talk_step(&self) -> Result<bool, StoreError> {
         let Some(claimed) = self.claim(Lane::Talk).await? else { return Ok(false) };
+        if claimed.abandoned {
+            // Whoever began it is gone, but its call may be under way still, and lists lag behind.
+            let why = "its outcome is not known; it is looked up after a while".to_owned();
+            self.record(claimed, Err(Failure::Later { after_ms: Some(0), began: true, why })).await?;
+            return Ok(true);
+        }
         let outcome = self.talk(&claimed).await;
         self.record(claimed, outcome).await?;
         Ok(true)
@@ -105,6 +116,7 @@ impl Engine {
                         if let Some(input) = &receipt.input {
                             loops::tell(c, id, &origin, input, now)?;
                         }
+                        kill_point("K11");
                         Ok(())
                     })
                     .await

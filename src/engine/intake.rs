@@ -15,6 +15,7 @@ use crate::domain::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::policy::{Floor, Policy};
 use crate::domain::view::{CommandReply, View, WhoMayView};
 use crate::domain::{report, sanitize};
+use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, Handled, Waiting};
 use crate::store::loops::{self, Role};
@@ -99,6 +100,9 @@ impl Engine {
         let now = self.clock.now();
         let due = self.store.read(move |c| inbox::due(c, now, BATCH)).await?;
         let any = !due.is_empty();
+        if any {
+            kill_point("K06");
+        }
         let mut by_place: Vec<(String, Vec<(Waiting, Parsed)>)> = Vec::new();
         for waiting in due {
             let parsed = match self.forges.get(&waiting.delivery.forge) {
@@ -293,6 +297,7 @@ impl Engine {
             self.tell_who_may(&place, &sender).await?;
             return ignored(format!("{} may not start a loop: {reason}", sender.login));
         }
+        kill_point("K08");
         let (r, n) = (repo.clone(), issue.number);
         if let Some((id, Role::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
             return self.tell(&id, Input::RunLabelAdded { by: sender }, origin, 0).await;
@@ -343,6 +348,7 @@ impl Engine {
         };
         let (now, id, key) = (self.clock.now(), start.id.clone(), origin.part(0));
         if self.store.write(move |c| loops::begin(c, start, &key, now)).await? {
+            kill_point("K09");
             tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop begins");
             done(format!("loop {id} begins"))
         } else {
@@ -484,6 +490,7 @@ impl Engine {
             return ignored("this comment was read already");
         }
         let outcome = self.commands(seat, repo, issue, comment, sender, commands, &origin).await?;
+        kill_point("K30");
         let (key, now) = (origin.key, self.clock.now());
         self.store.write(move |c| facts::hear(c, &key, now)).await?;
         Ok(outcome)

@@ -3,12 +3,14 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::intake::Trouble;
 use super::{Engine, ForgeSeat, Owner};
 use crate::domain::effect::{Effect, Place};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{Input, Loop, State};
+use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, ForgeResult};
 use crate::process;
 use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
@@ -234,7 +236,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Checks the database after an unclean stop, ends the leases of processes that are gone, and what they left running.
+    /// Ends the leases of processes that are gone, and what they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
         let here = self.owner.clone();
@@ -245,8 +247,18 @@ impl Engine {
             if gone {
                 tracing::info!(owner = name, "a process is gone; its work is taken over");
                 self.store.write(move |c| leases::end_all(c, &name)).await?;
+                kill_point("K37");
             }
         }
+        // What the lost left running is ended now: nobody may come for their work for a long time, or ever.
+        let lost = self.store.read(move |c| outbox::lost_work(c, now)).await?;
+        let ended = lost.iter().map(async |id| {
+            let left = process::end_survivors(&self.cookie_of(id), Duration::ZERO).await;
+            if left > 0 {
+                tracing::error!(loop_id = %id, left, "processes of a lost run could not be ended");
+            }
+        });
+        futures::future::join_all(ended).await;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
+use crate::failpoint::kill_point;
 use crate::store::{StoreError, leases, outbox};
 
 /// What a process does of the service.
@@ -191,7 +192,10 @@ async fn heartbeat(engine: Arc<Engine>) {
         let (owner, now) = (engine.owner.name(), engine.clock.now());
         let until = now.plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
         match engine.store.write(move |c| leases::renew(c, &owner, now, until)).await {
-            Ok(_) => missed = Duration::ZERO,
+            Ok(_) => {
+                kill_point("K38");
+                missed = Duration::ZERO;
+            }
             Err(error) => {
                 missed += lease / 3;
                 tracing::error!(%error, "the heartbeat could not be written");

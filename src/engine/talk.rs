@@ -8,6 +8,7 @@ use crate::domain::ids::{Number, RepoRef, Sha};
 use crate::domain::lifecycle::{Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::report;
 use crate::domain::view::{Severity, View};
+use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
 use crate::store::loops::{self, Role};
@@ -110,6 +111,7 @@ impl Engine {
         let wanted = state.map(|s| format!("{prefix}{}", s.label()));
         let all: Vec<String> = State::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
         let present = seat.forge.issue(repo, issue).await?.labels;
+        kill_point("K28");
         let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
         for label in stale {
             seat.forge.remove_label(repo, issue, label).await?;
@@ -118,6 +120,7 @@ impl Engine {
             seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
             seat.forge.add_labels(repo, issue, &[wanted]).await?;
         }
+        kill_point("K28b");
         Ok(Receipt::text("label set"))
     }
 
@@ -182,7 +185,10 @@ impl Engine {
             base: current.base_branch.clone(),
             draft: true,
         };
-        match seat.forge.create_pull(repo, &new).await {
+        kill_point("K25");
+        let created = seat.forge.create_pull(repo, &new).await;
+        kill_point("K27");
+        match created {
             // It may have been opened by a call whose answer was lost.
             Err(e) if e.kind == ForgeErrorKind::Conflict => match seat.forge.find_pull(repo, &current.branch).await? {
                 Some(pull) if pull.open => Ok(pull),
@@ -205,22 +211,26 @@ impl Engine {
         let body = self.text(claimed, &key, view);
         let prefix = self.settings.policy(&repo.forge).label_prefix;
         let label = format!("{prefix}escalation");
-        let mut known = self.posted(&claimed.subject, &key).await?.map(|p| Number(p.forge_id as u64));
-        if known.is_none() && claimed.attempts > 0 {
-            let open = seat.forge.issues_labelled(repo, &label).await?;
-            known = open
-                .into_iter()
-                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
-                .map(|i| i.number);
-        }
-        if let Some(number) = known {
+        if let Some(posted) = self.posted(&claimed.subject, &key).await? {
+            let number = Number(posted.forge_id as u64);
             let open = match seat.forge.issue(repo, number).await {
                 Ok(issue) => issue.open,
                 Err(e) if e.kind == ForgeErrorKind::NotFound => false,
                 Err(e) => return Err(e.into()),
             };
             if open {
-                return self.escalate_again(seat, repo, claimed, number, &key, &body).await;
+                let same = posted.digest == digest(&body);
+                return self.escalate_again(seat, repo, claimed, number, &key, view, same).await;
+            }
+        }
+        if claimed.attempts > 0 {
+            let open = seat.forge.issues_labelled(repo, &label).await?;
+            let found = open
+                .into_iter()
+                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
+                .map(|i| i.number);
+            if let Some(number) = found {
+                return self.escalate_again(seat, repo, claimed, number, &key, view, true).await;
             }
         }
         let View::Escalation(inner) = view else {
@@ -237,6 +247,7 @@ impl Engine {
             labels: [label.as_str(), labels[0], labels[1]].map(str::to_owned).to_vec(),
         };
         let created = seat.forge.create_issue(repo, &issue).await?;
+        kill_point("K29");
         let posted = Posted { forge_id: created.number.0 as i64, digest: digest(&body) };
         let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
         receipt.number = Some((created.number, Role::Escalation));
@@ -244,6 +255,7 @@ impl Engine {
     }
 
     /// A further finding of the same cause is a comment on the issue that is open for it; the same one is nothing.
+    #[expect(clippy::too_many_arguments, reason = "an escalation and where it stands")]
     async fn escalate_again(
         &self,
         seat: &ForgeSeat,
@@ -251,13 +263,14 @@ impl Engine {
         claimed: &Claimed,
         number: Number,
         key: &str,
-        body: &str,
+        view: &View,
+        same: bool,
     ) -> Result<Receipt, Failure> {
-        let posted = Posted { forge_id: number.0 as i64, digest: digest(body) };
-        let same = self.posted(&claimed.subject, key).await?.is_none_or(|known| known.digest == posted.digest);
         if !same {
-            seat.forge.create_comment(repo, number, body).await?;
+            self.comment_under(seat, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
         }
+        let digest = digest(&self.text(claimed, key, view));
+        let posted = Posted { forge_id: number.0 as i64, digest };
         let mut receipt = Receipt { posted: Some((key.to_owned(), posted)), ..Receipt::text(format!("on #{number}")) };
         receipt.number = Some((number, Role::Escalation));
         Ok(receipt)

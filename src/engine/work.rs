@@ -12,12 +12,13 @@ use crate::agent::{AgentOutcome, AgentRun, AgentStatus};
 use crate::checks::ChecksError;
 use crate::config;
 use crate::domain::effect::{CheckPurpose, Effect, Lane};
-use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared};
 use crate::domain::permit::{self, Facts, Verdict};
 use crate::domain::policy::{Floor, Policy, ProtectedPolicy, RepositorySettings};
 use crate::domain::task::{Check, CheckRule, CheckSource};
 use crate::domain::{criteria, permit::Level, prompt, tamper};
+use crate::failpoint::kill_point;
 use crate::process::{self, Cookie, Masker};
 use crate::store::outbox::{self, Claimed};
 use crate::store::{StoreError, leases};
@@ -84,6 +85,9 @@ impl Engine {
 
     async fn work(&self, claimed: &Claimed, cancel: &CancellationToken) -> Result<Receipt, Failure> {
         let current = self.current(claimed).await?;
+        if claimed.abandoned {
+            self.end_processes(&current).await;
+        }
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
             return Err(Failure::Stopped { why: "nobody waits for it any more".into() });
         }
@@ -196,6 +200,7 @@ impl Engine {
             detected,
             sandbox: self.settings.sandbox_words.clone(),
         };
+        kill_point("K14");
         Ok(Receipt::telling("the tree is ready", Input::Prepared { ticket, tree: Box::new(prepared) }))
     }
 
@@ -282,11 +287,13 @@ impl Engine {
     ) -> Result<Receipt, Failure> {
         let report = if purpose == CheckPurpose::Clean {
             let checkout = self.workspaces.clean_checkout(repo, commit).await?;
+            kill_point("K22");
             let setup = self.setup(current, &current.policy, &checkout.dir, cancel).await;
             let report = match setup {
                 Ok(()) => self.run_checks(current, &checkout.dir, &checkout.read_only, &current.checks, cancel).await,
                 Err(failure) => Err(failure),
             };
+            kill_point("K23");
             self.workspaces.release_checkout(checkout).await?;
             report?
         } else {
@@ -300,10 +307,14 @@ impl Engine {
         Ok(Receipt::telling(text, Input::Checked { ticket, report }))
     }
 
+    /// What the marks of all processes of a loop begin with.
+    pub(super) fn cookie_of(&self, id: &LoopId) -> String {
+        format!("{}-{id}", self.instance)
+    }
+
     /// Ends what earlier runs of the loop left behind.
     async fn end_processes(&self, current: &Loop) {
-        let cookie = format!("{}-{}", self.instance, current.id);
-        let left = process::end_survivors(&cookie, SURVIVOR_GRACE).await;
+        let left = process::end_survivors(&self.cookie_of(&current.id), SURVIVOR_GRACE).await;
         if left > 0 {
             tracing::error!(loop_id = %current.id, left, "processes of the loop could not be ended");
         }
@@ -362,7 +373,9 @@ impl Engine {
             sandboxed: self.settings.sandboxed,
             network: self.settings.agent_network,
         };
+        kill_point("K15");
         let outcome = backend.run(run, cancel, &mut |_event| {}).await;
+        kill_point("K18");
         let cost = outcome.cost.unwrap_or_default().usd();
         self.metrics.agent_run(name, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0, cost);
         self.keep_log(current, iteration, attempt, &prompt, &outcome);
@@ -404,6 +417,7 @@ impl Engine {
             extra_protected: extra,
         };
         let info = self.workspaces.commit(request).await?;
+        kill_point("K21");
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
         let blocked = blocked(&info, protected.policy, &protected.paths);
         let change = Change {
@@ -462,6 +476,7 @@ impl Engine {
             PushRequest { repo, access: &access, branch: &current.branch, commit, expected: current.pushed.as_ref() };
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
+                kill_point("K24");
                 Ok(Receipt::telling("pushed", Input::Pushed { ticket, commit: commit.clone() }))
             }
             PushOutcome::Rejected { remote, reason } => {

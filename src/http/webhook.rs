@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
 
 use super::{Edge, Hook};
+use crate::failpoint::kill_point;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
 use crate::store::inbox::{self, Delivery};
@@ -76,13 +77,21 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     }
     let row = Delivery { forge: hook.name.clone(), delivery, event, body };
     let now = edge.clock.now();
-    edge.store.write(move |c| inbox::insert(c, &row, now)).await.map_err(|error| {
+    kill_point("K03");
+    let inserted = edge.store.write(move |c| {
+        let new = inbox::insert(c, &row, now)?;
+        kill_point("K04");
+        Ok(new)
+    });
+    let new = inserted.await.map_err(|error| {
         tracing::error!(%error, "a delivery could not be stored");
         match error {
             StoreError::Full { .. } => (StatusCode::SERVICE_UNAVAILABLE, "the disk is full"),
             _ => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored"),
         }
-    })
+    })?;
+    kill_point("K05");
+    Ok(new)
 }
 
 /// Only JSON as it is: a form's signature is over something else than its body, and a packed body may be a bomb.

@@ -25,6 +25,8 @@ pub struct Claimed {
     pub place: Place,
     /// How often it was begun before: more than 0 means that it may have happened already.
     pub attempts: u32,
+    /// Whether its last owner was lost while it was under way: what came of it is not known.
+    pub abandoned: bool,
     /// Fence of the lease that we hold for it.
     pub fence: i64,
     /// When it was asked for.
@@ -75,20 +77,22 @@ pub fn push(
 /// `attempts` above 0.
 pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
     let mut statement = c.prepare_cached(
-        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at FROM outbox o
+        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running' FROM outbox o
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id)
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
          ORDER BY o.id LIMIT 1",
     )?;
-    type Row = (i64, String, Option<String>, String, String, String, u32, i64);
+    type Row = (i64, String, Option<String>, String, String, String, u32, i64, bool);
     let row: Option<Row> = statement
         .query_row(params![lane.as_str(), now.0], |r| {
-            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?, r.get(6)?, r.get(7)?))
+            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?, r.get(6)?, r.get(7)?, r.get(8)?))
         })
         .optional()?;
-    let Some((id, subject, loop_id, key, effect, place, attempts, created_at)) = row else { return Ok(None) };
+    let Some((id, subject, loop_id, key, effect, place, attempts, created_at, abandoned)) = row else {
+        return Ok(None);
+    };
     let (Ok(effect), Ok(place)) = (serde_json::from_str(&effect), serde_json::from_str(&place)) else {
         // Written by another version: nothing behind it must wait for it.
         let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
@@ -110,6 +114,7 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
         effect,
         place,
         attempts,
+        abandoned,
         fence,
         created_at: Timestamp(created_at),
     }))
@@ -176,6 +181,16 @@ pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<(
         "UPDATE outbox SET cancel = 1 WHERE subject = ?1 AND lane = 'work' AND state = 'running' AND key <> 'release'";
     c.prepare_cached(sql)?.execute([id.as_str()])?;
     Ok(())
+}
+
+/// Loops whose work was begun by an owner that is lost: nobody holds its lease.
+pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
+    let mut statement = c.prepare_cached(
+        "SELECT DISTINCT o.loop_id FROM outbox o WHERE o.lane = 'work' AND o.state = 'running' AND o.loop_id IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?1)",
+    )?;
+    let rows = statement.query_map([now.0], |row| Ok(LoopId::new(row.get::<_, String>(0)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// Rows of running work that should be stopped.

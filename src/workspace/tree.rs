@@ -7,6 +7,7 @@ use super::layout::{Place, Scratch, check_branch, indexes, loop_name, objects};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
 use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::failpoint::kill_point;
 
 /// What a loop's tree is made from.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +89,9 @@ impl Workspaces {
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
         let guard = self.locks.repository(&place.mirror).await?;
+        kill_point("K12");
         self.ensure_mirror(&guard, &place.mirror, partial).await?;
+        kill_point("K13");
         let remote = self.fetch_branches(&guard, &place.mirror, access, base_branch, branch).await?;
         let head = resume_at.or(remote.branch.as_ref()).unwrap_or(&remote.base).clone();
         if !self.has_commit(&place.mirror, &head).await? {

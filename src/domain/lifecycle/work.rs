@@ -98,7 +98,6 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         // Whoever had it deleted wants the loop to go on all the same: it is pushed again.
         None => next.pushed = None,
     }
-    }
     if next.checks.is_empty() || (next.baseline.is_none() && next.options.checks.is_empty()) {
         let issue = if next.task.author_trusted { criteria::from_issue(&next.task.body) } else { Ok(Vec::new()) };
         let issue = match issue {
