@@ -18,7 +18,7 @@ use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
-use ralph_bot::store::{inbox, loops, outbox};
+use ralph_bot::store::{Store, inbox, loops, outbox};
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
 
@@ -131,6 +131,14 @@ impl World {
     }
 
     async fn build(setup: Setup, live: bool) -> Self {
+        let mut world = Self::without_service(setup, live).await;
+        world.start().await;
+        world.hook().await;
+        world
+    }
+
+    /// The forge and its people, for a service that runs in processes of its own (see `service`).
+    pub async fn without_service(setup: Setup, live: bool) -> Self {
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
         let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
         let maintainer = forge.add_user("mira", AccountKind::User);
@@ -142,10 +150,8 @@ impl World {
         forge.grant(repo, &outsider, Access::Read).expect("the outsider may read");
         let folder = tempfile::Builder::new().prefix("ralph-it-").tempdir().expect("a folder");
         let issue = forge.open_issue(&maintainer, repo, &setup.title, &setup.body, &[]).await.expect("an issue");
-        let mut world = Self { forge, clock, repo, maintainer, outsider, bot, issue, folder, setup, live, app: None };
-        world.write_agent(&world.setup.agent.clone());
-        world.start().await;
-        world.hook().await;
+        let world = Self { forge, clock, repo, maintainer, outsider, bot, issue, folder, setup, live, app: None };
+        world.write_agent(&world.setup.agent);
         world
     }
 
@@ -161,24 +167,35 @@ impl World {
         self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");
     }
 
-    pub async fn config(&self) -> (Config, Env) {
-        let sandbox = sandbox().await;
+    /// The operator's file.
+    pub fn config_text(&self, listen: &str, sandboxed: bool) -> String {
         let kind = if self.setup.dialect == Dialect::Gitea { "gitea" } else { "github" };
         let folder = self.folder.path().display();
-        let text = format!(
-            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{extra}",
+        let limits = if self.setup.config.contains("limits:") {
+            ""
+        } else {
+            "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
+        };
+        format!(
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
             url = self.forge.url(),
-            required = if sandbox.tier == Tier::A { "auto" } else { "none" },
-            extra = if self.setup.config.contains("limits:") {
-                self.setup.config.clone()
-            } else {
-                format!("limits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n{}", self.setup.config)
-            },
-        );
-        let token = self.forge.token_for(&self.bot);
+            required = if sandboxed { "auto" } else { "none" },
+            extra = self.setup.config,
+        )
+    }
+
+    /// The service's environment.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
         let path = std::env::var("PATH").unwrap_or_default();
         let home = std::env::var("HOME").unwrap_or_default();
-        let env = Env::of([("TOKEN", token.as_str()), ("SECRET", SECRET), ("PATH", &path), ("HOME", &home)]);
+        let token = self.forge.token_for(&self.bot);
+        vec![("TOKEN", token), ("SECRET", SECRET.to_owned()), ("PATH", path), ("HOME", home)]
+    }
+
+    pub async fn config(&self) -> (Config, Env) {
+        let text = self.config_text("127.0.0.1:0", sandbox().await.tier == Tier::A);
+        let variables = self.environment();
+        let env = Env::of(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &text, &env);
         (config.unwrap_or_else(|problems| panic!("{problems}\n{text}")), env)
     }
@@ -477,13 +494,18 @@ impl World {
     }
 }
 
-/// The invariants that hold at rest, whatever happened: read from the forge, the database and the process list.
+/// The invariants that hold at rest, whatever happened, of a service in this process.
 pub async fn oracle(world: &World) {
-    let all = world.all_loops().await;
-    let store = &world.engine().store;
+    invariants(world, &world.engine().store, &world.engine().instance, !world.live).await;
+}
+
+/// The invariants that hold at rest, whatever happened: read from the forge, the database and the process list.
+/// `quiet` says that nothing is under way.
+pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: bool) {
+    let all = store.read(|c| loops::list(c, false, 1000)).await.expect("loops");
     // Every accepted delivery came to an end that is told.
-    for (state, count) in world.inbox().await {
-        assert!(state != "new" || world.live || count == 0, "{count} deliveries wait for ever");
+    for (state, count) in store.read(inbox::counts).await.expect("inbox") {
+        assert!(state != "new" || !quiet || count == 0, "{count} deliveries wait for ever");
         assert!(state != "dead", "{count} deliveries were given up");
     }
     // One open loop an issue.
@@ -492,7 +514,37 @@ pub async fn oracle(world: &World) {
     let before = open.len();
     open.dedup();
     assert_eq!(open.len(), before, "an issue has two open loops");
-    // One comment a loop and key; one pull request a branch.
+    assert_forge(world);
+    for current in &all {
+        // The row is what the log makes of it.
+        let id: LoopId = current.id.clone();
+        let log = store.read(move |c| loops::history(c, &id)).await.expect("history");
+        let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
+        assert_eq!(replayed.as_ref(), Some(current), "the log does not rebuild the loop");
+        // What was recorded as pushed is what the forge has, unless somebody else moved it.
+        if let Some(commit) = &current.pushed {
+            let there = world.forge.branch_sha(world.repo, &current.branch).await;
+            assert!(
+                there.is_none_or(|sha| sha == *commit) || current.state != State::Review,
+                "the branch is elsewhere"
+            );
+        }
+        // Nothing of an ended loop is left on the disk.
+        if !current.state.is_open() {
+            let tree = world.folder.path().join("data/trees").join(current.id.as_str());
+            assert!(!tree.exists(), "the tree of an ended loop is left: {}", tree.display());
+        }
+    }
+    // No process of ours is left, where nothing runs.
+    if quiet {
+        let left = ralph_bot::process::survivors(instance);
+        assert!(left.is_empty(), "processes are left: {left:?}");
+    }
+    no_secret(world.folder.path(), &world.forge.token_for(&world.bot));
+}
+
+/// One comment a loop and key; one open pull request a branch.
+fn assert_forge(world: &World) {
     let numbers: Vec<Number> = world.forge.with(|s| s.repo(world.repo).expect("repo").issues.keys().copied().collect());
     for number in numbers {
         let mut markers: Vec<String> = Vec::new();
@@ -512,32 +564,6 @@ pub async fn oracle(world: &World) {
     unique.sort();
     unique.dedup();
     assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
-    for current in &all {
-        // The row is what the log makes of it.
-        let id: LoopId = current.id.clone();
-        let log = store.read(move |c| loops::history(c, &id)).await.expect("history");
-        let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
-        assert_eq!(replayed.as_ref(), Some(current), "the log does not rebuild the loop");
-        // What was recorded as pushed is what the forge has, unless somebody else moved it.
-        if let Some(commit) = &current.pushed {
-            let there = world.forge.branch_sha(world.repo, &current.branch).await;
-            assert!(
-                there.is_none_or(|sha| sha == *commit) || current.state != State::Review,
-                "the branch is elsewhere"
-            );
-        }
-        // Nothing of an ended loop is left on the disk.
-        if !current.state.is_open() {
-            let tree = world.engine().workspaces.tree_dir(&current.id, &current.place.repo);
-            assert!(!tree.exists(), "the tree of an ended loop is left: {}", tree.display());
-        }
-    }
-    // No process of ours is left, where nothing runs.
-    if !world.live {
-        let left = ralph_bot::process::survivors(&world.engine().instance);
-        assert!(left.is_empty(), "processes are left: {left:?}");
-    }
-    no_secret(world.folder.path(), &world.forge.token_for(&world.bot));
 }
 
 /// No file of the service holds the forge's token or the webhook's secret.

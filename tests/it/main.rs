@@ -3,4 +3,7 @@
 mod agent_faults;
 mod git_faults;
 mod harness;
+mod kills;
+mod processes;
+mod service;
 mod story;

@@ -1,0 +1,223 @@
+//! SIGKILL of the real service at named points of one loop: after a restart it ends as if nothing had happened.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+
+use futures::{FutureExt, StreamExt, stream};
+use ralph_bot::domain::event::ReviewVerdict;
+use ralph_bot::domain::ids::Number;
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::{Dialect, ReviewDraft};
+
+use crate::harness::{Setup, World};
+use crate::service::{Service, stop, was_killed};
+use crate::story::on_both_forges;
+
+/// Stories at the same time.
+const AT_ONCE: usize = 4;
+
+/// Where the service dies: at each start the next point, then no more.
+const KILLS: &[&[&str]] = &[
+    // A delivery comes in.
+    &["K03"],
+    &["K04"],
+    &["K05"],
+    &["K06"],
+    &["K08"],
+    &["K09"],
+    // A command is read.
+    &["K30"],
+    // Work.
+    &["K07"],
+    &["K07:6"],
+    &["K12"],
+    &["K13"],
+    &["K14"],
+    &["K15"],
+    &["K15:2"],
+    &["K18"],
+    &["K21"],
+    &["K21:3"],
+    &["K22"],
+    &["K23"],
+    &["K24"],
+    &["K24:2"],
+    // The forge is told.
+    &["K10"],
+    &["K10:2"],
+    &["K10:3"],
+    &["K11"],
+    &["K11:8"],
+    &["K25"],
+    &["K27"],
+    &["K28"],
+    &["K28b"],
+    &["K28b:3"],
+    &["K29"],
+    &["K29b"],
+    // Around the work.
+    &["K38"],
+    &["K36"],
+    &["K33"],
+    // A second death, while recovering from the first.
+    &["K15", "K37"],
+    &["K11", "K37"],
+    &["K24", "K07"],
+    &["K27", "K07:2"],
+    &["K14", "K12"],
+    &["K29", "K10"],
+    &["K21", "K15"],
+    &["K10", "K37", "K07"],
+];
+
+on_both_forges!(a_loop_survives_every_kill);
+
+async fn a_loop_survives_every_kill(dialect: Dialect) {
+    let undisturbed = live(dialect, &[]).await;
+    let stories = KILLS.iter().map(async |kills| {
+        let story =
+            async { assert_eq!(live(dialect, kills).await, undisturbed, "killed at {kills:?}, it ends otherwise") };
+        AssertUnwindSafe(story).catch_unwind().await.is_err().then_some(kills)
+    });
+    let outcomes: Vec<_> = stream::iter(stories).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<_> = outcomes.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), KILLS.len());
+}
+
+/// What people see at the end, without ids and times.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    labels: Vec<String>,
+    /// Kinds of the bot's comments, by where they are.
+    comments: BTreeMap<Number, Vec<String>>,
+    /// Number, title, whether it is open.
+    issues: Vec<(Number, String, bool)>,
+    reactions: Vec<String>,
+    files: Vec<Option<String>>,
+    commits: Vec<String>,
+    iterations: u32,
+}
+
+/// Two iterations, of which the first uses up the limit; then a third, which a reviewer asks for. What the agent does
+/// depends on nothing but the tree.
+fn setup(dialect: Dialect) -> Setup {
+    let agent = "if [ \"$(cat answer.txt)\" = 42 ]; then echo done >polished.txt\n\
+                 elif [ -f begun.txt ]; then echo 42 >answer.txt\n\
+                 else echo begun >begun.txt; fi\n";
+    let limits = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
+    Setup::new(dialect).agent(agent).config(limits)
+}
+
+/// The whole story with deaths in it.
+async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
+    let service = Service::new(setup(dialect), false).await;
+    let mut left = kills.iter();
+    let mut child = service.spawn("all", left.next().copied());
+    let mut deaths = 0;
+    {
+        let people = people(&service);
+        tokio::pin!(people);
+        loop {
+            tokio::select! {
+                () = &mut people => break,
+                status = child.wait() => {
+                    let status = status.expect("it is our child");
+                    assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
+                    deaths += 1;
+                    assert!(deaths <= kills.len(), "{kills:?}: killed more often than planned");
+                    child = service.spawn("all", left.next().copied());
+                }
+                () = resend(&service) => {}
+            }
+        }
+    }
+    // The last point may lie on the way out.
+    while was_killed(stop(&mut child).await) {
+        deaths += 1;
+        child = service.spawn("all", left.next().copied());
+        service.until("the service to listen", async || service.listens().await).await;
+        service.until("rest", async || service.is_at_rest().await).await;
+    }
+    assert_eq!(deaths, kills.len(), "{kills:?}: not every point was come by\n{}", service.log());
+    service.finish().await;
+    seen(&service).await
+}
+
+/// For ever: deliveries that failed are sent again while the service listens.
+async fn resend(service: &Service) {
+    loop {
+        if service.listens().await {
+            service.resend();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+}
+
+/// What the maintainer does, by what can be seen.
+async fn people(service: &Service) {
+    let world = &service.world;
+    service.until("the service to listen", async || service.listens().await).await;
+    world.label().await;
+    service.until_loop("the limit", |l| l.state == State::LimitReached).await;
+    service.until("the escalation", async || world.escalations().len() == 1).await;
+    world.say("/ralph resume --max-iterations 5").await;
+    let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    let pull = done.pull.expect("a pull request").number;
+    let draft =
+        ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please polish it.".into(), remarks: Vec::new() };
+    world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
+    service.until_loop("the next review", |l| l.state == State::Review && l.spent.iterations == 3).await;
+    service.until("rest", async || service.is_at_rest().await).await;
+    world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+    service.until_loop("the end", |l| l.state == State::Merged).await;
+    service.until("the label", async || world.state_labels() == ["merged"]).await;
+    world.forge.flush().await;
+    service.until("rest", async || service.is_at_rest().await).await;
+}
+
+async fn seen(service: &Service) -> Seen {
+    let world = &service.world;
+    let issues: Vec<(Number, String, bool)> = world.forge.with(|state| {
+        let repo = state.repo(world.repo).expect("the repository");
+        repo.issues.values().map(|i| (i.number, i.title.clone(), i.open)).collect()
+    });
+    let comments = issues.iter().map(|(number, _, _)| (*number, kinds(world, *number))).collect();
+    let commands = world.comments(world.issue);
+    let reacted = commands.iter().filter(|c| c.author == Some(world.maintainer.id));
+    let mut reactions: Vec<String> = reacted.flat_map(|c| world.reactions(c.id)).collect();
+    reactions.sort();
+    let mut files = Vec::new();
+    for file in ["answer.txt", "begun.txt", "polished.txt"] {
+        files.push(world.file("main", file).await);
+    }
+    let mut labels = world.forge.labels(world.repo, world.issue);
+    labels.sort();
+    Seen {
+        labels,
+        comments,
+        issues,
+        reactions,
+        files,
+        commits: commits(world),
+        iterations: service.newest().await.expect("the loop").spent.iterations,
+    }
+}
+
+/// Kinds of the bot's comments on a number, sorted; counters in them are left out.
+fn kinds(world: &World, number: Number) -> Vec<String> {
+    let texts = world.bot_says_on(number);
+    let markers = texts.iter().filter_map(|t| t.lines().rev().find_map(|l| l.strip_prefix("<!-- ralph:1 ")));
+    let fields = markers.map(|m| m.split(' ').skip(1).take(2).collect::<Vec<_>>().join(" "));
+    let mut kinds: Vec<String> = fields.map(|f| f.replace(|c: char| c.is_ascii_digit(), "")).collect();
+    kinds.sort();
+    kinds
+}
+
+/// First lines of the commits on the main branch.
+#[expect(clippy::disallowed_methods, reason = "a look at the forge from outside")]
+fn commits(world: &World) -> Vec<String> {
+    let mut git = std::process::Command::new("git");
+    git.arg("-C").arg(world.forge.repo_path(world.repo)).args(["log", "--format=%s", "main"]);
+    let output = git.output().expect("git runs");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}

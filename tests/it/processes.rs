@@ -1,0 +1,227 @@
+//! Several processes on one database, stops in order, and starts after the worst.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ralph_bot::clock::{Clock, Stopwatch};
+use ralph_bot::domain::command::RunOptions;
+use ralph_bot::domain::effect::Place;
+use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoRef};
+use ralph_bot::domain::lifecycle::{Start, State, Task};
+use ralph_bot::domain::policy::Policy;
+use ralph_bot::fake::Dialect;
+use ralph_bot::process;
+use ralph_bot::store::inbox::{self, Delivery};
+use ralph_bot::store::{leases, loops};
+use rustix::process::Signal;
+
+use crate::harness::Setup;
+use crate::service::{PATIENCE, Service, free_port, signal, stop, was_killed};
+use crate::story::on_both_forges;
+
+on_both_forges!(
+    three_processes_carry_a_loop,
+    two_whole_services_never_double_work,
+    a_stop_during_a_run_is_in_order,
+    nothing_of_a_killed_runner_is_left,
+    a_start_after_the_worst_is_quick,
+);
+
+/// Ingest, control and runner know of each other by the database alone.
+async fn three_processes_carry_a_loop(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    // The first start makes the database; started at once, the three of them race for it.
+    let mut processes = ["ingest", "control", "runner"].map(|role| service.spawn(role, None));
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    service.until("rest", async || service.is_at_rest().await).await;
+    assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(service.world.state_labels(), ["review"]);
+    for process in &mut processes {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
+    service.finish().await;
+}
+
+/// Each run of the agent leaves a line in a file, so that runs can be counted.
+async fn two_whole_services_never_double_work(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    let runs = world.folder.path().join("runs");
+    world.write_agent(&format!("echo run >>{}\necho 42 >answer.txt\n", runs.display()));
+    let mut issues = vec![world.issue];
+    for n in 0..3 {
+        let title = format!("Wrong again ({n})");
+        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
+        issues.push(opened.expect("an issue"));
+    }
+    let mut one = service.spawn("all", None);
+    let mut two = service.spawn_elsewhere(free_port());
+    service.until("the service to listen", async || service.listens().await).await;
+    for issue in &issues {
+        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+    }
+    let store = service.store().await.expect("a database");
+    let reviewed = async || store.read(|c| loops::in_state(c, State::Review)).await.expect("loops").len();
+    service.until("four reviews", async || reviewed().await == issues.len()).await;
+    service.until("rest", async || service.is_at_rest().await).await;
+    let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
+    assert_eq!(all.len(), issues.len());
+    let iterations: u32 = all.iter().map(|l| l.spent.iterations).sum();
+    let ran = std::fs::read_to_string(&runs).expect("runs").lines().count();
+    assert_eq!(ran, iterations as usize, "an iteration was run twice");
+    assert!(all.iter().all(|l| l.iterations.iter().all(|i| i.attempt == 1)), "an iteration was taken for lost");
+    assert!(stop(&mut one).await.success(), "{}", service.log());
+    assert!(stop(&mut two).await.success(), "{}", service.log());
+    service.finish().await;
+}
+
+/// An agent whose first run never ends, with a child that left its group. Says when it has begun.
+fn slow_agent(service: &Service) -> (PathBuf, PathBuf) {
+    let folder = service.world.folder.path();
+    let (slow, begun) = (folder.join("slow"), folder.join("begun"));
+    std::fs::write(&slow, "").expect("written");
+    service.world.write_agent(&format!(
+        "if [ -e {slow} ]; then\n  setsid sleep 600 &\n  sleep 600 &\n  touch {begun}\n  sleep 600\nfi\necho 42 >answer.txt\n",
+        slow = slow.display(),
+        begun = begun.display(),
+    ));
+    (slow, begun)
+}
+
+async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let (slow, begun) = slow_agent(&service);
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    service.until("the agent's run", async || begun.exists()).await;
+    let instance = service.instance().await;
+    assert!(!process::survivors(&instance).is_empty(), "the agent runs");
+    std::fs::remove_file(&slow).expect("removed");
+    let watch = Stopwatch::start();
+    let status = stop(&mut child).await;
+    assert!(status.success(), "{status}\n{}", service.log());
+    println!("stopped during a run in {:?}", watch.elapsed());
+    assert!(watch.elapsed() < Duration::from_secs(30), "the grace is ten seconds: {:?}", watch.elapsed());
+    assert_eq!(process::survivors(&instance), Vec::new(), "processes are left");
+    let store = service.store().await.expect("a database");
+    let now = Clock::System.now();
+    assert_eq!(store.read(move |c| leases::owners(c, now)).await.expect("owners"), Vec::<String>::new());
+    let mut child = service.spawn("all", None);
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!(done.iterations.first().expect("an iteration").attempt, 2, "the run that was cut off counts");
+    service.until("rest", async || service.is_at_rest().await).await;
+    assert!(stop(&mut child).await.success());
+    service.finish().await;
+}
+
+async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let (slow, begun) = slow_agent(&service);
+    let mut others = ["ingest", "control"].map(|role| service.spawn(role, None));
+    service.until("the service to listen", async || service.listens().await).await;
+    let mut runner = service.spawn("runner", None);
+    service.world.label().await;
+    service.until("the agent's run", async || begun.exists()).await;
+    let instance = service.instance().await;
+    signal(&runner, Signal::KILL);
+    assert!(was_killed(runner.wait().await.expect("our child")));
+    std::fs::remove_file(&slow).expect("removed");
+    let left = process::survivors(&instance);
+    assert!(!left.is_empty(), "without a sandbox what an agent started outlives its runner");
+    let mut runner = service.spawn("runner", None);
+    service
+        .until("what was left to be ended", async || {
+            let now = process::survivors(&instance);
+            left.iter().all(|survivor| !now.contains(survivor))
+        })
+        .await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!(done.iterations.first().expect("an iteration").attempt, 2);
+    service.until("rest", async || service.is_at_rest().await).await;
+    for process in others.iter_mut().chain([&mut runner]) {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
+    service.finish().await;
+}
+
+/// Loops that wait for a person, and deliveries that nobody has looked at yet.
+const PARKED: u64 = 1_000;
+const PENDING: usize = 10_000;
+
+async fn a_start_after_the_worst_is_quick(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    world.say("Nothing to do with the bot.").await;
+    world.forge.flush().await;
+    let past = world.forge.hooks().log().pop().expect("a delivery");
+    signal(&child, Signal::KILL);
+    assert!(was_killed(child.wait().await.expect("our child")));
+    park(&service, &past.sent.event.0, past.sent.body.as_bytes()).await;
+    let answered = world.forge.hooks().log().len();
+    let watch = Stopwatch::start();
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    world.forge.hooks().redeliver(&past);
+    world.forge.flush().await;
+    let took = watch.elapsed();
+    let status = world.forge.hooks().log().get(answered).and_then(|delivery| delivery.status);
+    assert_eq!(status, Some(202), "{}", service.log());
+    println!("first 202 with {PARKED} open loops and {PENDING} deliveries waiting: {took:?} after the start");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    signal(&child, Signal::KILL);
+    tokio::time::timeout(PATIENCE, child.wait()).await.expect("ended").expect("our child");
+}
+
+/// Fills the database as a long life would.
+async fn park(service: &Service, event: &str, body: &[u8]) {
+    let store = service.store().await.expect("a database");
+    let now = Clock::System.now();
+    let repo =
+        RepoRef { forge: ForgeName::new("forge"), id: service.world.repo, owner: "mira".into(), name: "app".into() };
+    let by = service.world.maintainer.clone();
+    let (event, body) = (event.to_owned(), body.to_vec());
+    let filled = store.write(move |c| {
+        for n in 0..PENDING {
+            let (delivery, event) = (format!("pending-{n}"), event.clone());
+            inbox::insert(c, &Delivery { forge: repo.forge.clone(), delivery, event, body: body.clone() }, now)?;
+        }
+        for n in 0..PARKED {
+            let issue = Number(1_000_000 + n);
+            let start = Start {
+                id: LoopId::from_parts(issue, n as u32),
+                place: Place { repo: repo.clone(), issue },
+                by: by.clone(),
+                task: Task {
+                    hash: String::new(),
+                    title: format!("Parked {n}"),
+                    body: "It waits.".into(),
+                    url: "http://localhost/".into(),
+                    author: Some(by.clone()),
+                    author_trusted: true,
+                    unconfirmed_editor: None,
+                    labels: Vec::new(),
+                },
+                options: RunOptions::default(),
+                policy: Policy::default(),
+                comment: None,
+                hidden_removed: 0,
+                round: 1,
+            };
+            assert!(loops::begin(c, start, &format!("parked/{n}"), now)?, "a loop begins");
+        }
+        c.execute_batch(
+            "UPDATE loops SET state = 'paused', queued_at = NULL, data = json_set(data, '$.state', 'paused');
+             DELETE FROM outbox; DELETE FROM timers; DELETE FROM inputs;",
+        )?;
+        Ok(())
+    });
+    filled.await.expect("filled");
+    let parked = store.read(|c| loops::in_state(c, State::Paused)).await.expect("loops");
+    assert_eq!(parked.len(), PARKED as usize);
+    assert!(parked.iter().all(|l| l.state == State::Paused));
+}
