@@ -134,34 +134,11 @@ kill_point("K10");
         claimed: &Claimed,
         marker: &Marker,
     ) -> Result<Option<CommentSnapshot>, Failure> {
-        Ok(self.marked_comments(seat, repo, on, claimed, marker).await?.into_iter().next())
-    }
-
-    /// Our newest comment that bears the marker.
-    pub(super) async fn newest_comment(
-        &self,
-        seat: &ForgeSeat,
-        repo: &RepoRef,
-        on: Number,
-        claimed: &Claimed,
-        marker: &Marker,
-    ) -> Result<Option<CommentSnapshot>, Failure> {
-        Ok(self.marked_comments(seat, repo, on, claimed, marker).await?.into_iter().next_back())
-    }
-
-    async fn marked_comments(
-        &self,
-        seat: &ForgeSeat,
-        repo: &RepoRef,
-        on: Number,
-        claimed: &Claimed,
-        marker: &Marker,
-    ) -> Result<Vec<CommentSnapshot>, Failure> {
         let since = claimed.created_at;
         let comments = seat.forge.comments(repo, on, Some(since.plus_ms(-LOOK_BACK_MS))).await?;
         let ours = |c: &CommentSnapshot| c.author.as_ref().is_some_and(|a| a.id == seat.own);
         let marked = |c: &CommentSnapshot| find_marker(&c.body, &self.marker_key).as_ref() == Some(marker);
-        Ok(comments.into_iter().filter(|c| ours(c) && marked(c)).collect())
+        Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
     }
 
     /// A call that seemed lost may have arrived after all: the newer twin goes.
