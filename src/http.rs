@@ -22,8 +22,12 @@ use crate::forge::signature::SignatureStyle;
 use crate::store::{Store, inbox, loops, outbox};
 use crate::telemetry::Metrics;
 
-/// Bytes of bodies in memory at the same time, in KiB: two of the largest, or thousands of the usual size.
-const BODY_BUDGET_KIB: usize = 64 * 1024;
+/// Largest body that counts as a usual one, in bytes; most are a tenth of it.
+const USUAL_BODY: usize = 256 * 1024;
+/// What usual bodies take of the memory at the same time, in KiB.
+const USUAL_BUDGET_KIB: usize = 32 * 1024;
+/// What larger bodies take of the memory at the same time, in KiB: two of the largest.
+const LARGE_BUDGET_KIB: usize = 52 * 1024;
 /// Longest handling of a request, body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -50,8 +54,10 @@ pub struct Edge {
     pub metrics: Arc<Metrics>,
     /// Tells intake in this process.
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    /// Bounds what bodies take of the memory.
-    budget: Semaphore,
+    /// Bounds what usual bodies take of the memory.
+    usual: Semaphore,
+    /// Bounds what larger ones take: those who announce much and send nothing hold up only their like.
+    large: Semaphore,
 }
 
 impl Edge {
@@ -76,7 +82,8 @@ impl Edge {
                 }
             }
         }
-        Self { store, clock, hooks: by_path, metrics, wake, budget: Semaphore::new(BODY_BUDGET_KIB) }
+        let (usual, large) = (Semaphore::new(USUAL_BUDGET_KIB), Semaphore::new(LARGE_BUDGET_KIB));
+        Self { store, clock, hooks: by_path, metrics, wake, usual, large }
     }
 }
 

@@ -266,12 +266,21 @@ impl Engine {
     }
 
     /// What the actor may do, asked of the forge now.
-    async fn permitted(&self, seat: &ForgeSeat, repo: &RepoRef, actor: &User) -> Result<Verdict, Trouble> {
+    pub(super) async fn permitted_now(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        actor: &User,
+    ) -> Result<Verdict, ForgeError> {
         let policy = self.settings.policy(&repo.forge);
         let level = level(seat.forge.permission(repo, actor).await?);
         let facts =
             Facts { floor: floor(&policy), allowed: &policy.allow, allowed_bots: &policy.allow_bots, own: seat.own };
         Ok(permit::may(actor, level, &facts))
+    }
+
+    async fn permitted(&self, seat: &ForgeSeat, repo: &RepoRef, actor: &User) -> Result<Verdict, Trouble> {
+        Ok(self.permitted_now(seat, repo, actor).await?)
     }
 
     async fn label_added(
@@ -554,6 +563,9 @@ impl Engine {
             Err(CommandError { line, problem, nearest }) => return refuse(wrong(line, problem, nearest)).await,
             Ok(command) => command,
         };
+        if let Some((problem, nearest)) = self.unknown_backend(&command) {
+            return refuse(wrong(String::new(), problem, nearest)).await;
+        }
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
         match (found, command) {
@@ -594,6 +606,17 @@ impl Engine {
                 refuse(wrong(String::new(), problem, Some("/ralph run".into()))).await
             }
         }
+    }
+
+    /// What is wrong with the backend that a command names, and the one that was likely meant.
+    fn unknown_backend(&self, command: &Command) -> Option<(String, Option<String>)> {
+        let (Command::Run { options } | Command::Resume { options, .. }) = command else { return None };
+        let name = options.backend.as_deref().filter(|name| !self.backends.contains_key(*name))?;
+        let mut known: Vec<&str> = self.backends.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        let likely = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
+        let nearest = likely.map(|likely| format!("--backend {likely}"));
+        Some((format!("No backend of that name is configured; there is {}.", known.join(", ")), nearest))
     }
 
     async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> Intake {

@@ -109,7 +109,9 @@ impl Engine {
             };
             let heard = labels.is_some_and(|labels| labels.contains(&run));
             let late = self.clock.now().since(issue.updated_at) >= self.settings.event_patience_ms;
-            if found.is_none() && !heard && late {
+            // A loop that has ended took the label off; that it is there again is a wish for another.
+            let open = found.is_some_and(|(_, _, open)| open);
+            if !open && !heard && late {
                 // Nobody knows who set the label; the forge's own record of the event may say, a person can.
                 tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
                 self.missed(repo, &issue, &run).await;

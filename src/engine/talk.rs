@@ -33,7 +33,10 @@ impl Engine {
             }
             Effect::StateLabel { state } => self.state_label(seat, &repo, issue, *state).await,
             Effect::DropRunLabel => {
-                seat.forge.remove_label(&repo, issue, &self.run_label(&repo)).await?;
+                let run = self.run_label(&repo);
+                seat.forge.remove_label(&repo, issue, &run).await?;
+                // Were this event lost, the label set again would look like no change.
+                self.store.write(move |c| facts::drop_label(c, &repo, issue, &run)).await?;
                 Ok(Receipt::text("label taken off"))
             }
             Effect::React { comment, mark } => {

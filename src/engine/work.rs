@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::executor::{Failure, Receipt};
-use super::intake::level;
 use super::{Engine, ForgeSeat};
 use crate::agent::{AgentOutcome, AgentRun, AgentStatus};
 use crate::checks::ChecksError;
@@ -14,10 +13,10 @@ use crate::config;
 use crate::domain::effect::{CheckPurpose, Effect, Lane};
 use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared};
-use crate::domain::permit::{self, Facts, Verdict};
-use crate::domain::policy::{Floor, Policy, ProtectedPolicy, RepositorySettings};
+use crate::domain::permit::Verdict;
+use crate::domain::policy::{Policy, ProtectedPolicy, RepositorySettings};
 use crate::domain::task::{Check, CheckRule, CheckSource};
-use crate::domain::{criteria, permit::Level, prompt, tamper};
+use crate::domain::{criteria, prompt, tamper};
 use crate::failpoint::kill_point;
 use crate::process::{self, Cookie, Masker};
 use crate::store::outbox::{self, Claimed};
@@ -129,6 +128,22 @@ impl Engine {
         }
     }
 
+    /// What the loop is told where the person whose authority it runs on may not start one any more.
+    async fn authority_lost(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        current: &Loop,
+    ) -> Result<Option<Receipt>, Failure> {
+        match self.permitted_now(seat, repo, &current.authority).await? {
+            Verdict::Allow => Ok(None),
+            Verdict::Deny { reason, .. } => {
+                let who = current.authority.login.clone();
+                Ok(Some(Receipt::telling(reason, Input::AuthorityLost { who })))
+            }
+        }
+    }
+
     async fn git_url(&self, seat: &ForgeSeat, repo: &RepoRef, push: bool) -> Result<GitUrl, Failure> {
         let access = seat.forge.git_access(repo, push).await?;
         Ok(GitUrl { url: access.url, credential: access.credential })
@@ -144,6 +159,9 @@ impl Engine {
     ) -> Result<Receipt, Failure> {
         if let Some(why) = &self.settings.sandbox_refusal {
             return Err(Failure::Never { why: why.clone() });
+        }
+        if let Some(lost) = self.authority_lost(seat, repo, current).await? {
+            return Ok(lost);
         }
         self.end_processes(current).await;
         let facts = seat.forge.repository(repo).await?;
@@ -459,17 +477,8 @@ impl Engine {
         ticket: u64,
         commit: &Sha,
     ) -> Result<Receipt, Failure> {
-        let policy = self.settings.policy(&repo.forge);
-        let floor = match policy.floor {
-            Floor::Write => Level::Write,
-            Floor::Maintain => Level::Maintain,
-            Floor::Admin => Level::Admin,
-        };
-        let facts = Facts { floor, allowed: &policy.allow, allowed_bots: &policy.allow_bots, own: seat.own };
-        let permission = level(seat.forge.permission(repo, &current.authority).await?);
-        if let Verdict::Deny { reason, .. } = permit::may(&current.authority, permission, &facts) {
-            let who = current.authority.login.clone();
-            return Ok(Receipt::telling(reason, Input::AuthorityLost { who }));
+        if let Some(lost) = self.authority_lost(seat, repo, current).await? {
+            return Ok(lost);
         }
         let access = self.git_url(seat, repo, true).await?;
         let request =

@@ -8,8 +8,9 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::StreamExt;
+use tokio::sync::SemaphorePermit;
 
-use super::{Edge, Hook};
+use super::{Edge, Hook, USUAL_BODY};
 use crate::failpoint::kill_point;
 use crate::forge::signature::{SignatureStyle, verify_headers};
 use crate::store::StoreError;
@@ -66,11 +67,8 @@ async fn receive(edge: &Edge, hook: &Hook, headers: &HeaderMap, body: Body) -> R
     if announced.is_some_and(|length: usize| length > BODY_MAX) {
         return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
     }
-    // Without a length the whole cap is set aside, so that many such bodies wait for each other instead of piling up.
-    let kib = u32::try_from(announced.unwrap_or(BODY_MAX).div_ceil(1024)).unwrap_or(u32::MAX);
-    let busy = (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
-    let _room = edge.budget.acquire_many(kib.max(1)).await.map_err(|_| busy)?;
-    let body = read(body, announced.unwrap_or(0).min(BODY_MAX)).await?;
+    // The room is kept until the store has the body.
+    let (body, _room) = read(edge, body, announced).await?;
     let values = |name: &str| headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect::<Vec<_>>();
     if !verify_headers(hook.style, &hook.secrets, values, &body) {
         return Err((StatusCode::UNAUTHORIZED, "the signature does not hold"));
@@ -115,15 +113,33 @@ fn one_of(headers: &HeaderMap, names: &[&str]) -> Option<String> {
     sensible.then(|| value.to_owned())
 }
 
-async fn read(body: Body, announced: usize) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = Vec::with_capacity(announced.min(64 * 1024));
+/// Reads a body within the memory that bodies may take. One that announces much has its whole size set aside before, one
+/// without a length the whole cap, so that many of them wait for each other instead of piling up; the usual ones pay as
+/// they come, so that nobody keeps them out by opening connections.
+async fn read(edge: &Edge, body: Body, announced: Option<usize>) -> Result<(Vec<u8>, SemaphorePermit<'_>), Refusal> {
+    let stopping = |_| (StatusCode::SERVICE_UNAVAILABLE, "the service is stopping");
+    let whole = announced.unwrap_or(BODY_MAX);
+    let usual = whole <= USUAL_BODY;
+    let mut room = if usual {
+        edge.usual.acquire_many(1).await.map_err(stopping)?
+    } else {
+        edge.large.acquire_many(kib(whole)).await.map_err(stopping)?
+    };
+    let mut bytes = Vec::new();
     let mut stream = body.into_data_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| (StatusCode::BAD_REQUEST, "the body broke off"))?;
         if bytes.len() + chunk.len() > BODY_MAX {
             return Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 26 MiB"));
         }
+        if usual {
+            room.merge(edge.usual.acquire_many(kib(chunk.len())).await.map_err(stopping)?);
+        }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(bytes)
+    Ok((bytes, room))
+}
+
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(1024).max(1)).unwrap_or(u32::MAX)
 }

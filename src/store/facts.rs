@@ -41,6 +41,15 @@ pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[Stri
     Ok(())
 }
 
+/// Takes one label out of those remembered: we took it off ourselves, whether or not the forge will tell.
+pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) -> StoreResult<()> {
+    let Some(mut kept) = labels(c, repo, issue)? else { return Ok(()) };
+    kept.retain(|known| known != label);
+    let sql = "UPDATE issue_labels SET labels = ?4 WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
+    c.execute(sql, params![repo.forge.as_str(), repo.id.0, issue.0 as i64, serde_json::to_string(&kept)?])?;
+    Ok(())
+}
+
 /// Remembers that somebody changed an issue's text.
 pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, editor: &User) -> StoreResult<()> {
     let sql = "INSERT INTO issue_edits (forge, repo_id, issue, at, editor) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";

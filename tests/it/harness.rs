@@ -484,6 +484,49 @@ impl World {
         line.split_whitespace().skip(1).map(|sha| Sha::parse(sha).expect("a commit")).collect()
     }
 
+    // Further steps and looks.
+
+    /// Steps the service until the newest loop is as it should be, and no further: work that waits is not begun.
+    pub async fn stop_at(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
+        let engine = self.engine();
+        for _ in 0..ROUNDS {
+            self.forge.flush().await;
+            let mut any = engine.intake_step().await.expect("intake");
+            any |= engine.timer_step().await.expect("timer");
+            any |= engine.loop_step().await.expect("loop");
+            any |= engine.talk_step().await.expect("talk");
+            if any {
+                continue;
+            }
+            if let Some(found) = self.newest().await.filter(|l| holds(l)) {
+                return found;
+            }
+            if !engine.work_step().await.expect("work") {
+                break;
+            }
+        }
+        panic!("stepped for {what} in vain: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+    }
+
+    /// Every prompt that an agent got for the newest loop, oldest first.
+    pub async fn prompts(&self) -> Vec<String> {
+        let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut paths: Vec<_> = entries.filter(|path| path.to_string_lossy().ends_with(".prompt.md")).collect();
+        paths.sort();
+        paths.iter().map(|path| std::fs::read_to_string(path).expect("a prompt")).collect()
+    }
+
+    /// State and reason of every delivery so far, oldest first.
+    pub async fn outcomes(&self) -> Vec<(String, String)> {
+        let read = self.engine().store.read(|c| {
+            let mut statement = c.prepare("SELECT state, coalesce(reason, '') FROM inbox ORDER BY id")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        });
+        read.await.expect("deliveries")
+    }
+
     /// What must hold after every story: see `oracle`.
     pub async fn finish(mut self) {
         if self.app.is_none() {

@@ -1,9 +1,12 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
 
 mod agent_faults;
+mod commands;
+mod edge;
 mod git_faults;
 mod harness;
 mod kills;
+mod permission;
 mod processes;
 mod service;
 mod story;
