@@ -211,10 +211,6 @@ fn run(turn: &mut Turn, by: User, options: RunOptions, comment: Option<CommentRe
 
 fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, comment: Option<CommentRef>) {
     let state = turn.next.state;
-    if state == State::Paused && turn.next.task.unconfirmed_editor.is_some() {
-        turn.answer(comment, false, vec!["The text has to be confirmed first: `/ralph run --confirm HASH`.".into()]);
-        return ask_again_to_confirm(turn);
-    }
     if !matches!(state, State::Paused | State::LimitReached | State::Failed | State::Waiting) {
         let line = match state {
             State::Running | State::Queued => {
@@ -385,19 +381,8 @@ pub(super) fn label_removed(turn: &mut Turn, by: &User) {
     }
 }
 
-/// A text that nobody has confirmed runs by no other way either.
-fn ask_again_to_confirm(turn: &mut Turn) {
-    turn.go(State::NeedsConfirm, "the text was changed by somebody without write access");
-    let view = report::needs_confirm(&turn.next);
-    let key = format!("confirm/{}", turn.next.version);
-    turn.comment(&key, view);
-}
-
 /// Setting it again goes on, where its removal had paused.
 pub(super) fn label_added(turn: &mut Turn, by: User) {
-    if turn.next.state == State::Paused && turn.next.task.unconfirmed_editor.is_some() {
-        return ask_again_to_confirm(turn);
-    }
     if turn.next.state == State::Paused && spent_limit(&turn.next, turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         turn.next.authority = by;
