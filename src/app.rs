@@ -113,10 +113,10 @@ impl App {
         self.deaf.cancel();
         self.engine.stopping.cancel();
         kill_point("K36");
-        if let Some(listener) = self.listener {
-            if let Ok(Err(error)) = listener.await {
-                tracing::warn!(%error, "the listener ended badly");
-            }
+        if let Some(listener) = self.listener
+            && let Ok(Err(error)) = listener.await
+        {
+            tracing::warn!(%error, "the listener ended badly");
         }
         if let Err(error) = self.loops.await {
             tracing::error!(%error, "the loops of the service ended badly");

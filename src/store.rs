@@ -377,10 +377,10 @@ fn write_loop(
         } else {
             commit_batch(&connection, &mut batch).map_err(|error| with_path(error.into(), path))
         };
-        if let Err(StoreError::Failed { detail, .. }) = &outcome {
-            if !failed.swap(true, Ordering::SeqCst) {
-                tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
-            }
+        if let Err(StoreError::Failed { detail, .. }) = &outcome
+            && !failed.swap(true, Ordering::SeqCst)
+        {
+            tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
         }
         for job in batch {
             job.finish(outcome.clone());

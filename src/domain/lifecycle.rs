@@ -13,7 +13,9 @@ mod tests;
 mod work;
 
 pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Start};
-pub use state::{Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State, Step, Task};
+pub use state::{
+    Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State, Step, Task,
+};
 
 use super::effect::{Effect, Mark, TimerKind};
 use super::ids::{Number, Timestamp};

@@ -53,11 +53,11 @@ impl Engine {
         view: &View,
     ) -> Result<Receipt, Failure> {
         let (key, marker) = (key.to_owned(), self.marker(claimed, key));
-        if claimed.attempts > 0 {
-            if let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await? {
-                let posted = Posted { forge_id: found.id.0, digest: String::new() };
-                return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
-            }
+        if claimed.attempts > 0
+            && let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await?
+        {
+            let posted = Posted { forge_id: found.id.0, digest: String::new() };
+            return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
         }
         let body = self.renderer.comment(view, &marker);
         let created = seat.forge.create_comment(repo, on, &body).await?;
@@ -102,7 +102,7 @@ impl Engine {
             }
         }
         let created = seat.forge.create_comment(repo, on, &body).await?;
-kill_point("K10");
+        kill_point("K10");
         if claimed.attempts > 0 {
             self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         }
@@ -151,10 +151,10 @@ kill_point("K10");
         marker: &Marker,
         ours: CommentId,
     ) -> Result<(), Failure> {
-        if let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await? {
-            if first.id != ours {
-                seat.forge.delete_comment(repo, ours).await?;
-            }
+        if let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await?
+            && first.id != ours
+        {
+            seat.forge.delete_comment(repo, ours).await?;
         }
         Ok(())
     }

@@ -80,7 +80,6 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that spawns tasks")]
 fn spawn(tasks: &mut JoinSet<()>, task: impl Future<Output = ()> + Send + 'static) {
     tasks.spawn(task);
 }
@@ -126,7 +125,6 @@ async fn workers(engine: Arc<Engine>) {
                 Ok(Some(work)) => {
                     let (id, engine) = (work.claimed.id, engine.clone());
                     cancels.insert(id, work.cancel.clone());
-                    #[expect(clippy::disallowed_methods, reason = "the one place that spawns tasks")]
                     running.spawn(async move { (id, engine.do_work(work).await) });
                 }
                 Ok(None) => break,

@@ -644,10 +644,10 @@ fn small_file(path: &Path) -> Option<String> {
 }
 
 fn remove_folder(path: &Path) {
-    if let Err(error) = std::fs::remove_dir_all(path) {
-        if error.kind() != std::io::ErrorKind::NotFound {
-            tracing::debug!(path = %path.display(), %error, "a scratch folder stays until the reaper comes");
-        }
+    if let Err(error) = std::fs::remove_dir_all(path)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        tracing::debug!(path = %path.display(), %error, "a scratch folder stays until the reaper comes");
     }
 }
 

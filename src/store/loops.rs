@@ -307,11 +307,3 @@ fn apply(c: &Connection, decision: &Decision, now: Timestamp) -> StoreResult<()>
     }
     Ok(())
 }
-
-/// Places of all open loops, for the reconciler, with state and pull request.
-pub fn open_places(c: &Connection) -> StoreResult<Vec<(LoopId, State, Place, Option<Number>)>> {
-    Ok(list(c, true, usize::MAX >> 1)?
-        .into_iter()
-        .map(|l| (l.id, l.state, l.place, l.pull.map(|p| p.number)))
-        .collect())
-}

@@ -109,7 +109,8 @@ echo 42 >answer.txt
 }
 
 async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
-    let agent = "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
+    let agent =
+        "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let run = tokio::time::timeout(Duration::from_secs(60), world.run());
     let done = run.await.expect("the run ends with the agent");
@@ -196,7 +197,8 @@ async fn a_check_that_hangs_is_ended(dialect: Dialect) {
 }
 
 async fn a_check_that_floods_is_borne(dialect: Dialect) {
-    let file = "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
+    let file =
+        "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
     let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
     let done = world.run().await;

@@ -411,7 +411,8 @@ impl World {
     pub async fn recover(&self) {
         self.settle().await;
         for _ in 0..60 {
-            let waiting: u64 = self.engine().store.read(outbox::counts).await.expect("counts").iter().map(|c| c.1).sum();
+            let waiting: u64 =
+                self.engine().store.read(outbox::counts).await.expect("counts").iter().map(|c| c.1).sum();
             if waiting == 0 && self.inbox().await.get("new").is_none_or(|count| *count == 0) {
                 return;
             }

@@ -1,4 +1,5 @@
 //! Stories: the real service against a forge on loopback, with real git, real processes and a real database file.
+#![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod agent_faults;
 mod commands;

@@ -45,7 +45,9 @@ on_both_forges!(
 );
 
 fn texts_with<'a>(bodies: &'a [String], marker: &str) -> Vec<&'a String> {
-    let last = |body: &&String| body.lines().rev().find(|l| l.starts_with("<!-- ralph:1 ")).is_some_and(|l| l.contains(marker));
+    let last = |body: &&String| {
+        body.lines().rev().find(|l| l.starts_with("<!-- ralph:1 ")).is_some_and(|l| l.contains(marker))
+    };
     bodies.iter().filter(last).collect()
 }
 
@@ -234,7 +236,12 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
     assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
     // The agent found the markers, and the commit has both sides as its parents.
-    assert_eq!(world.file(&second.branch, "seen.txt").await.as_deref(), Some("./answer.txt\n"), "{:#?}", world.log().await);
+    assert_eq!(
+        world.file(&second.branch, "seen.txt").await.as_deref(),
+        Some("./answer.txt\n"),
+        "{:#?}",
+        world.log().await
+    );
     assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
     assert!(world.prompt(2).await.contains("conflict"));
     let pull = world.the_pull().await;

@@ -483,10 +483,10 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     current.checks = checks;
     current.ended_at = Some(now);
     let number = current.number;
-    if turn.next.policy.progress == Progress::Comments {
-        if let Some(view) = report::iteration(&turn.next) {
-            turn.comment(&format!("iteration/{number}"), view);
-        }
+    if turn.next.policy.progress == Progress::Comments
+        && let Some(view) = report::iteration(&turn.next)
+    {
+        turn.comment(&format!("iteration/{number}"), view);
     }
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.effects.push(Effect::Status { fresh: false });

@@ -174,7 +174,7 @@ fn make(hunk: &Hunk) -> Option<String> {
         if !text.starts_with(char::is_whitespace) {
             in_check = match target(text) {
                 // A new target takes nothing away.
-                Some(check) => check && !(line.change == Change::Added && !hunk_has_removed_target(hunk)),
+                Some(check) => check && (line.change != Change::Added || hunk_has_removed_target(hunk)),
                 None => in_check && text.trim().is_empty(),
             };
         }

@@ -18,7 +18,7 @@ pub(super) fn failing_part(log: &[u8]) -> String {
 fn failing_step(lines: &[&str]) -> Option<(usize, usize)> {
     let ended = |line: &&str| line.starts_with("##[error]Process completed with exit code");
     let any_error = |line: &&str| line.starts_with("##[error]");
-    let end = lines.iter().position(|line| ended(line)).or_else(|| lines.iter().rposition(|line| any_error(line)))?;
+    let end = lines.iter().position(ended).or_else(|| lines.iter().rposition(any_error))?;
     let start = lines[..end].iter().rposition(|line| line.starts_with("##[group]Run "))?;
     Some((start, end))
 }

@@ -127,8 +127,8 @@ fn markup(text: &str) -> Option<(usize, Part<'static>)> {
     let through = |end: &str, from: usize| {
         text.get(from..).and_then(|t| t.find(end)).map_or(text.len(), |at| from + at + end.len())
     };
-    if text.starts_with("<!--") {
-        let length = match &text[4..] {
+    if let Some(rest) = text.strip_prefix("<!--") {
+        let length = match rest {
             rest if rest.starts_with('>') => 5,
             rest if rest.starts_with("->") => 6,
             _ => through("-->", 4),

@@ -122,6 +122,13 @@ async fn logs_are_fetched_abroad_without_our_credential() {
     let github = at(&address);
     let both = async { tokio::join!(server, storage) };
     let sha = Sha::parse(&"a".repeat(40)).unwrap();
-    let state = while_serving(async { drop(both.await) }, github.ci(&repo(), &sha)).await.unwrap();
+    let state = while_serving(
+        async {
+            both.await;
+        },
+        github.ci(&repo(), &sha),
+    )
+    .await
+    .unwrap();
     assert_eq!(state.failed[0].log, "##[group]Run x\n##[error]no");
 }
