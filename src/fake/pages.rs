@@ -346,12 +346,12 @@ mod tests {
             ("<details onclick=x>", "&lt;details onclick=x&gt;"),
             (
                 "<details>\n<summary>s</summary>\n\n**b**\n\n</details>",
-                concat!("<details>\n<summary>s</summary>\n<p><strong>b</strong></p>\n</details>"),
+                "<details>\n<summary>s</summary>\n<p><strong>b</strong></p>\n</details>",
             ),
             ("```mermaid\ngraph\n```", "<pre><code class=\"language-mermaid\">graph\n</code></pre>\n"),
             (
                 "| a |\n|---|\n| 1 |",
-                concat!("<table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n"),
+                "<table><thead><tr><th>a</th></tr></thead><tbody>\n<tr><td>1</td></tr>\n</tbody></table>\n",
             ),
         ] {
             assert_eq!(markdown(text), expected, "{text}");

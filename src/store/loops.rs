@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult, outbox, timers};
-use crate::domain::effect::{Effect, Place};
+use crate::domain::effect::Effect;
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
 

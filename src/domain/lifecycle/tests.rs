@@ -735,7 +735,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
         3 => said(Command::Pause { now: flag, reason: String::new() }),
         4 => said(guide("x")),
         5 => said(Command::Retry),
-        6 if run.current.version % 7 == 0 => said(Command::Abort { reason: String::new() }),
+        6 if run.current.version.is_multiple_of(7) => said(Command::Abort { reason: String::new() }),
         7 => Input::RunLabelRemoved { by },
         8 => Input::RunLabelAdded { by },
         9 => Input::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
@@ -747,7 +747,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
         16 => Input::AuthorityLost { who: "maja".into() },
         17 => Input::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
-        18 if run.current.version % 5 == 0 => Input::PullMerged,
+        18 if run.current.version.is_multiple_of(5) => Input::PullMerged,
         _ => match run.current.step {
             Step::Prepare => Input::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
             Step::Agent => agent(AgentEnd::Finished),

@@ -303,7 +303,7 @@ pub(super) fn node(kind: &str, repo: RepoId, id: i64) -> String {
 }
 
 /// Takes an id for GraphQL apart.
-pub(super) fn of_node<'a>(text: &'a str) -> Option<(&'a str, RepoId, i64)> {
+pub(super) fn of_node(text: &str) -> Option<(&str, RepoId, i64)> {
     let mut parts = text.split('_');
     let (kind, repo, id) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     Some((kind, RepoId(repo), id))
