@@ -27,6 +27,9 @@ use crate::failpoint::kill_point;
 const OLDEST_SQLITE: i32 = 3_051_003;
 /// How long a statement waits for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often a database is tried that another process may be making, and the time between two tries.
+const OPEN_TRIES: u32 = 10;
+const OPEN_RETRY: Duration = Duration::from_millis(50);
 /// Most jobs in one commit; bounds how long the first of them waits.
 const COMMIT_BATCH: usize = 256;
 /// Jobs that may wait for the writer before callers are told that the store is busy.
@@ -187,11 +190,12 @@ impl Store {
         if mode == Mode::Beside {
             check_schema(&connection).map_err(failed)?;
         }
-        configure(&connection).map_err(|e| failed(e.to_string()))?;
+        retrying(|| configure(&connection)).map_err(|e| failed(e.to_string()))?;
         let unclean = if mode == Mode::Beside {
             false
         } else {
-            Migrations::from_slice(MIGRATIONS).to_latest(&mut connection).map_err(|e| {
+            let migrations = Migrations::from_slice(MIGRATIONS);
+            retrying(|| migrations.to_latest(&mut connection)).map_err(|e| {
                 failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
             })?;
             let before = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
@@ -331,6 +335,17 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     Ok(())
 }
 
+/// Several processes may make the same database at the same time: who comes second fails, and finds it made a little later.
+fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
+    for _ in 1..OPEN_TRIES {
+        if work().is_ok() {
+            return Ok(());
+        }
+        std::thread::sleep(OPEN_RETRY);
+    }
+    work()
+}
+
 /// Whether the schema is that of this version; the error is a sentence.
 fn check_schema(connection: &Connection) -> Result<(), String> {
     let version = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
@@ -439,6 +454,19 @@ mod tests {
         own.close().await;
         Store::attach(&path).expect("attached").close().await;
         assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
+    }
+
+    #[test]
+    fn many_make_the_same_database_at_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("ralph.db");
+        let open = || Store::open(&path).map(drop);
+        std::thread::scope(|scope| {
+            let openings: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            for opening in openings {
+                opening.join().expect("no panic").expect("opened");
+            }
+        });
     }
 
     #[tokio::test]

@@ -137,13 +137,17 @@ impl Service {
 
     /// Sends deliveries again that nobody answered, or that were refused for a while, each once: what an operator does,
     /// and GitHub's own list of failed deliveries is for.
-    pub fn resend(&self) {
+    /// How many there were.
+    pub fn resend(&self) -> usize {
+        let mut count = 0;
         for past in self.world.forge.hooks().log() {
             let failed = past.status.is_none_or(|status| status >= 500);
             if failed && self.resent.lock().expect("no panic in here").insert(past.id.clone()) {
                 self.world.forge.hooks().redeliver(&past);
+                count += 1;
             }
         }
+        count
     }
 
     /// What carries the marks of this installation.
