@@ -295,6 +295,7 @@ impl Engine {
                     let key = format!("closed/{}", claimed.id);
                     let view = report::reply(true, vec![format!("Closed: {why}.")]);
                     self.comment_under(seat, claimed, repo, number, &key, &view).await?;
+                    kill_point("K29b");
                     seat.forge.set_issue_open(repo, number, false).await?;
                     closed += 1;
                 }
