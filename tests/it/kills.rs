@@ -157,7 +157,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
         deaths += 1;
         child = service.spawn("all", left.next().copied());
         service.until("the service to listen", async || service.listens().await).await;
-        service.until("rest", async || service.is_at_rest().await).await;
+        service.rest().await;
     }
     assert_eq!(deaths, kills.len(), "{kills:?}: not every point was come by\n{}", service.log());
     service.finish().await;
@@ -188,7 +188,7 @@ async fn people(service: &Service) {
         ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please polish it.".into(), remarks: Vec::new() };
     world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
     service.until_loop("the next review", |l| l.state == State::Review && l.spent.iterations == 3).await;
-    service.until("rest", async || service.is_at_rest().await).await;
+    service.rest().await;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     service.until_loop("the end", |l| l.state == State::Merged).await;
     service.until("the label", async || world.state_labels() == ["merged"]).await;
@@ -196,8 +196,9 @@ async fn people(service: &Service) {
     service
         .until("the last deliveries", async || {
             let resent = service.listens().await && service.resend() == 0;
+            let before = service.is_at_rest().await;
             world.forge.flush().await;
-            resent && service.is_at_rest().await
+            resent && before && service.is_at_rest().await
         })
         .await;
 }

@@ -35,7 +35,7 @@ async fn three_processes_carry_a_loop(dialect: Dialect) {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == State::Review).await;
-    service.until("rest", async || service.is_at_rest().await).await;
+    service.rest().await;
     assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(service.world.state_labels(), ["review"]);
     for process in &mut processes {
@@ -65,7 +65,7 @@ async fn two_whole_services_never_double_work(dialect: Dialect) {
     let store = service.store().await.expect("a database");
     let reviewed = async || store.read(|c| loops::in_state(c, State::Review)).await.expect("loops").len();
     service.until("four reviews", async || reviewed().await == issues.len()).await;
-    service.until("rest", async || service.is_at_rest().await).await;
+    service.rest().await;
     let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
     assert_eq!(all.len(), issues.len());
     let iterations: u32 = all.iter().map(|l| l.spent.iterations).sum();
@@ -112,7 +112,7 @@ async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
     let mut child = service.spawn("all", None);
     let done = service.until_loop("the review", |l| l.state == State::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2, "the run that was cut off counts");
-    service.until("rest", async || service.is_at_rest().await).await;
+    service.rest().await;
     assert!(stop(&mut child).await.success());
     service.finish().await;
 }
@@ -140,7 +140,7 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
         .await;
     let done = service.until_loop("the review", |l| l.state == State::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2);
-    service.until("rest", async || service.is_at_rest().await).await;
+    service.rest().await;
     for process in others.iter_mut().chain([&mut runner]) {
         assert!(stop(process).await.success(), "{}", service.log());
     }

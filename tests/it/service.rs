@@ -135,6 +135,16 @@ impl Service {
         !waiting && !inputs && outbox.iter().all(|(_, count)| *count == 0)
     }
 
+    /// Waits until nothing is to be done any more, and what the forge tells of the last of it has been handled too.
+    pub async fn rest(&self) {
+        self.until("rest", async || {
+            let before = self.is_at_rest().await;
+            self.world.forge.flush().await;
+            before && self.is_at_rest().await
+        })
+        .await;
+    }
+
     /// Sends deliveries again that nobody answered, or that were refused for a while, each once: what an operator does,
     /// and GitHub's own list of failed deliveries is for.
     /// How many there were.
