@@ -275,7 +275,7 @@ impl Store {
 
     /// Whether writes are still accepted.
     pub fn healthy(&self) -> bool {
-        !self.inner.failed.load(Ordering::SeqCst)
+        !self.inner.failed.load(Ordering::SeqCst) && lock(&self.inner.queue).is_some()
     }
 
     /// Whether the last process that used the file did not close it.

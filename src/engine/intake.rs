@@ -56,6 +56,8 @@ impl Origin {
 pub(super) enum Outcome {
     Done(String),
     Ignored(String),
+    /// It tells of a label that is off again: of how things were, not of how they are.
+    Stale(String),
 }
 
 /// Why a delivery cannot be handled now, or ever.
@@ -144,7 +146,7 @@ impl Engine {
                 self.store.write(move |c| inbox::finish(c, id, Handled::Done, &what)).await?;
                 self.wake.decided();
             }
-            Ok(Outcome::Ignored(why)) => {
+            Ok(Outcome::Ignored(why) | Outcome::Stale(why)) => {
                 tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
                 self.store.write(move |c| inbox::finish(c, id, Handled::Ignored, &why)).await?;
             }
@@ -258,8 +260,9 @@ impl Engine {
             (true, false) => self.label_removed(seat, repo, number, sender, origin).await,
             _ => ignored(format!("{run} did not change")),
         };
-        // Remembered last: a delivery that has to wait must find the same difference again.
-        if outcome.is_ok() {
+        // Remembered last: a delivery that has to wait must find the same difference again. Forges tell times by the second,
+        // so a set that is known to be old must not take the place of a newer one of the same second.
+        if matches!(outcome, Ok(Outcome::Done(_) | Outcome::Ignored(_))) {
             self.store.write(move |c| facts::save_labels(c, &seen_in, number, &labels, at)).await?;
         }
         outcome
@@ -298,7 +301,9 @@ impl Engine {
             Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
             Err(e) => return Err(e.into()),
             Ok(now) if !now.open => return ignored("stale: the issue is closed"),
-            Ok(now) if !now.labels.contains(&self.run_label(&repo)) => return ignored("stale: the label is off again"),
+            Ok(now) if !now.labels.contains(&self.run_label(&repo)) => {
+                return Ok(Outcome::Stale("stale: the label is off again".into()));
+            }
             Ok(_) => {}
         }
         let place = Place { repo: repo.clone(), issue: issue.number };

@@ -291,6 +291,7 @@ async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
         assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
     }
     // The end of one loop is not the end of the issue.
+    world.clock.advance_ms(1000);
     world.say("/ralph run").await;
     world.settle().await;
     assert_eq!(world.all_loops().await.len(), 2);
@@ -396,10 +397,9 @@ async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
     assert_eq!(done.state, State::Review, "{}", done.why);
     assert_eq!(done.checks_from, Some(CheckSource::Issue));
 
+    world.clock.advance_ms(1000);
     let title = "Another";
     world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
-    world.say("/ralph abort").await;
-    world.settle().await;
     let asked = world.run().await;
     assert_eq!(asked.state, State::NeedsCriteria, "{}", asked.why);
     assert!(world.bot_said("no write access"), "{:?}", world.bot_says());

@@ -504,6 +504,7 @@ async fn our_own_comments_are_never_read(dialect: Dialect) {
         world.reconcile().await;
         assert_eq!(world.reactions(id), Vec::<String>::new(), "{text}");
         world.forge.with(|s| s.delete_comment(world.bot.id, world.repo, id)).expect("deleted");
+        world.settle().await;
     }
     assert_eq!(world.the_loop().await.state, State::Review);
     world.finish().await;
@@ -579,7 +580,7 @@ mod github_bots {
         world.settle().await;
 
         world.setup.config = format!("permissions: {{ allow_bots: [{}] }}\n", bot.id);
-        crate::edge::restart(&mut world).await;
+        world.restart().await;
         world.forge.label(&near, world.repo, world.issue, "ralph:run").await.expect("labelled");
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
