@@ -11,9 +11,10 @@ use crate::domain::view::{Severity, View};
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
+use crate::store::facts;
 use crate::store::loops::{self, Role};
 use crate::store::outbox::Claimed;
-use crate::store::{facts, posted::Posted};
+use crate::store::posted::{self, Posted};
 
 impl Engine {
     pub(super) async fn talk(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
@@ -90,6 +91,9 @@ impl Engine {
         claimed: &Claimed,
         view: &View,
     ) -> Result<Receipt, Failure> {
+        if self.over_budget(claimed, view).await?.is_some() {
+            return self.comment_in_place(seat, claimed, repo, on, view).await;
+        }
         // The key bears the row, so that one asked for twice by a lost answer is one, and one asked for again is another.
         let key = format!("status/{}", claimed.id);
         let mut receipt = self.comment_under(seat, claimed, repo, on, &key, view).await?;
@@ -99,7 +103,13 @@ impl Engine {
         {
             seat.forge.minimize_comment(repo, crate::domain::ids::CommentId(old.forge_id)).await?;
         }
-        receipt.posted = receipt.posted.map(|(_, posted)| ("status".into(), posted));
+        if let Some((key, new)) = receipt.posted.take() {
+            // Under its own key it counts against the budget of comments; as the status it is kept up to date.
+            let (subject, counted_on, now) = (claimed.subject.clone(), claimed.place.key(), self.clock.now());
+            let counted = new.clone();
+            self.store.write(move |c| posted::put(c, &subject, &key, &counted, &counted_on, now)).await?;
+            receipt.posted = Some(("status".into(), new));
+        }
         Ok(receipt)
     }
 

@@ -17,7 +17,9 @@ on_both_forges!(
     permission_is_asked_again_before_the_push,
     a_permission_that_cannot_be_asked_is_a_wait,
     a_login_that_somebody_else_took_over_is_nobody,
+    what_a_payload_says_of_its_sender_is_not_believed,
     outsiders_command_nothing,
+    an_echo_is_answered_a_few_times_only,
     what_only_looks_like_a_command_is_none,
     an_edited_comment_is_never_a_command,
     an_edit_shortly_before_the_label_has_to_be_confirmed,
@@ -179,6 +181,63 @@ async fn a_login_that_somebody_else_took_over_is_nobody(dialect: Dialect) {
         label_by(&world, &taken, false).await;
     }
     assert_eq!(world.run().await.state, State::Review);
+    world.finish().await;
+}
+
+async fn what_a_payload_says_of_its_sender_is_not_believed(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.settle().await;
+    world.forge.hooks().hold();
+    world.label().await;
+    let as_outsider = sent_by(&world.outsider);
+    world.forge.hooks().release(|held| {
+        as_outsider(held);
+        for one in held {
+            let mut body: Value = serde_json::from_str(&one.body).expect("a body");
+            for part in ["issue", "sender"] {
+                body[part]["author_association"] = json!("OWNER");
+                body[part]["is_admin"] = json!(true);
+                body[part]["site_admin"] = json!(true);
+            }
+            body["repository"]["permissions"] = json!({"admin": true, "push": true, "pull": true});
+            one.body = body.to_string();
+        }
+    });
+    world.settle().await;
+    assert!(world.all_loops().await.is_empty());
+    world.finish().await;
+}
+
+async fn an_echo_is_answered_a_few_times_only(dialect: Dialect) {
+    let limits = "limits: { comments_per_hour: 6, comments_per_day: 8 }";
+    let world = World::new(Setup::new(dialect).config(limits)).await;
+    for text in ["/ralph what", "/ralph status", "/ralph help", "/ralph resume"] {
+        for _ in 0..5 {
+            world.say(text).await;
+            world.settle().await;
+        }
+    }
+    assert_eq!(world.bot_says().len(), 6);
+    world.pass(Duration::from_secs(4000)).await;
+    for _ in 0..5 {
+        world.say("/ralph help").await;
+        world.settle().await;
+    }
+    assert_eq!(world.bot_says().len(), 8);
+    // What people have to know of a loop is said all the same.
+    world.pass(Duration::from_secs(90_000)).await;
+    world.run().await;
+    for text in ["/ralph status", "/ralph resume", "/ralph help"] {
+        for _ in 0..8 {
+            world.say(text).await;
+            world.settle().await;
+        }
+    }
+    world.say("/ralph abort").await;
+    world.settle().await;
+    let said = world.bot_says();
+    assert!(said.len() <= 8 + 6 + 2, "{} comments", said.len());
+    assert!(said.iter().any(|b| b.contains("ended it")), "{said:?}");
     world.finish().await;
 }
 
