@@ -253,7 +253,8 @@ async fn guide_budget_status_and_help(dialect: Dialect) {
 async fn a_status_is_fresh_each_time(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
-    let statuses = |w: &World| w.bot_says().iter().filter(|b| b.contains(" status ")).count();
+    let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
+    let statuses = |w: &World| w.bot_says().iter().filter(|b| is_status(b)).count();
     let before = statuses(&world);
     assert_eq!(before, 1, "{:?}", world.bot_says());
     world.say("/ralph status").await;
@@ -265,7 +266,7 @@ async fn a_status_is_fresh_each_time(dialect: Dialect) {
     world.say("/ralph abort").await;
     world.settle().await;
     assert_eq!(statuses(&world), before + 2);
-    let newest = world.bot_says().into_iter().rfind(|b| b.contains(" status ")).expect("a status");
+    let newest = world.bot_says().into_iter().rfind(|b| is_status(b)).expect("a status");
     assert!(newest.to_lowercase().contains("aborted"), "{newest}");
     world.finish().await;
 }
