@@ -81,21 +81,20 @@ impl Engine {
         let key = "status".to_owned();
         let marker = self.marker(claimed, &key);
         let body = self.renderer.comment(view, &marker);
-        let known = match self.posted(&claimed.subject, &key).await? {
-            Some(known) => Some(known),
-            None if claimed.attempts > 0 => self
-                .find_comment(seat, repo, on, claimed, &marker)
-                .await?
-                .map(|found| Posted { forge_id: found.id.0, digest: String::new() }),
-            None => None,
-        };
         let digest = digest(&body);
-        if let Some(known) = known {
-            let posted = Posted { forge_id: known.forge_id, digest: digest.clone() };
-            if known.digest == posted.digest {
-                return Ok(Receipt::text("it says so already"));
+        let known = self.posted(&claimed.subject, &key).await?;
+        if known.as_ref().is_some_and(|known| known.digest == digest) {
+            return Ok(Receipt::text("it says so already"));
+        }
+        let mut there = known.map(|known| CommentId(known.forge_id));
+        for looked in [false, true] {
+            if looked && claimed.attempts > 0 {
+                // What was known is gone; an earlier try may have written it anew.
+                there = self.find_comment(seat, repo, on, claimed, &marker).await?.map(|found| found.id);
             }
-            match seat.forge.edit_comment(repo, CommentId(known.forge_id), &body).await {
+            let Some(id) = there.take() else { continue };
+            let posted = Posted { forge_id: id.0, digest: digest.clone() };
+            match seat.forge.edit_comment(repo, id, &body).await {
                 Ok(()) => return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("edited") }),
                 Err(e) if e.kind == ForgeErrorKind::NotFound => {}
                 Err(e) => return Err(e.into()),

@@ -18,6 +18,25 @@ use crate::store::posted::{self, Posted};
 
 impl Engine {
     pub(super) async fn talk(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
+        match self.talk_once(claimed).await {
+            // Refused under a name that the repository no longer has: nothing was done, the new name is tried.
+            Err(Failure::Never { why }) if self.was_renamed(&claimed.place.repo).await => {
+                Err(Failure::Later { after_ms: Some(0), began: false, why })
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether the repository has another name than we knew; from now on we know it.
+    async fn was_renamed(&self, repo: &RepoRef) -> bool {
+        let (Ok(seat), Ok(known)) = (self.seat(repo), self.present_name(repo).await) else { return false };
+        let Ok(found) = seat.forge.repository(&known).await else { return false };
+        let renamed = found.repo.id == known.id && found.repo.full_name() != known.full_name();
+        let now = self.clock.now();
+        renamed && self.store.write(move |c| facts::save_repository(c, &found.repo, now)).await.is_ok()
+    }
+
+    async fn talk_once(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
         let seat = self.seat(&claimed.place.repo)?;
         let repo = self.present_name(&claimed.place.repo).await?;
         let issue = claimed.place.issue;

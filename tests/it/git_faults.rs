@@ -190,19 +190,26 @@ async fn an_archived_repository_is_told_of(dialect: Dialect) {
 }
 
 async fn a_renamed_repository_is_followed(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    about_to_push(&world).await;
-    world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
-    world.settle().await;
-    world.recover().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
-    assert_eq!(world.state_labels(), ["review"]);
-    // And what comes under the new name is for the same loop.
-    world.forge.merge(&world.maintainer, world.repo, done.pull.expect("a pull request").number).await.expect("merged");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Merged);
-    world.finish().await;
+    for told in [true, false] {
+        let world = World::new(Setup::new(dialect)).await;
+        about_to_push(&world).await;
+        if !told {
+            world.forge.hooks().drop_next(10_000);
+        }
+        world.forge.with(|state| state.rename_repo(world.maintainer.id, world.repo, "renamed")).expect("renamed");
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, State::Review, "{}", done.why);
+        assert_eq!(world.state_labels(), ["review"]);
+        assert!(world.receipts().await.iter().all(|r| r.state != "rejected"), "{:#?}", world.receipts().await);
+        // And what comes under the new name is for the same loop.
+        world.forge.hooks().drop_next(0);
+        let pull = done.pull.expect("a pull request").number;
+        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, State::Merged);
+        world.finish().await;
+    }
 }
 
 async fn protected_paths_are_put_back(dialect: Dialect) {

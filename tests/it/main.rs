@@ -4,6 +4,7 @@
 mod agent_faults;
 mod commands;
 mod edge;
+mod forge_faults;
 mod git_faults;
 mod harness;
 mod kills;

@@ -1,0 +1,355 @@
+//! What goes wrong between the service and the forge: calls that fail or whose answer is lost, limits, webhooks that
+//! never come, come often, or come in another order.
+
+use std::time::Duration;
+
+use ralph_bot::domain::ids::Number;
+use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::fake::{Dialect, Fault};
+
+use crate::harness::{Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(
+    calls_that_fail_are_made_again,
+    calls_whose_answer_is_lost_are_not_made_twice,
+    an_escalation_is_opened_once,
+    a_limited_forge_is_left_in_peace,
+    a_refused_credential_is_tried_again,
+    a_status_comment_that_was_deleted_comes_back_once,
+    refused_comments_do_not_stop_the_work,
+    a_locked_issue_is_no_obstacle,
+    a_label_that_nobody_told_of_is_asked_about,
+    what_nobody_told_of_is_found_out,
+    an_issue_closed_in_silence_ends_the_loop,
+    deliveries_may_come_a_hundred_times,
+    deliveries_may_come_in_any_order,
+    a_forge_that_fails_at_every_step,
+);
+
+/// What changes something on the forge: method and path.
+const CHANGES: &[(&str, &str)] = &[
+    ("POST", r"/issues/\d+/comments$"),
+    ("PATCH", r"/issues/comments/\d+$"),
+    ("POST", r"/pulls$"),
+    ("POST", r"/issues/\d+/labels$"),
+    ("DELETE", r"/issues/\d+/labels/"),
+    ("POST", r"/labels$"),
+    ("POST", r"/requested_reviewers$"),
+    ("PATCH", r"/pulls/\d+$"),
+    ("POST", r"/git-receive-pack$"),
+];
+
+/// What people see at the end of the one story that is told here again and again.
+#[derive(Debug, PartialEq)]
+struct Outcome {
+    state: State,
+    labels: Vec<String>,
+    comments: usize,
+    pulls: usize,
+    draft: bool,
+    asked: usize,
+    answer: Option<String>,
+    escalations: usize,
+}
+
+async fn outcome(world: &World) -> Outcome {
+    let current = world.the_loop().await;
+    let pulls: Vec<Number> = world.forge.with(|s| s.pulls(world.repo).iter().map(|(i, _)| i.number).collect());
+    let pull = pulls.first().map(|number| world.issue_of(*number));
+    Outcome {
+        labels: world.state_labels(),
+        comments: world.bot_says().len(),
+        pulls: pulls.len(),
+        draft: pull.as_ref().is_some_and(|p| world.is_draft(p)),
+        asked: pull.as_ref().and_then(|p| p.pull.as_ref()).map_or(0, |p| p.requested.len()),
+        answer: world.file(&current.branch, "answer.txt").await,
+        escalations: world.escalations().len(),
+        state: current.state,
+    }
+}
+
+fn undisturbed() -> Outcome {
+    Outcome {
+        state: State::Review,
+        labels: vec!["review".into()],
+        // Status, start, one iteration, completion.
+        comments: 4,
+        pulls: 1,
+        draft: false,
+        asked: 1,
+        answer: Some("42\n".into()),
+        escalations: 0,
+    }
+}
+
+/// Labels, and lets the loop run to rest while these faults happen to every sort of change.
+async fn with_faults(dialect: Dialect, faults: &[Fault]) {
+    let world = World::new(Setup::new(dialect)).await;
+    for (method, path) in CHANGES {
+        for fault in faults {
+            world.forge.faults().next(1, method, path, fault.clone()).expect("a pattern");
+        }
+    }
+    world.label().await;
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed(), "{faults:?}: {}", world.the_loop().await.why);
+    world.finish().await;
+}
+
+async fn calls_that_fail_are_made_again(dialect: Dialect) {
+    let faults = [Fault::status(500), Fault::status(502), Fault::status(503), Fault::Reset { apply: false }];
+    with_faults(dialect, &faults).await;
+}
+
+async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
+    for fault in [Fault::after_effect(500), Fault::after_effect(504), Fault::Reset { apply: true }] {
+        with_faults(dialect, &[fault]).await;
+    }
+    with_faults(dialect, &[Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(503)]).await;
+}
+
+async fn an_escalation_is_opened_once(dialect: Dialect) {
+    let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
+    for fault in [Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(500)] {
+        let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(config)).await;
+        world.forge.faults().next(2, "POST", r"/issues$", fault.clone()).expect("a pattern");
+        world.label().await;
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, State::LimitReached);
+        let [number] = world.escalations()[..] else { panic!("{fault:?}: {:?}", world.escalations()) };
+        // A person who goes on closes it; the word about that is lost once as well.
+        world.write_agent("echo 42 >answer.txt\n");
+        world
+            .forge
+            .faults()
+            .next(1, "POST", &format!(r"/issues/{number}/comments$"), fault.clone())
+            .expect("a pattern");
+        world.forge.faults().next(1, "PATCH", &format!(r"/issues/{number}$"), fault.clone()).expect("a pattern");
+        world
+            .forge
+            .comment(&world.maintainer, world.repo, number, "/ralph resume --max-iterations 3")
+            .await
+            .expect("said");
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, State::Review, "{fault:?}: {}", world.the_loop().await.why);
+        assert!(world.escalations().is_empty(), "{fault:?}");
+        let closing: Vec<_> = world.bot_says_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
+        assert_eq!(closing.len(), 1, "{fault:?}: {closing:#?}");
+        world.finish().await;
+    }
+}
+
+async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
+    let secondary = |status, headers: &[(&str, &str)]| Fault::Respond {
+        status,
+        headers: headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
+        body: r#"{"message": "You have exceeded a secondary rate limit. Please wait."}"#.into(),
+        apply: false,
+    };
+    let cases = [
+        (secondary(429, &[("retry-after", "120")]), 120_000),
+        (secondary(403, &[("retry-after", "90")]), 90_000),
+        // Nothing said: a minute at least.
+        (secondary(429, &[]), 60_000),
+        (secondary(403, &[]), 60_000),
+        (secondary(429, &[("retry-after", "soon")]), 60_000),
+    ];
+    for (fault, window) in cases {
+        let world = World::new(Setup::new(dialect)).await;
+        world.forge.faults().after(1, 1, "POST", r"/issues/\d+/comments$", fault.clone()).expect("a pattern");
+        world.label().await;
+        world.settle().await;
+        for _ in 0..8 {
+            world.pass(Duration::from_secs(17)).await;
+        }
+        world.recover().await;
+        let requests = world.forge.requests();
+        let at = requests.iter().position(|r| matches!(r.status, Some(403 | 429))).expect("the limited answer");
+        let limited = &requests[at];
+        let early = |r: &&ralph_bot::fake::RequestRecord| r.at.since(limited.at) < window && r.path.contains("/api/");
+        let early: Vec<_> = requests[at + 1..].iter().filter(early).collect();
+        assert!(early.is_empty(), "within the window of {window} ms of {fault:?}: {early:#?}");
+        assert_eq!(outcome(&world).await, undisturbed(), "{fault:?}");
+        world.finish().await;
+    }
+}
+
+async fn a_refused_credential_is_tried_again(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.label().await;
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed());
+    world.finish().await;
+}
+
+async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.run().await;
+    let status = |world: &World| -> Vec<_> {
+        let ours = world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id));
+        ours.filter(|c| c.body.contains("/ralph") && c.body.contains(" status ")).map(|c| c.id).collect()
+    };
+    let [old] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+    world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
+    // The first comment written from now on is the status comment; its answer is lost.
+    world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+    world.say("/ralph guide Once more, please.").await;
+    world.recover().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+    assert_ne!(new, old);
+    world.finish().await;
+}
+
+async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", Fault::status(403)).expect("a pattern");
+    world.label().await;
+    world.recover().await;
+    let done = outcome(&world).await;
+    assert_eq!(done, Outcome { comments: 0, ..undisturbed() });
+    assert!(world.receipts().await.iter().all(|r| r.attempts <= 2), "it was hammered: {:#?}", world.receipts().await);
+    world.forge.faults().clear();
+    world.finish().await;
+}
+
+async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
+    world.label().await;
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed());
+    world.finish().await;
+}
+
+async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.hooks().drop_next(1);
+    world.label().await;
+    world.settle().await;
+    assert!(world.newest().await.is_none());
+    world.pass(Duration::from_secs(3600)).await;
+    world.reconcile().await;
+    world.reconcile().await;
+    assert!(world.newest().await.is_none(), "it began on nobody's word");
+    let says = world.bot_says();
+    let [question] = &says[..] else { panic!("one question: {says:#?}") };
+    let hash = question.split("--confirm ").nth(1).and_then(|rest| rest.get(..8)).expect("a hash");
+    // Somebody without the right cannot answer it.
+    let answer = format!("/ralph run --confirm {hash}");
+    world.forge.comment(&world.outsider, world.repo, world.issue, &answer).await.expect("commented");
+    world.settle().await;
+    assert!(world.newest().await.is_none());
+    world.say(&answer).await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review, "{}", world.the_loop().await.why);
+    world.finish().await;
+}
+
+async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n")).await;
+    let first = world.run().await;
+    assert_eq!(first.state, State::Review, "{}", first.why);
+    world.pass(Duration::from_secs(300)).await;
+    world.forge.hooks().drop_next(10_000);
+    let comment = world.say("/ralph guide Add a note, please.").await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.spent.iterations, 1);
+    world.reconcile().await;
+    world.reconcile().await;
+    let second = world.the_loop().await;
+    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert!(world.prompt(2).await.contains("Add a note, please."));
+    assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
+    let pull = second.pull.expect("a pull request").number;
+    world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    world.reconcile().await;
+    assert_eq!(world.the_loop().await.state, State::Merged);
+    world.finish().await;
+}
+
+async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.label().await;
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.forge.hooks().drop_next(10_000);
+    world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+    world.engine().reconcile_step(true).await.expect("reconcile");
+    world.settle().await;
+    let now = world.the_loop().await;
+    assert_eq!((now.state, now.pushed), (State::Closed, None), "{}", now.why);
+    world.finish().await;
+}
+
+async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.hooks().duplicate_next(2, 100);
+    world.label().await;
+    world.settle().await;
+    assert_eq!(outcome(&world).await, undisturbed());
+    assert_eq!(world.all_loops().await.len(), 1);
+    world.forge.hooks().duplicate_next(1, 100);
+    world.say("/ralph guide Once more.").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!(world.prompt(2).await.matches("Once more.").count(), 1);
+    world.forge.hooks().duplicate_next(1, 100);
+    world.forge.hooks().hold();
+    world.say("/ralph abort enough").await;
+    world.forge.hooks().release(|_| {});
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Aborted);
+    world.finish().await;
+}
+
+async fn deliveries_may_come_in_any_order(dialect: Dialect) {
+    // Everything that happened until the pull request was merged comes at once, turned around.
+    for turn in [0usize, 1, 2] {
+        let world = World::new(Setup::new(dialect)).await;
+        world.run().await;
+        world.forge.hooks().hold();
+        world.say("/ralph status").await;
+        world.say("/ralph help").await;
+        world.say("Looks good to me.").await;
+        let pull = world.the_pull().await.number;
+        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        world.forge.hooks().release(|held| match turn {
+            0 => held.reverse(),
+            1 => held.rotate_left(2),
+            _ => held.sort_by(|a, b| a.body.cmp(&b.body)),
+        });
+        world.settle().await;
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, State::Merged, "turn {turn}");
+        assert_eq!(world.state_labels(), ["merged"]);
+        world.finish().await;
+    }
+}
+
+/// A fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
+async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
+    const PERIOD: u32 = 7;
+    const FAULTS: u32 = 14;
+    let kinds =
+        [Fault::status(502), Fault::after_effect(500), Fault::Reset { apply: true }, Fault::Reset { apply: false }];
+    for offset in 0..PERIOD {
+        let world = World::new(Setup::new(dialect)).await;
+        for number in 0..FAULTS {
+            let kind = kinds[(offset + number) as usize % kinds.len()].clone();
+            world.forge.faults().after(offset + number * (PERIOD - 1), 1, "", "", kind).expect("a pattern");
+        }
+        world.label().await;
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(outcome(&world).await, undisturbed(), "from {offset}: {} {:#?}", done.why, world.receipts().await);
+        assert!(world.forge.faults().remaining() < FAULTS / 2, "the run had too few requests for this story");
+        world.forge.faults().clear();
+        world.finish().await;
+    }
+}
