@@ -1,0 +1,82 @@
+//! What must hold of loops and world whenever nothing moves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ralph_bot::domain::lifecycle::{Loop, State};
+use serde_json::json;
+
+use crate::world::World;
+
+/// Panics where a promise is broken.
+pub fn at_rest(world: &World, loops: &[Loop]) {
+    let mut open = BTreeSet::new();
+    for current in loops {
+        let (id, issue) = (&current.id, current.place.issue.0);
+        assert!(!current.state.is_open() || open.insert(issue), "I3: two open loops on #{issue}");
+        assert!(!matches!(current.state, State::Running | State::Queued | State::Waiting), "I7: {id} is stuck");
+        let pulls = world.pulls.iter().filter(|p| p.open && p.branch == current.branch).count();
+        assert!(pulls <= 1, "I5: {pulls} pull requests of {id}");
+        let newest = loops.iter().filter(|l| l.place.issue.0 == issue).max_by_key(|l| l.created_at);
+        if newest.is_some_and(|newest| newest.id == current.id) {
+            let labels: Vec<_> = world.labels[&issue].iter().filter(|l| **l != "run").collect();
+            assert_eq!(labels, [&current.state.as_str()], "I13: the label of {id}");
+        }
+        let said = |text: &str| world.comments.iter().any(|c| c.subject == id.as_str() && c.text == text);
+        assert!(said(current.state.as_str()), "I13: no status comment says that {id} is {:?}", current.state);
+        if !current.state.is_open() {
+            assert!(!world.trees.contains_key(id), "I11: the tree of {id} is left");
+            let left = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
+            assert_eq!(left, 0, "I5: escalations of {id} are left open");
+        }
+        if let (Some(head), State::Review) = (&current.head, current.state) {
+            assert!(world.commits[head].clean, "{id} is in review with a commit that does not hold");
+            assert_eq!(current.verified.as_ref(), Some(head), "{id} is in review unverified");
+        }
+    }
+    let mut keys = BTreeSet::new();
+    for comment in &world.comments {
+        let key = (&comment.subject, &comment.key, comment.on);
+        assert!(keys.insert(key), "I4: two comments {} of {}", comment.key, comment.subject);
+    }
+    let mut causes = BTreeSet::new();
+    for open in world.escalations.iter().filter(|e| e.open) {
+        assert!(causes.insert((&open.subject, &open.cause)), "I5: two escalations {} of {}", open.cause, open.subject);
+    }
+    for (branch, theirs) in &world.others {
+        if let Some(tip) = world.branches.get(branch) {
+            assert!(world.holds(tip, theirs), "I8: a commit of somebody else was lost from {branch}");
+        }
+    }
+}
+
+/// What does not depend on when things happened: the same with faults and without.
+pub fn outcome(world: &World, loops: &[Loop]) -> serde_json::Value {
+    let loops: BTreeMap<_, _> = loops
+        .iter()
+        .map(|l| {
+            let iterations = l.iterations.iter();
+            let iterations: Vec<_> = iterations
+                .map(|i| json!([i.number, i.commit, i.parent, i.checks.all_hold(), i.discarded, i.cost, i.guidance]))
+                .collect();
+            let seen = json!({
+                "state": l.state, "spent": [l.spent.iterations as i64, l.spent.cost.0], "iterations": iterations,
+                "head": l.head, "pushed": l.pushed, "verified": l.verified, "base": l.base, "guidance": l.guidance,
+                "pull": l.pull.is_some(), "merge": l.merge_wanted, "limits": l.limits, "escalated": l.escalated,
+            });
+            (l.id.to_string(), seen)
+        })
+        .collect();
+    let pulls: Vec<_> = world.pulls.iter().map(|p| json!([p.branch, p.open, p.ready])).collect();
+    let mut comments: BTreeMap<String, u32> = BTreeMap::new();
+    for comment in &world.comments {
+        let kind = comment.key.split('/').next().unwrap_or_default();
+        *comments.entry(format!("{}/{kind}", comment.subject)).or_default() += 1;
+    }
+    let mut escalations: Vec<_> =
+        world.escalations.iter().map(|e| format!("{} {} {}", e.subject, e.cause, e.open)).collect();
+    escalations.sort();
+    json!({
+        "loops": loops, "branches": world.branches, "pulls": pulls, "comments": comments,
+        "escalations": escalations, "labels": world.labels, "reactions": world.reactions,
+    })
+}

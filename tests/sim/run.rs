@@ -1,0 +1,572 @@
+//! Drives the real state machine and store against the world: who moves next, and what goes wrong, is drawn from the seed.
+
+use std::collections::BTreeMap;
+
+use ralph_bot::domain::command::{Command, RunOptions};
+use ralph_bot::domain::effect::{Effect, Lane, Place, TimerKind};
+use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
+use ralph_bot::domain::policy::{Policy, Progress};
+use ralph_bot::store::outbox::{self, Claimed, Ended};
+use ralph_bot::store::{Store, StoreError, StoreResult, leases, loops, posted, timers};
+
+use crate::rng::Rng;
+use crate::script::{Event, Script, input, person};
+use crate::world::{Known, Receipt, World};
+
+/// How long a lease lasts, milliseconds.
+const LEASE_MS: i64 = 60_000;
+/// How long an effect whose outcome is not known waits before it is looked up, milliseconds.
+const AMBIGUITY_MS: i64 = 10_000;
+/// Steps after which a run that still moves is taken to go on for ever.
+const MOST_STEPS: usize = 20_000;
+/// Loops that may run at the same time.
+const SLOTS: u32 = 1;
+
+/// An effect under way in a process.
+struct Flight {
+    claimed: Claimed,
+    owner: String,
+    done: Option<Receipt>,
+}
+
+/// One run.
+pub struct Sim {
+    runtime: tokio::runtime::Runtime,
+    store: Store,
+    pub world: World,
+    script: Script,
+    rng: Rng,
+    faults: bool,
+    /// Whether to print each step.
+    trace: bool,
+    process: u32,
+    flights: Vec<Flight>,
+    /// Effects of processes that were thought dead and are not.
+    zombies: Vec<Flight>,
+    /// Calls that reach the forge after their caller gave up, with the moment.
+    late: Vec<(i64, Claimed, Known)>,
+    /// What loops were told, for repeats: a forge sends everything again.
+    told: Vec<(LoopId, String, Input)>,
+    /// Events that were lost on the way until somebody looks.
+    lost: Vec<(LoopId, String, Input)>,
+    last: BTreeMap<LoopId, Loop>,
+    round: BTreeMap<u64, u32>,
+    steps: usize,
+    crashes: usize,
+}
+
+impl Sim {
+    pub fn new(seed: u64, faults: bool, trace: bool) -> Self {
+        let script = Script::draw(seed);
+        let differ = !script.staged;
+        Self {
+            runtime: tokio::runtime::Builder::new_current_thread().build().expect("a runtime"),
+            store: Store::in_memory().expect("a store"),
+            world: World::new(script.plans.clone(), differ),
+            rng: Rng::new(seed.wrapping_mul(2) + 1),
+            script,
+            faults,
+            trace,
+            process: 1,
+            flights: Vec::new(),
+            zombies: Vec::new(),
+            late: Vec::new(),
+            told: Vec::new(),
+            lost: Vec::new(),
+            last: BTreeMap::new(),
+            round: BTreeMap::new(),
+            steps: 0,
+            crashes: 0,
+        }
+    }
+
+    pub fn staged(&self) -> bool {
+        self.script.staged
+    }
+
+    fn note(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            println!("{:>8} {}", self.world.now - 1_000_000, what());
+        }
+    }
+
+    pub fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+    ) -> T {
+        self.try_write(work).expect("written")
+    }
+
+    fn try_write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&rusqlite::Connection) -> StoreResult<T> + Send + 'static,
+    ) -> StoreResult<T> {
+        self.runtime.block_on(self.store.write(work))
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp(self.world.now)
+    }
+
+    fn owner(&self) -> String {
+        format!("process-{}", self.process)
+    }
+
+    fn place(issue: u64) -> Place {
+        let repo =
+            RepoRef { forge: ForgeName::new("f"), id: RepoId(issue as i64), owner: "acme".into(), name: "app".into() };
+        Place { repo, issue: Number(issue) }
+    }
+
+    /// The newest loop of an issue.
+    pub fn newest(&self, issue: u64) -> Option<Loop> {
+        let round = *self.round.get(&issue)?;
+        self.write(move |c| loops::get(c, &loop_id(issue, round)))
+    }
+
+    /// The whole script, then quiet: whatever waits is answered until nothing is left to do.
+    pub fn play(&mut self) {
+        let script = self.script.events.clone();
+        for (sequence, (issue, event)) in script.into_iter().enumerate() {
+            if self.script.staged {
+                self.settle();
+            } else {
+                for _ in 0..self.rng.below(40) {
+                    self.advance();
+                }
+            }
+            self.happen(issue, event, sequence as u64 + 1);
+        }
+        self.settle();
+    }
+
+    /// Ends whatever is open, as a maintainer would, without further faults.
+    pub fn finish(&mut self) {
+        self.faults = false;
+        self.world.permitted = true;
+        self.reconcile();
+        self.settle();
+        for issue in 1..=self.script.plans.len() as u64 {
+            let Some(current) = self.newest(issue).filter(|l| l.state.is_open()) else { continue };
+            let resume = Command::Resume { options: RunOptions::default(), guidance: String::new() };
+            let resumed = Input::Command { by: person("olaf"), command: resume, comment: None };
+            self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
+            self.settle();
+            let current = self.newest(issue).expect("a loop");
+            let end = match current.pull.is_some() && current.state == State::Review {
+                true => {
+                    self.world.pulls.iter_mut().filter(|p| p.branch == current.branch).for_each(|p| p.open = false);
+                    Input::PullMerged
+                }
+                false => {
+                    let command = Command::Abort { reason: String::new() };
+                    Input::Command { by: person("olaf"), command, comment: None }
+                }
+            };
+            self.tell(&current.id, format!("finish/{issue}/end"), end);
+            self.settle();
+        }
+    }
+
+    fn happen(&mut self, issue: u64, event: Event, sequence: u64) {
+        self.note(|| format!("event {event:?} on #{issue}"));
+        match event {
+            Event::Start => return self.start(issue, sequence),
+            Event::Jump => return self.world.now += 25 * 3_600_000,
+            Event::Permission(permitted) => return self.world.permitted = permitted,
+            _ => {}
+        }
+        let Some(current) = self.newest(issue) else { return };
+        match event {
+            Event::HumanPush => self.world.human_push(&current.branch),
+            Event::BranchDeleted => drop(self.world.branches.remove(&current.branch)),
+            Event::Conflict if current.state == State::Review => self.world.base_moves(),
+            _ => {}
+        }
+        let Some(input) = input(event, sequence, &current, &self.world) else { return };
+        let origin = format!("event/{sequence}");
+        if self.faults && self.rng.chance(20) && !self.script.staged {
+            self.note(|| format!("the delivery of {origin} is lost"));
+            self.lost.push((current.id, origin, input));
+        } else {
+            self.tell(&current.id, origin, input);
+        }
+    }
+
+    fn start(&mut self, issue: u64, sequence: u64) {
+        let place = Self::place(issue);
+        let round = self.round.get(&issue).copied().unwrap_or(0) + 1;
+        let mut policy = Policy { progress: Progress::Comments, ..Policy::default() };
+        policy.limits.iterations = self.script.iterations;
+        policy.limits.timeout_s = 30 * 24 * 3600;
+        let start = Start {
+            id: loop_id(issue, round),
+            place: place.clone(),
+            by: person("maja"),
+            task: Task {
+                title: "Fix the parser".into(),
+                body: "It is broken.".into(),
+                url: format!("https://forge.test/acme/app/issues/{issue}"),
+                hash: "0123456789abcdef".into(),
+                author: Some(person("maja")),
+                author_trusted: true,
+                unconfirmed_editor: None,
+                labels: Vec::new(),
+            },
+            options: RunOptions { checks: vec!["make test".into()], ..RunOptions::default() },
+            policy,
+            comment: None,
+            hidden_removed: 0,
+            round,
+        };
+        let (now, origin) = (self.now(), format!("start/{sequence}"));
+        let again = self.faults && self.rng.chance(30);
+        let (first, second) = self.write(move |c| {
+            let first = loops::begin(c, start.clone(), &origin, now)?;
+            let other = Start { id: LoopId::new(format!("{}-again", start.id)), ..start };
+            Ok((first, again && loops::begin(c, other, &origin, now)?))
+        });
+        assert!(!second, "the same origin began two loops");
+        if first {
+            self.round.insert(issue, round);
+            self.world.labels.entry(issue).or_default().insert("run");
+        }
+    }
+
+    fn tell(&mut self, id: &LoopId, origin: String, input: Input) {
+        let (now, to, from, what) = (self.now(), id.clone(), origin.clone(), input.clone());
+        assert!(self.write(move |c| loops::tell(c, &to, &from, &what, now)), "{origin} was told before");
+        self.told.push((id.clone(), origin, input));
+    }
+
+    /// A delivery comes a second time.
+    fn repeat(&mut self) {
+        if self.told.is_empty() {
+            return;
+        }
+        let (id, origin, input) = self.rng.pick(&self.told.clone()).clone();
+        let now = self.now();
+        assert!(!self.write(move |c| loops::tell(c, &id, &origin, &input, now)), "a repeated origin counted twice");
+    }
+
+    /// Somebody looks what was missed, in any order.
+    fn reconcile(&mut self) {
+        while !self.lost.is_empty() {
+            let at = self.rng.below(self.lost.len());
+            let (id, origin, input) = self.lost.swap_remove(at);
+            self.tell(&id, origin, input);
+        }
+    }
+
+    /// Moves until nothing moves and nothing will by itself.
+    pub fn settle(&mut self) {
+        loop {
+            while self.advance() {}
+            let (open, due, any_waits) = self.write(|c| {
+                let waits = !loops::in_state(c, State::Waiting)?.is_empty();
+                Ok((outbox::counts(c)?, timers::next_due(c)?, waits))
+            });
+            if !open.is_empty() || !self.late.is_empty() {
+                self.world.now += 5_000;
+            } else if let Some(due) = due.filter(|_| any_waits) {
+                self.world.now = self.world.now.max(due.0);
+            } else {
+                break;
+            }
+        }
+        self.check_rest();
+    }
+
+    /// One piece of progress by somebody; `false` where nobody can.
+    fn advance(&mut self) -> bool {
+        self.steps += 1;
+        assert!(self.steps < MOST_STEPS, "it never comes to rest");
+        self.world.now += 200;
+        if self.faults {
+            self.trouble();
+        }
+        let (owner, now) = (self.owner(), self.now());
+        if self.steps % 16 == 0 {
+            self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(LEASE_MS)));
+        }
+        let offset = if self.faults { self.rng.below(5) } else { 0 };
+        (0..5).any(|n| match (n + offset) % 5 {
+            0 => self.step_loop(),
+            1 => self.timers(),
+            2 => self.claim(Lane::Talk, 3),
+            3 => self.claim(Lane::Work, 2),
+            _ => self.fly() || self.arrive(),
+        })
+    }
+
+    fn trouble(&mut self) {
+        if self.rng.chance(2) && self.crashes < 6 && self.may_crash() {
+            self.crash();
+        }
+        if self.rng.chance(2) {
+            self.repeat();
+        }
+        if self.rng.chance(1) {
+            self.reconcile();
+        }
+        if !self.zombies.is_empty() && self.rng.chance(20) {
+            let zombie = self.zombies.swap_remove(0);
+            self.zombie(zombie);
+        }
+    }
+
+    /// Where faults must not change the end, the tries of an iteration are not used up.
+    fn may_crash(&self) -> bool {
+        let last = |f: &Flight| matches!(f.claimed.effect, Effect::Agent { attempt, .. } if attempt >= 3);
+        !self.script.staged || !self.flights.iter().any(last)
+    }
+
+    /// The process dies, or only seems to; what it had begun has happened, has not, or will yet.
+    fn crash(&mut self) {
+        let dead = self.owner();
+        self.crashes += 1;
+        self.process += 1;
+        let known_dead = self.rng.chance(50);
+        self.note(|| format!("{dead} is gone, known: {known_dead}"));
+        for flight in std::mem::take(&mut self.flights) {
+            if flight.done.is_none() && flight.claimed.lane == Lane::Talk && !flight.claimed.abandoned {
+                let known = self.known(&flight.claimed);
+                match self.rng.below(3) {
+                    0 => drop(self.world.talk(&flight.claimed, &known, flight.claimed.attempts > 0)),
+                    1 if flight.claimed.attempts == 0 => {
+                        let at = self.world.now + self.rng.below(9_000) as i64;
+                        self.late.push((at, flight.claimed.clone(), known));
+                    }
+                    _ => {}
+                }
+            } else if flight.done.is_none() && self.rng.chance(50) {
+                let known = self.known(&flight.claimed);
+                drop(self.world.work(&flight.claimed, &known));
+            }
+            if self.rng.chance(50) {
+                self.zombies.push(flight);
+            }
+        }
+        if known_dead {
+            self.write(move |c| leases::end_all(c, &dead));
+        } else {
+            self.world.now += 1_000;
+        }
+    }
+
+    /// A process that was thought dead records its outcome: it counts only where nobody has taken over.
+    fn zombie(&mut self, flight: Flight) {
+        let id = flight.claimed.id;
+        let find = move |c: &rusqlite::Connection| {
+            let sql = "SELECT fence, state FROM outbox WHERE id = ?1";
+            let read = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?));
+            Ok(c.query_row(sql, [id], read)?)
+        };
+        let (fence, state) = self.write(find);
+        let ours = fence == flight.claimed.fence && state == "running";
+        self.note(|| format!("a late outcome of {} counts: {ours}", flight.claimed.key));
+        let Some(receipt) = flight.done else { return };
+        let recorded = self.record(flight.claimed, &flight.owner, receipt);
+        match recorded {
+            Ok(()) => assert!(ours, "an outcome under an old fence was taken"),
+            Err(StoreError::Fenced { .. }) => {
+                assert!(!ours, "an outcome under the newest fence was refused");
+                assert_eq!(self.write(find), (fence, state), "a refused outcome changed its row");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn known(&self, claimed: &Claimed) -> Known {
+        let (id, subject) = (claimed.loop_id.clone().expect("a loop"), claimed.subject.clone());
+        let key = if claimed.key.starts_with("status") { "status".to_owned() } else { claimed.key.clone() };
+        self.write(move |c| {
+            Ok(Known {
+                current: loops::get(c, &id)?,
+                posted: posted::get(c, &subject, &key)?,
+                escalations: loops::numbers(c, &id, loops::Role::Escalation)?,
+            })
+        })
+    }
+
+    fn step_loop(&mut self) -> bool {
+        let now = self.now();
+        let decision = self.write(move |c| loops::step_next(c, now));
+        let Some(decision) = decision else {
+            let granted = self.write(move |c| loops::grant_slots(c, SLOTS, 1, now));
+            self.check_slots();
+            return !granted.is_empty();
+        };
+        let next = decision.next;
+        self.note(|| format!("{} v{} {:?}/{:?}: {}", next.id, next.version, next.state, next.step, decision.reasons.join("; ")));
+        if let Some(before) = self.last.get(&next.id) {
+            assert_eq!(next.version, before.version + 1, "a step was left out");
+            assert!(next.spent.cost >= before.spent.cost && next.spent.tokens_in >= before.spent.tokens_in);
+            assert!(next.spent.time_ms >= before.spent.time_ms, "time was given back");
+            assert!(next.spent.iterations + 1 >= before.spent.iterations, "iterations were given back");
+            assert!(before.state.is_open() || next.state == before.state, "an ended loop went on");
+        }
+        self.last.insert(next.id.clone(), next);
+        true
+    }
+
+    fn check_slots(&self) {
+        let sql = "SELECT count(*) FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
+            (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%'))";
+        let taken: u32 = self.write(move |c| Ok(c.query_row(sql, [], |r| r.get(0))?));
+        assert!(taken <= SLOTS, "{taken} loops have a slot");
+    }
+
+    fn timers(&mut self) -> bool {
+        let now = self.now();
+        self.write(move |c| {
+            let due = timers::take_due(c, now)?;
+            for (id, kind, at) in &due {
+                let timer = TimerKind::parse(kind).expect("a kind of timer");
+                loops::tell(c, id, &format!("timer/{id}/{kind}/{}", at.0), &Input::TimerDue { timer }, now)?;
+            }
+            Ok(!due.is_empty())
+        })
+    }
+
+    fn claim(&mut self, lane: Lane, most: usize) -> bool {
+        if self.flights.iter().filter(|f| f.claimed.lane == lane).count() >= most {
+            return false;
+        }
+        let (owner, now) = (self.owner(), self.now());
+        let by = owner.clone();
+        let Some(claimed) = self.write(move |c| outbox::claim(c, lane, &by, now, LEASE_MS)) else { return false };
+        self.note(|| format!("{owner} takes {} of {} on, try {}", claimed.key, claimed.subject, claimed.attempts));
+        let twin = self.flights.iter().any(|f| f.claimed.subject == claimed.subject && f.claimed.lane == lane);
+        assert!(!twin, "two effects of one loop and lane run at the same time");
+        self.flights.push(Flight { claimed, owner, done: None });
+        true
+    }
+
+    /// An effect goes one step further: done in the world, then recorded.
+    fn fly(&mut self) -> bool {
+        if self.flights.is_empty() {
+            return false;
+        }
+        let at = if self.faults { self.rng.below(self.flights.len()) } else { 0 };
+        let mut flight = self.flights.swap_remove(at);
+        if let Some(receipt) = flight.done.take() {
+            self.record(flight.claimed, &flight.owner, receipt).expect("the lease is ours");
+            return true;
+        }
+        let claimed = &flight.claimed;
+        if claimed.lane == Lane::Talk && claimed.abandoned {
+            self.put_back(&flight, AMBIGUITY_MS, true);
+            return true;
+        }
+        let agent = matches!(claimed.effect, Effect::Agent { .. });
+        if self.faults && !agent && self.rng.chance(8) {
+            return self.fail(flight);
+        }
+        let known = self.known(claimed);
+        let receipt = match claimed.lane {
+            Lane::Talk => self.world.talk(claimed, &known, claimed.attempts > 0),
+            Lane::Work => self.world.work(claimed, &known),
+        };
+        flight.done = Some(receipt);
+        self.flights.push(flight);
+        true
+    }
+
+    /// A call fails: before anything happened, after, or so that nobody knows.
+    fn fail(&mut self, flight: Flight) -> bool {
+        let (claimed, known) = (&flight.claimed, self.known(&flight.claimed));
+        let first = claimed.attempts == 0;
+        let harmless = matches!(claimed.effect, Effect::React { .. } | Effect::Inspect { .. });
+        let kind = self.rng.below(5);
+        self.note(|| format!("{} fails, way {kind}", claimed.key));
+        match kind {
+            0 => self.put_back(&flight, 1_000, false),
+            1 if claimed.lane == Lane::Talk && first => {
+                let at = self.world.now + self.rng.below(9_000) as i64;
+                self.late.push((at, claimed.clone(), known));
+                self.put_back(&flight, AMBIGUITY_MS, true);
+            }
+            2 if harmless || (!self.script.staged && claimed.effect.ticket().is_some()) => self.refuse(flight),
+            3 => self.put_back(&flight, AMBIGUITY_MS, true),
+            _ => {
+                match claimed.lane {
+                    Lane::Talk => drop(self.world.talk(claimed, &known, !first)),
+                    Lane::Work => drop(self.world.work(claimed, &known)),
+                }
+                self.put_back(&flight, AMBIGUITY_MS, true);
+            }
+        }
+        true
+    }
+
+    fn refuse(&mut self, flight: Flight) {
+        let Flight { claimed, owner, .. } = flight;
+        if let Some(ticket) = claimed.effect.ticket() {
+            let input = Input::WorkFailed { ticket, reason: "refused".into(), advice: "mend it".into() };
+            let receipt = Receipt { input: Some(input), ..Receipt::default() };
+            return self.record(claimed, &owner, receipt).expect("the lease is ours");
+        }
+        let now = self.now();
+        self.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Rejected, "no", now));
+    }
+
+    fn put_back(&mut self, flight: &Flight, wait: i64, began: bool) {
+        let (claimed, owner, at) = (flight.claimed.clone(), flight.owner.clone(), self.now().plus_ms(wait));
+        self.write(move |c| outbox::put_back(c, &claimed, &owner, at, began, "put off"));
+    }
+
+    /// A call whose caller gave up reaches the forge, which does it without looking.
+    fn arrive(&mut self) -> bool {
+        let Some(at) = self.late.iter().position(|(at, ..)| *at <= self.world.now) else { return false };
+        let (_, claimed, known) = self.late.swap_remove(at);
+        self.note(|| format!("a late call arrives: {}", claimed.key));
+        drop(self.world.talk(&claimed, &known, false));
+        true
+    }
+
+    fn record(&mut self, claimed: Claimed, owner: &str, receipt: Receipt) -> StoreResult<()> {
+        let (owner, now, origin) = (owner.to_owned(), self.now(), format!("effect/{}/{}", claimed.id, claimed.fence));
+        let Receipt { input, posted, number, used, stopped } = receipt;
+        self.try_write(move |c| {
+            let ended = if stopped { Ended::Cancelled } else { Ended::Done };
+            outbox::finish(c, &claimed, &owner, ended, "", now)?;
+            let id = claimed.loop_id.as_ref().expect("a loop");
+            if let Some((key, what)) = &posted {
+                posted::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
+            }
+            if let Some((number, role)) = number {
+                loops::add_number(c, &claimed.place.repo, number, id, role)?;
+            }
+            if let Some(input) = &input {
+                loops::tell(c, id, &origin, input, now)?;
+            }
+            Ok(())
+        })?;
+        self.world.used.extend(used);
+        Ok(())
+    }
+
+    /// What holds whenever nothing moves.
+    fn check_rest(&self) {
+        let (inputs, aside) = self.write(|c| {
+            let aside: i64 = c.query_row("SELECT count(*) FROM inputs WHERE done = 2", [], |r| r.get(0))?;
+            Ok((loops::has_inputs(c)?, aside))
+        });
+        assert!(!inputs && aside == 0, "I1: inputs are left, or were set aside: {aside}");
+        let all = self.write(|c| loops::list(c, false, 1_000));
+        crate::invariants::at_rest(&self.world, &all);
+        for current in all {
+            let id = current.id.clone();
+            let log = self.write(move |c| loops::history(c, &id));
+            let rebuilt = lifecycle::replay(log.into_iter().map(|line| (line.at, line.input)));
+            assert_eq!(rebuilt.as_ref(), Some(&current), "the log does not give the row");
+        }
+    }
+}
+
+/// The id of the nth loop of an issue.
+fn loop_id(issue: u64, round: u32) -> LoopId {
+    LoopId::new(format!("r-{issue}-{round}"))
+}

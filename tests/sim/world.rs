@@ -1,0 +1,396 @@
+//! Forge, git and agent as plain values: what exists, and what our effects do to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ralph_bot::domain::effect::{CheckPurpose, Effect};
+use ralph_bot::domain::ids::{LoopId, Money, Number, Sha};
+use ralph_bot::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
+use ralph_bot::domain::task::{CheckOutcome, CheckReport, DiffStat};
+use ralph_bot::store::loops::Role;
+use ralph_bot::store::outbox::Claimed;
+use ralph_bot::store::posted::Posted;
+
+use crate::script::Plan;
+
+/// A commit.
+#[derive(Debug, Clone)]
+pub struct Commit {
+    pub parents: Vec<Sha>,
+    pub tree: bool,
+    pub clean: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Pull {
+    pub number: u64,
+    pub branch: String,
+    pub open: bool,
+    pub ready: bool,
+}
+
+#[derive(Debug, Clone)]
+pub struct Comment {
+    pub id: i64,
+    pub on: u64,
+    pub subject: String,
+    pub key: String,
+    pub text: String,
+}
+
+#[derive(Debug, Clone)]
+pub struct Escalation {
+    pub number: u64,
+    pub subject: String,
+    pub cause: String,
+    pub open: bool,
+}
+
+/// Everything outside.
+#[derive(Debug, Default)]
+pub struct World {
+    pub now: i64,
+    numbers: u64,
+    ids: i64,
+    pub commits: BTreeMap<Sha, Commit>,
+    pub base: Option<Sha>,
+    pub branches: BTreeMap<String, Sha>,
+    pub pulls: Vec<Pull>,
+    pub comments: Vec<Comment>,
+    pub escalations: Vec<Escalation>,
+    pub labels: BTreeMap<u64, BTreeSet<&'static str>>,
+    pub reactions: BTreeSet<(i64, String)>,
+    /// Trees on disk, with the iteration whose work they hold.
+    pub trees: BTreeMap<LoopId, Option<u32>>,
+    /// Whether the people may still give commands.
+    pub permitted: bool,
+    /// Other people's commits on branches of ours.
+    pub others: Vec<(String, Sha)>,
+    /// Iterations whose one-time plan is used up.
+    pub used: BTreeSet<(LoopId, u32)>,
+    pub plans: Vec<Vec<Plan>>,
+    /// Makes redone commits differ from the first.
+    pub salt: Option<u64>,
+}
+
+/// What the store knew when an effect was begun.
+pub struct Known {
+    pub current: Option<Loop>,
+    pub posted: Option<Posted>,
+    pub escalations: Vec<Number>,
+}
+
+/// What came of an effect.
+#[derive(Debug, Default)]
+pub struct Receipt {
+    pub input: Option<Input>,
+    pub posted: Option<(String, Posted)>,
+    pub number: Option<(Number, Role)>,
+    /// One-time plan that is used up once this is recorded.
+    pub used: Option<(LoopId, u32)>,
+    /// Nobody waits for it.
+    pub stopped: bool,
+}
+
+fn hash(parts: &[&str]) -> Sha {
+    let mut state: [u64; 2] = [0xcbf2_9ce4_8422_2325, 0x1000_0000_01b3];
+    for byte in parts.join("|").bytes() {
+        for (n, word) in state.iter_mut().enumerate() {
+            *word = (*word ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3 + 2 * n as u64);
+        }
+    }
+    Sha::new(format!("{:016x}{:016x}{:08x}", state[0], state[1], state[0] as u32))
+}
+
+impl World {
+    pub fn new(plans: Vec<Vec<Plan>>, redone_commits_differ: bool) -> Self {
+        let salt = redone_commits_differ.then_some(0);
+        let mut world = Self { now: 1_000_000, numbers: 100, permitted: true, plans, salt, ..Self::default() };
+        let base = world.record("base", Vec::new(), false, false);
+        world.base = Some(base);
+        world
+    }
+
+    fn record(&mut self, what: &str, parents: Vec<Sha>, tree: bool, clean: bool) -> Sha {
+        let salt = self.salt.map_or(String::new(), |n| n.to_string());
+        self.salt = self.salt.map(|n| n + 1);
+        let mut parts: Vec<&str> = parents.iter().map(Sha::as_str).collect();
+        parts.extend([what, &salt]);
+        let sha = hash(&parts);
+        self.commits.insert(sha.clone(), Commit { parents, tree, clean });
+        sha
+    }
+
+    /// Whether `old` is `new` or comes before it.
+    pub fn holds(&self, new: &Sha, old: &Sha) -> bool {
+        let parents = || self.commits.get(new).map_or(&[][..], |c| &c.parents[..]);
+        new == old || parents().iter().any(|parent| self.holds(parent, old))
+    }
+
+    /// Somebody else commits to a branch of ours.
+    pub fn human_push(&mut self, branch: &str) {
+        let Some(tip) = self.branches.get(branch).cloned() else { return };
+        let (tree, clean) = self.commits.get(&tip).map_or((false, false), |c| (c.tree, c.clean));
+        let made = self.record("human", vec![tip], tree, clean);
+        self.others.push((branch.to_owned(), made.clone()));
+        self.branches.insert(branch.to_owned(), made);
+    }
+
+    /// The base branch gets a commit.
+    pub fn base_moves(&mut self) {
+        let parents = self.base.iter().cloned().collect();
+        self.base = Some(self.record("base", parents, false, false));
+    }
+
+    fn find(&self, subject: &str, key: &str) -> Option<&Comment> {
+        self.comments.iter().find(|c| c.subject == subject && c.key == key)
+    }
+
+    /// A comment under a key: looked up first where it may be there already.
+    fn comment(&mut self, claimed: &Claimed, on: u64, key: &str, text: &str, look: bool) -> Posted {
+        let found = if look { self.find(&claimed.subject, key).map(|c| c.id) } else { None };
+        let forge_id = found.unwrap_or_else(|| {
+            self.ids += 1;
+            let (subject, key) = (claimed.subject.clone(), key.to_owned());
+            self.comments.push(Comment { id: self.ids, on, subject, key, text: text.to_owned() });
+            self.ids
+        });
+        Posted { forge_id, digest: String::new() }
+    }
+
+    /// Does an effect for the forge. `look` says that it may have been done before.
+    pub fn talk(&mut self, claimed: &Claimed, known: &Known, look: bool) -> Receipt {
+        let issue = claimed.place.issue.0;
+        let mut receipt = Receipt::default();
+        let Some(current) = &known.current else { return receipt };
+        match &claimed.effect {
+            Effect::Comment { key, on, .. } => {
+                if known.posted.is_none() {
+                    receipt.posted = Some((key.clone(), self.comment(claimed, on.0, key, "", look)));
+                }
+            }
+            Effect::Status { fresh: true } => {
+                let key = format!("status/{}", claimed.id);
+                let text = current.state.as_str();
+                receipt.posted = Some(("status".into(), self.comment(claimed, issue, &key, text, look)));
+            }
+            Effect::Status { fresh: false } => {
+                let text = current.state.as_str();
+                let known = known.posted.as_ref().map(|p| p.forge_id);
+                let found = known.filter(|id| self.comments.iter().any(|c| c.id == *id));
+                let posted = match found {
+                    Some(forge_id) => Posted { forge_id, digest: String::new() },
+                    None => self.comment(claimed, issue, "status", text, look),
+                };
+                if let Some(comment) = self.comments.iter_mut().find(|c| c.id == posted.forge_id) {
+                    comment.text = text.to_owned();
+                }
+                receipt.posted = Some(("status".into(), posted));
+            }
+            Effect::StateLabel { state } => {
+                let labels = self.labels.entry(issue).or_default();
+                labels.retain(|label| *label == "run");
+                labels.extend(state.map(State::as_str));
+            }
+            Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
+            Effect::React { comment, mark } => drop(self.reactions.insert((comment.0, format!("{mark:?}")))),
+            Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
+            Effect::Escalate { cause, .. } => self.escalate(claimed, known, cause, look, &mut receipt),
+            Effect::CloseEscalations { .. } => {
+                for number in &known.escalations {
+                    let open = self.escalations.iter().position(|e| e.number == number.0 && e.open);
+                    if let Some(open) = open {
+                        self.comment(claimed, number.0, &format!("closed/{}/{number}", claimed.id), "", look);
+                        self.escalations[open].open = false;
+                    }
+                }
+            }
+            _ => {}
+        }
+        receipt
+    }
+
+    fn pull(&mut self, current: &Loop, ready: bool, receipt: &mut Receipt) {
+        if current.pushed.is_none() {
+            return;
+        }
+        let open = |p: &Pull| p.open && p.branch == current.branch;
+        // A forge refuses a second open pull request of a branch, so this one is looked up every time.
+        if current.pull.is_none() && !self.pulls.iter().any(open) {
+            self.numbers += 1;
+            let branch = current.branch.clone();
+            self.pulls.push(Pull { number: self.numbers, branch, open: true, ready: false });
+        }
+        let Some(pull) = self.pulls.iter_mut().find(|p| open(p)) else { return };
+        if current.pull.is_none() {
+            let number = Number(pull.number);
+            receipt.input = Some(Input::PullOpened { number, url: format!("https://forge.test/{number}") });
+            receipt.number = Some((number, Role::Pull));
+        }
+        pull.ready |= ready && current.state == State::Review;
+    }
+
+    fn escalate(&mut self, claimed: &Claimed, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
+        let mut number = known.posted.as_ref().map(|p| p.forge_id as u64);
+        if number.is_none() && look {
+            let same = |e: &&Escalation| e.open && e.subject == claimed.subject && e.cause == cause;
+            number = self.escalations.iter().find(same).map(|e| e.number);
+        }
+        let open = number.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
+        let number = match open {
+            Some(number) => {
+                self.comment(claimed, number, &format!("again/{}", claimed.id), "", look);
+                number
+            }
+            None => {
+                // A first try whose answer was lost may have opened it, whatever was known of an older, closed one.
+                let same = |e: &&Escalation| look && e.open && e.subject == claimed.subject && e.cause == cause;
+                let found = self.escalations.iter().find(same).map(|e| e.number);
+                found.unwrap_or_else(|| {
+                    self.numbers += 1;
+                    let (subject, cause) = (claimed.subject.clone(), cause.to_owned());
+                    self.escalations.push(Escalation { number: self.numbers, subject, cause, open: true });
+                    self.numbers
+                })
+            }
+        };
+        receipt.posted = Some((claimed.key.clone(), Posted { forge_id: number as i64, digest: String::new() }));
+        receipt.number = Some((Number(number), Role::Escalation));
+    }
+
+    /// Does a piece of work.
+    pub fn work(&mut self, claimed: &Claimed, known: &Known) -> Receipt {
+        let Some(current) = &known.current else { return Receipt::default() };
+        if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
+            return Receipt { stopped: true, ..Receipt::default() };
+        }
+        let base = self.base.clone().expect("a base");
+        let head = current.head.clone().unwrap_or_else(|| base.clone());
+        let mut used = None;
+        let input = match &claimed.effect {
+            Effect::Prepare { ticket } => {
+                self.trees.insert(current.id.clone(), None);
+                let tree = Prepared {
+                    base_branch: "main".into(),
+                    base,
+                    head,
+                    remote: self.branches.get(&current.branch).cloned(),
+                    policy: current.policy.clone(),
+                    notes: Vec::new(),
+                    settings: None,
+                    detected: Vec::new(),
+                    sandbox: "none".into(),
+                };
+                Input::Prepared { ticket: *ticket, tree: Box::new(tree) }
+            }
+            Effect::Check { ticket, purpose, commit } => {
+                let made = &self.commits[commit];
+                let holds = if *purpose == CheckPurpose::Clean { made.clean } else { made.tree };
+                Input::Checked { ticket: *ticket, report: checks(holds) }
+            }
+            Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
+                Input::AgentLost { ticket: *ticket, salvaged: None }
+            }
+            Effect::Agent { ticket, iteration, .. } => {
+                self.trees.insert(current.id.clone(), Some(*iteration));
+                let (end, once) = self.agent(current, *iteration);
+                used = once.then(|| (current.id.clone(), *iteration));
+                Input::AgentEnded { ticket: *ticket, run: Box::new(facts(end)) }
+            }
+            Effect::Commit { ticket, iteration } => {
+                let change = Box::new(self.commit(current, *iteration, head));
+                Input::Committed { ticket: *ticket, change }
+            }
+            Effect::Push { .. } if !self.permitted => Input::AuthorityLost { who: current.authority.login.clone() },
+            Effect::Push { ticket, commit } => {
+                let remote = self.branches.get(&current.branch).cloned();
+                if remote == current.pushed || remote.as_ref() == Some(commit) {
+                    self.branches.insert(current.branch.clone(), commit.clone());
+                    Input::Pushed { ticket: *ticket, commit: commit.clone() }
+                } else {
+                    Input::PushRejected { ticket: *ticket, remote, reason: "it moved".into() }
+                }
+            }
+            Effect::Merge { ticket, other } => {
+                let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
+                let other = theirs.unwrap_or(base);
+                let up_to_date = self.holds(&head, &other);
+                Input::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date }
+            }
+            Effect::Release { .. } => {
+                self.trees.remove(&current.id);
+                return Receipt::default();
+            }
+            other => panic!("{other:?} is no work"),
+        };
+        Receipt { input: Some(input), used, ..Receipt::default() }
+    }
+
+    fn plan(&self, current: &Loop, iteration: u32) -> Plan {
+        let plans = &self.plans[current.place.issue.0 as usize - 1];
+        plans.get(iteration as usize - 1).copied().unwrap_or(Plan::Change { tree: true, clean: true })
+    }
+
+    /// How a run ends, and whether it ends so only once.
+    fn agent(&self, current: &Loop, iteration: u32) -> (AgentEnd, bool) {
+        let fresh = !self.used.contains(&(current.id.clone(), iteration));
+        match self.plan(current, iteration) {
+            Plan::Fail => (AgentEnd::Failed { reason: "it broke".into() }, false),
+            Plan::Limited if fresh => (AgentEnd::Limited { until: None, reason: "quota".into() }, true),
+            Plan::Unavailable if fresh => (AgentEnd::Unavailable { reason: "not there".into() }, true),
+            _ => (AgentEnd::Finished, false),
+        }
+    }
+
+    fn commit(&mut self, current: &Loop, iteration: u32, head: Sha) -> Change {
+        let plan = self.plan(current, iteration);
+        let mut parents = vec![head.clone()];
+        parents.extend(current.merging.as_ref().map(|m| m.other.clone()));
+        let by_agent = self.trees.get(&current.id).is_some_and(|tree| *tree == Some(iteration));
+        let (tree, clean) = match plan {
+            Plan::Change { tree, clean } if by_agent => (tree, clean),
+            Plan::Fail | Plan::Blocked => (false, false),
+            _ => (true, true),
+        };
+        let nothing = parents.len() == 1 && plan == Plan::Nothing;
+        let what = format!("{}/{iteration}", current.id);
+        let commit = (!nothing).then(|| self.record(&what, parents, tree, clean));
+        Change {
+            tree: commit.clone().unwrap_or(head),
+            commit,
+            stat: DiffStat::default(),
+            restored: Vec::new(),
+            findings: Vec::new(),
+            conflict_markers: Vec::new(),
+            blocked: (plan == Plan::Blocked).then(|| "it holds a secret".into()),
+        }
+    }
+}
+
+fn facts(end: AgentEnd) -> AgentRunFacts {
+    AgentRunFacts {
+        end,
+        report: None,
+        message: "did it".into(),
+        cost: Some(Money(1_000)),
+        tokens_in: 10,
+        tokens_out: 5,
+        tool_calls: 1,
+        duration_ms: 100,
+    }
+}
+
+fn checks(holds: bool) -> CheckReport {
+    CheckReport {
+        outcomes: vec![CheckOutcome {
+            name: "test".into(),
+            command: "make test".into(),
+            holds,
+            why: if holds { String::new() } else { "exited with 1".into() },
+            exit_code: Some(i32::from(!holds)),
+            duration_ms: 10,
+            tests: None,
+            measured: None,
+            output: String::new(),
+        }],
+    }
+}
