@@ -77,6 +77,6 @@ pub fn outcome(world: &World, loops: &[Loop]) -> serde_json::Value {
     escalations.sort();
     json!({
         "loops": loops, "branches": world.branches, "pulls": pulls, "comments": comments,
-        "escalations": escalations, "labels": world.labels, "reactions": world.reactions,
+        "escalations": escalations, "labels": world.labels,
     })
 }

@@ -173,7 +173,7 @@ impl Sim {
         self.note(|| format!("event {event:?} on #{issue}"));
         match event {
             Event::Start => return self.start(issue, sequence),
-            Event::Jump => return self.world.now += 25 * 3_600_000,
+            Event::Jump => return self.jump(25 * 3_600_000),
             Event::Permission(permitted) => return self.world.permitted = permitted,
             _ => {}
         }
@@ -192,6 +192,13 @@ impl Sim {
         } else {
             self.tell(&current.id, origin, input);
         }
+    }
+
+    /// Time passes in which nothing moves but the heartbeat.
+    fn jump(&mut self, ms: i64) {
+        let (owner, now) = (self.owner(), self.now());
+        self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(ms + LEASE_MS)));
+        self.world.now += ms;
     }
 
     fn start(&mut self, issue: u64, sequence: u64) {
@@ -268,7 +275,7 @@ impl Sim {
                 Ok((outbox::counts(c)?, timers::next_due(c)?, waits))
             });
             if !open.is_empty() || !self.late.is_empty() {
-                self.world.now += 5_000;
+                self.world.now += 2_000;
             } else if let Some(due) = due.filter(|_| any_waits) {
                 self.world.now = self.world.now.max(due.0);
             } else {
@@ -283,6 +290,7 @@ impl Sim {
         self.steps += 1;
         assert!(self.steps < MOST_STEPS, "it never comes to rest");
         self.world.now += 200;
+        while self.arrive() {}
         if self.faults {
             self.trouble();
         }
@@ -296,7 +304,7 @@ impl Sim {
             1 => self.timers(),
             2 => self.claim(Lane::Talk, 3),
             3 => self.claim(Lane::Work, 2),
-            _ => self.fly() || self.arrive(),
+            _ => self.fly(),
         })
     }
 
@@ -330,7 +338,8 @@ impl Sim {
         let known_dead = self.rng.chance(50);
         self.note(|| format!("{dead} is gone, known: {known_dead}"));
         for flight in std::mem::take(&mut self.flights) {
-            if flight.done.is_none() && flight.claimed.lane == Lane::Talk && !flight.claimed.abandoned {
+            let begun = flight.done.is_none() && !(flight.claimed.lane == Lane::Talk && flight.claimed.abandoned);
+            if begun && flight.claimed.lane == Lane::Talk {
                 let known = self.known(&flight.claimed);
                 match self.rng.below(3) {
                     0 => drop(self.world.talk(&flight.claimed, &known, flight.claimed.attempts > 0)),
@@ -340,7 +349,7 @@ impl Sim {
                     }
                     _ => {}
                 }
-            } else if flight.done.is_none() && self.rng.chance(50) {
+            } else if begun && self.rng.chance(50) {
                 let known = self.known(&flight.claimed);
                 drop(self.world.work(&flight.claimed, &known));
             }

@@ -1,7 +1,7 @@
 //! What happens in a run: who says what about which issue, what the agents do, all drawn from the seed beforehand.
 
 use ralph_bot::domain::command::{Command, RunOptions};
-use ralph_bot::domain::ids::{AccountKind, CommentId, Money, Number, User, UserId};
+use ralph_bot::domain::ids::{AccountKind, CommentId, Money, User, UserId};
 use ralph_bot::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop};
 
 use crate::rng::Rng;
@@ -160,9 +160,4 @@ pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Opti
         Event::LabelOn => Some(Input::RunLabelAdded { by: person("olaf") }),
         Event::Start | Event::HumanPush | Event::BranchDeleted | Event::Jump | Event::Permission(_) => None,
     }
-}
-
-/// Number of an issue.
-pub fn issue(number: u64) -> Number {
-    Number(number)
 }
