@@ -1,0 +1,303 @@
+//! The `claude` backend with the real Claude Code, and a model that says what the test wants it to.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, build};
+use ralph_bot::domain::ids::Money;
+use ralph_bot::process::sandbox::Tier;
+use ralph_bot::process::{Cookie, survivors};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::sandbox;
+use crate::parts::{npm_part, setting};
+
+const PACKAGE: &str = "@anthropic-ai/claude-code@2.1.197";
+const KEY: &str = "sk-ant-a-key-of-the-tests";
+const PROMPT: &str = "Make the file and say when you are done.\n";
+/// Longest run; a run that ends by itself needs a few seconds.
+const WALL: Duration = Duration::from_secs(120);
+/// Seconds after which a provider that refuses everything must have been given up, on a busy machine.
+const GIVEN_UP_MS: u64 = 60_000;
+
+/// What the model does.
+#[derive(Clone)]
+enum Model {
+    /// Calls a tool, and is done when it has the result.
+    Calls(&'static str, Value),
+    /// Refuses with a status.
+    Refuses(u16),
+    /// Never answers.
+    Hangs,
+}
+
+/// The API of the model's provider on loopback.
+struct Provider {
+    url: String,
+    state: Arc<Inner>,
+    asked: watch::Receiver<u32>,
+    _task: JoinSet<()>,
+}
+
+struct Inner {
+    model: Model,
+    asked: watch::Sender<u32>,
+    requests: Mutex<Vec<(String, HeaderMap, Bytes)>>,
+}
+
+impl Provider {
+    async fn start(model: Model) -> Self {
+        let (sender, asked) = watch::channel(0);
+        let state = Arc::new(Inner { model, asked: sender, requests: Mutex::default() });
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let router = axum::Router::new().fallback(reply).with_state(state.clone());
+        let mut task = JoinSet::new();
+        task.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        Self { url, state, asked, _task: task }
+    }
+
+    /// Requests for an answer of the model.
+    fn messages(&self) -> Vec<(HeaderMap, Value)> {
+        let requests = self.state.requests.lock().expect("no panic");
+        let asked = requests.iter().filter(|(path, _, _)| path == "/v1/messages");
+        asked.map(|(_, headers, body)| (headers.clone(), serde_json::from_slice(body).expect("JSON"))).collect()
+    }
+}
+
+async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let path = parts.uri.path().to_owned();
+    let body = axum::body::to_bytes(body, 16 * 1024 * 1024).await.expect("a request");
+    provider.requests.lock().expect("no panic").push((path.clone(), parts.headers, body.clone()));
+    if path != "/v1/messages" {
+        return answer(404, "application/json", "{}".to_owned());
+    }
+    provider.asked.send_modify(|asked| *asked += 1);
+    match &provider.model {
+        Model::Hangs => std::future::pending().await,
+        Model::Refuses(status) => {
+            let kind = if *status == 429 { "rate_limit_error" } else { "api_error" };
+            let body = json!({ "type": "error", "error": { "type": kind, "message": "not now" } });
+            let mut refusal = answer(*status, "application/json", body.to_string());
+            refusal.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
+            refusal
+        }
+        Model::Calls(tool, input) => {
+            let request: Value = serde_json::from_slice(&body).expect("JSON");
+            let done = request["messages"].to_string().contains("tool_result");
+            let text = if done { said("All done.") } else { called(tool, input) };
+            answer(200, "text/event-stream", text)
+        }
+    }
+}
+
+fn answer(status: u16, kind: &'static str, body: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+fn called(tool: &str, input: &Value) -> String {
+    let block = json!({ "type": "tool_use", "id": "toolu_1", "name": tool, "input": {} });
+    let delta = json!({ "type": "input_json_delta", "partial_json": input.to_string() });
+    streamed("msg_1", &block, &delta, "tool_use")
+}
+
+fn said(text: &str) -> String {
+    let delta = json!({ "type": "text_delta", "text": text });
+    streamed("msg_2", &json!({ "type": "text", "text": "" }), &delta, "end_turn")
+}
+
+/// A message as a stream of events.
+fn streamed(id: &str, block: &Value, delta: &Value, stop: &str) -> String {
+    let usage = json!({
+        "input_tokens": 100, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 3, "output_tokens": 1,
+    });
+    let message = json!({
+        "id": id, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [],
+        "stop_reason": null, "stop_sequence": null, "usage": usage,
+    });
+    let end = json!({ "stop_reason": stop, "stop_sequence": null });
+    let events = [
+        json!({ "type": "message_start", "message": message }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": end, "usage": { "output_tokens": 50 } }),
+        json!({ "type": "message_stop" }),
+    ];
+    let line = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type"));
+    events.iter().map(line).collect()
+}
+
+/// A tree, a scratch folder and the program.
+struct Place {
+    folder: TempDir,
+    package: PathBuf,
+    sandboxed: bool,
+    mark: String,
+}
+
+impl Place {
+    /// `None` where the program is missing.
+    async fn new() -> Option<Self> {
+        let package = npm_part(PACKAGE)?;
+        let folder = tempfile::Builder::new().prefix("ralph-claude-").tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("tree")).expect("a tree");
+        let sandboxed = sandbox().await.tier == Tier::A;
+        Some(Self { folder, package, sandboxed, mark: uuid::Uuid::now_v7().simple().to_string() })
+    }
+
+    fn tree(&self) -> PathBuf {
+        self.folder.path().join("tree")
+    }
+
+    fn run(&self, wall: Duration) -> AgentRun {
+        AgentRun {
+            prompt: PROMPT.into(),
+            tree: self.tree(),
+            read_only: Vec::new(),
+            scratch: self.folder.path().join("scratch"),
+            loop_id: "L7".into(),
+            iteration: 1,
+            model: Some("good".into()),
+            wall,
+            idle: wall,
+            max_cost: None,
+            cookie: Cookie::new("claude-test", &self.mark, 1),
+            sandboxed: self.sandboxed,
+            network: true,
+        }
+    }
+
+    /// Runs the agent against a provider.
+    async fn outcome(
+        &self,
+        provider: &Provider,
+        wall: Duration,
+        cancel: &CancellationToken,
+    ) -> (AgentOutcome, Vec<AgentEvent>) {
+        let path = setting("PATH").unwrap_or_default();
+        let mut settings = BackendSettings::new(BackendKind::Preset("claude".into()), self.folder.path(), path);
+        settings.command = vec![self.package.join("bin/claude.exe").display().to_string()];
+        settings.tools = vec![self.package.clone()];
+        settings.models = [("good".to_owned(), "claude-sonnet-4-5".to_owned())].into();
+        settings.env = vec![
+            ("ANTHROPIC_BASE_URL".into(), SecretString::from(provider.url.clone())),
+            ("ANTHROPIC_API_KEY".into(), SecretString::from(KEY)),
+        ];
+        let backend = build("claude", settings).expect("a backend");
+        let mut events = Vec::new();
+        let outcome = backend.run(self.run(wall), cancel, &mut |event| events.push(event)).await;
+        let left = survivors(&format!("claude-test-{}", self.mark));
+        assert!(left.is_empty(), "processes are left: {left:?}");
+        assert!(!outcome.output.contains(KEY), "the key is in the output");
+        (outcome, events)
+    }
+}
+
+fn write_to(path: &Path) -> Model {
+    Model::Calls("Write", json!({ "file_path": path, "content": "made by the agent\n" }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_does_its_work_and_what_it_used_is_read() {
+    let Some(place) = Place::new().await else { return };
+    let made = place.tree().join("made.txt");
+    let provider = Provider::start(write_to(&made)).await;
+    let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert_eq!(std::fs::read_to_string(&made).expect("the file"), "made by the agent\n");
+    assert_eq!(outcome.final_message, "All done.");
+    assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
+    assert_eq!((outcome.tokens_in, outcome.tokens_out), (246, 100));
+    assert!(outcome.cost.is_some_and(|cost| cost > Money(0)), "{:?}", outcome.cost);
+    let session = outcome.session.expect("a session");
+    assert!(events.contains(&AgentEvent::Session { id: session }), "{events:?}");
+    assert!(events.contains(&AgentEvent::ToolCalled { name: "Write".into() }), "{events:?}");
+    let asked = provider.messages();
+    assert_eq!(asked.len(), 2, "one question a step");
+    let (headers, first) = &asked[0];
+    assert_eq!(headers["x-api-key"], KEY);
+    assert_eq!(first["model"], "claude-sonnet-4-5");
+    assert!(first["messages"].to_string().contains(PROMPT.trim()), "the prompt arrives: {}", first["messages"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
+    let Some(mut place) = Place::new().await else { return };
+    place.sandboxed = false;
+    let made = place.tree().join("made.txt");
+    let command = json!({ "command": format!("touch {}", made.display()), "description": "Make the file" });
+    let provider = Provider::start(Model::Calls("Bash", command)).await;
+    let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert_eq!(outcome.denied, ["Bash"]);
+    assert!(!made.exists(), "the command did not run");
+    let provider = Provider::start(write_to(&made)).await;
+    let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert_eq!(outcome.denied, [] as [&str; 0], "{}", outcome.output);
+    assert!(made.exists(), "the file is made");
+}
+
+/// Runs against a provider that refuses with a status.
+async fn refused(status: u16) -> Option<AgentOutcome> {
+    let place = Place::new().await?;
+    let provider = Provider::start(Model::Refuses(status)).await;
+    let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
+    let asked = provider.messages().len();
+    assert!((1..=4).contains(&asked), "it asks {asked} times");
+    Some(outcome)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_limit_is_a_limit() {
+    let Some(outcome) = refused(429).await else { return };
+    assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_of_the_provider_is_waited_out() {
+    let Some(outcome) = refused(500).await else { return };
+    assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_key_needs_somebody() {
+    let Some(outcome) = refused(401).await else { return };
+    assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "{:?}: {}", outcome.status, outcome.output);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_provider_that_never_answers_is_left_at_the_limit() {
+    let Some(place) = Place::new().await else { return };
+    let provider = Provider::start(Model::Hangs).await;
+    let (outcome, _) = place.outcome(&provider, Duration::from_secs(8), &CancellationToken::new()).await;
+    assert!(matches!(outcome.status, AgentStatus::TimedOut { .. }), "{:?}", outcome.status);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_is_ended_in_the_middle_of_a_question() {
+    let Some(place) = Place::new().await else { return };
+    let provider = Provider::start(Model::Hangs).await;
+    let cancel = CancellationToken::new();
+    let mut asked = provider.asked.clone();
+    let end = async {
+        asked.wait_for(|asked| *asked > 0).await.expect("the provider runs");
+        cancel.cancel();
+    };
+    let ((outcome, _), ()) = tokio::join!(place.outcome(&provider, WALL, &cancel), end);
+    assert_eq!(outcome.status, AgentStatus::Cancelled);
+}

@@ -1,0 +1,181 @@
+//! The GitHub path against `emulate`, a stateful GitHub that somebody else wrote: it signs the deliveries, checks the
+//! App's signatures, mints its tokens and refuses what they may not do. It has no reactions, statuses or GraphQL, as old
+//! or cut-down servers have not; a loop must get through without them.
+
+use std::process::Stdio;
+
+use axum::http::Method;
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
+
+use super::front::Front;
+use super::service::{Service, bare_repository};
+use crate::harness::SECRET;
+use crate::parts::{command, npm_part, program};
+
+const REPOSITORY: &str = "mira/app";
+const MIRA: &str = "mira-token-of-the-tests";
+const BOT: &str = "bot-token-of-the-tests";
+const APP_KEY: &str = include_str!("../../../src/forge/github/tests/app-key.pem");
+
+/// Makes `emulate` listen on loopback only, on a port that is free, and say which.
+const PRELOAD: &str = r#"
+const net = require("node:net");
+const listen = net.Server.prototype.listen;
+net.Server.prototype.listen = function (...given) {
+  this.once("listening", () => console.log(`port ${this.address().port}`));
+  return listen.call(this, { port: 0, host: "127.0.0.1" }, given.find((one) => typeof one === "function"));
+};
+"#;
+
+/// What it has no endpoint for.
+const MISSING: [&str; 3] = ["/reactions ", "/status?", "/graphql "];
+
+/// A GitHub with a repository, a maintainer and a bot.
+struct GitHub {
+    front: Front,
+    folder: TempDir,
+    _process: Child,
+    _output: Lines<BufReader<ChildStdout>>,
+}
+
+impl GitHub {
+    /// Starts it; `None` where its parts are missing.
+    async fn start() -> Option<Self> {
+        let package = npm_part("emulate@0.11.2")?;
+        let node = program(&["node"], "install Node 20 or newer")?;
+        let folder = tempfile::Builder::new().prefix("ralph-emulate-").tempdir().expect("a folder");
+        let mut front = Front::bind(folder.path().join("git")).await;
+        let seed = folder.path().join("seed.json");
+        std::fs::write(&seed, seeds(&front.relay()).to_string()).expect("the seed is written");
+        let preload = folder.path().join("preload.cjs");
+        std::fs::write(&preload, PRELOAD).expect("the preload is written");
+        let mut process = command(node)
+            .arg("--require")
+            .arg(&preload)
+            .arg(package.join("dist/index.js"))
+            .args(["start", "--service", "github", "--base-url", &front.url, "--seed"])
+            .arg(&seed)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("node starts");
+        let mut output = BufReader::new(process.stdout.take().expect("piped")).lines();
+        let port = loop {
+            let line = output.next_line().await.expect("it prints").expect("it says its port before it ends");
+            if let Some(port) = line.strip_prefix("port ") {
+                break port.to_owned();
+            }
+        };
+        bare_repository(&folder.path().join(format!("git/{REPOSITORY}.git"))).await;
+        front.serve(format!("http://127.0.0.1:{port}"), REPOSITORY, MIRA).await;
+        Some(Self { front, folder, _process: process, _output: output })
+    }
+
+    async fn mira(&self, method: Method, path: &str, body: Value) -> Value {
+        self.front.call(MIRA, method, &format!("/repos/{REPOSITORY}{path}"), body).await
+    }
+
+    /// Names of an issue's labels.
+    async fn labels(&self, issue: u64) -> Vec<String> {
+        let found = self.mira(Method::GET, &format!("/issues/{issue}"), Value::Null).await;
+        let labels = found["labels"].as_array().expect("labels").iter();
+        labels.map(|label| label["name"].as_str().expect("a name").to_owned()).collect()
+    }
+
+    /// The main story: the label goes on, and the service does the rest until the maintainer merges.
+    async fn from_label_to_merge(&self, service: Service, bot: &str) {
+        self.mira(Method::POST, "/labels", json!({ "name": "ralph:run", "color": "0e8a16" })).await;
+        let issue = json!({ "title": "The answer is wrong", "body": "It should be 42." });
+        let issue = self.mira(Method::POST, "/issues", issue).await["number"].as_u64().expect("a number");
+        let label = json!({ "labels": ["ralph:run"] });
+        self.mira(Method::POST, &format!("/issues/{issue}/labels"), label).await;
+
+        let is_ready =
+            async |pull| self.mira(Method::GET, &format!("/pulls/{pull}"), Value::Null).await["draft"] == false;
+        let done = service.until_ready(is_ready).await;
+        let number = done.pull.expect("a pull request").number;
+        let pull = self.mira(Method::GET, &format!("/pulls/{number}"), Value::Null).await;
+        assert_eq!(pull["head"]["sha"], done.pushed.expect("a pushed commit").as_str());
+        assert_eq!(pull["head"]["ref"], done.branch);
+        assert_eq!(pull["user"]["login"], bot);
+        assert!(pull["body"].as_str().is_some_and(|body| body.contains(&format!("#{issue}"))), "{}", pull["body"]);
+        let comments = self.mira(Method::GET, &format!("/issues/{issue}/comments"), Value::Null).await;
+        let ours = comments.as_array().expect("comments").iter().filter(|comment| comment["user"]["login"] == bot);
+        assert!(ours.count() > 0, "the bot says what it does: {comments}");
+
+        let merged = self.mira(Method::PUT, &format!("/pulls/{number}/merge"), json!({})).await;
+        assert_eq!(merged["merged"], true);
+        service.until(State::Merged).await;
+        service.at_rest().await;
+        let labels = self.labels(issue).await;
+        assert!(labels.contains(&"ralph:merged".to_owned()), "{labels:?}");
+        assert!(!labels.contains(&"ralph:review".to_owned()), "{labels:?}");
+        service.stop().await;
+        let refused = self.front.refused();
+        let unexpected: Vec<_> = refused.iter().filter(|call| !passes(call)).collect();
+        assert!(unexpected.is_empty(), "{unexpected:?}");
+    }
+}
+
+/// Whether a call that was refused is one for which there is no endpoint here.
+fn passes(call: &str) -> bool {
+    call.ends_with(" 404") && MISSING.iter().any(|part| call.contains(part))
+}
+
+/// The people, their tokens, the repository and the App that it begins with.
+fn seeds(webhook: &str) -> Value {
+    let permissions: serde_json::Map<String, Value> =
+        PERMISSIONS.iter().map(|(name, access)| ((*name).to_owned(), json!(access))).collect();
+    let scopes = json!(["repo", "user", "admin:repo_hook"]);
+    json!({
+        "tokens": {
+            MIRA: { "login": "mira", "scopes": scopes },
+            BOT: { "login": "ralph-bot", "scopes": scopes },
+        },
+        "github": {
+            "users": [{ "login": "mira" }, { "login": "ralph-bot" }],
+            "repos": [{ "owner": "mira", "name": "app", "auto_init": false }],
+            "apps": [{
+                "app_id": 77, "slug": "ralph", "name": "Ralph", "private_key": APP_KEY, "permissions": permissions,
+                "events": EVENTS, "webhook_url": webhook, "webhook_secret": SECRET,
+                "installations": [{
+                    "installation_id": 501, "account": "mira", "repository_selection": "selected",
+                    "repositories": ["app"],
+                }],
+            }],
+        },
+    })
+}
+
+/// A personal token of the bot's account, and a webhook of the repository.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_label_to_merge_with_a_token() {
+    let Some(github) = GitHub::start().await else { return };
+    github.mira(Method::PUT, "/collaborators/ralph-bot", json!({ "permission": "push" })).await;
+    let forge = format!("kind: github, url: \"{}\", token_env: TOKEN", github.front.url);
+    let service = Service::start(&forge, &[("TOKEN", BOT)]).await;
+    let config = json!({ "url": service.hook(), "content_type": "json", "secret": SECRET });
+    let hook = json!({ "name": "web", "active": true, "events": EVENTS, "config": config });
+    github.mira(Method::POST, "/hooks", hook).await;
+    github.from_label_to_merge(service, "ralph-bot").await;
+}
+
+/// As an App: signs in by its key, works with tokens of its installation, hears from its own webhook.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_label_to_merge_as_an_app() {
+    let Some(github) = GitHub::start().await else { return };
+    let key = github.folder.path().join("app.pem");
+    std::fs::write(&key, APP_KEY).expect("the key is written");
+    std::fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("for its owner alone");
+    let forge =
+        format!("kind: github, url: \"{}\", app_id: 77, private_key_file: \"{}\"", github.front.url, key.display());
+    let service = Service::start(&forge, &[]).await;
+    github.front.hand_on_to(service.address());
+    github.from_label_to_merge(service, "ralph[bot]").await;
+}

@@ -1,0 +1,166 @@
+//! The whole service, running by itself on a forge that is not ours.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_bot::app::{App, Options};
+use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::engine::{EngineSettings, Role};
+use ralph_bot::fake::Dialect;
+use ralph_bot::forge::http::Pace;
+use ralph_bot::process::sandbox::Tier;
+use ralph_bot::store::{inbox, loops, outbox};
+use tempfile::TempDir;
+
+use crate::harness::{SECRET, Setup, sandbox};
+use crate::parts::{command, output, setting};
+
+/// Longest wait for a state.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The service, its folder, and an agent that gets there in its first run.
+pub struct Service {
+    app: App,
+    folder: TempDir,
+}
+
+impl Service {
+    /// Starts it. `forge` is the forge's part of the operator's file, without name and webhook secret; `secrets` are
+    /// the variables that it names.
+    pub async fn start(forge: &str, secrets: &[(&str, &str)]) -> Self {
+        let folder = tempfile::Builder::new().prefix("ralph-real-").tempdir().expect("a folder");
+        let script = format!("#!/bin/sh\n{}", Setup::new(Dialect::GitHub).agent);
+        std::fs::write(folder.path().join("agent.sh"), script).expect("the agent is written");
+        let sandbox = sandbox().await;
+        let at = folder.path().display();
+        let text = format!(
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, webhook_secret_env: SECRET, {forge} }}\nsandbox: {{ required: {required}, read_only: [\"{at}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{at}/agent.sh\"], roles: [agent] }}\n",
+            required = if sandbox.tier == Tier::A { "auto" } else { "none" },
+        );
+        let inherited = ["PATH", "HOME"].map(|name| (name, setting(name).unwrap_or_default()));
+        let mut known = vec![("SECRET", SECRET)];
+        known.extend(secrets);
+        known.extend(inherited.iter().map(|(name, value)| (*name, value.as_str())));
+        let env = Env::of(known);
+        let config = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env)
+            .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+        let tune = |settings: &mut EngineSettings| {
+            settings.poll = Duration::from_millis(50);
+            settings.ambiguity_wait = Duration::from_millis(50);
+            settings.retry_first = Duration::from_millis(50);
+            // What happens, webhooks have to tell.
+            settings.reconcile_live = Duration::from_secs(3600);
+            settings.reconcile_idle = Duration::from_secs(3600);
+        };
+        let pace = Pace { mutation_interval_ms: 0, ..Pace::default() };
+        let options = Options { role: Role::All, pace, sandbox: Some(sandbox), tune, ..Options::default() };
+        let app = App::start(&config, &env, options).await.expect("the service starts");
+        Self { app, folder }
+    }
+
+    /// Where it takes webhooks.
+    pub fn address(&self) -> SocketAddr {
+        self.app.address.expect("the service listens")
+    }
+
+    /// The address that a forge is to send its webhooks to.
+    pub fn hook(&self) -> String {
+        format!("http://{}/webhooks/forge", self.address())
+    }
+
+    /// Waits until the newest loop is in a state.
+    pub async fn until(&self, state: State) -> Loop {
+        let waiting = async {
+            loop {
+                let newest = self.newest().await;
+                if let Some(found) = newest.filter(|newest| newest.state == state) {
+                    return found;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(found) => found,
+            Err(_) => panic!("waited for {state:?} in vain: {}", self.story().await),
+        }
+    }
+
+    /// Waits until the newest loop is in review and its pull request is ready as its forge sees it.
+    pub async fn until_ready(&self, is_ready: impl AsyncFn(u64) -> bool) -> Loop {
+        let waiting = async {
+            loop {
+                let done = self.until(State::Review).await;
+                if let Some(pull) = &done.pull
+                    && is_ready(pull.number.0).await
+                {
+                    return done;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        match tokio::time::timeout(PATIENCE, waiting).await {
+            Ok(found) => found,
+            Err(_) => panic!("the pull request is never ready: {}", self.story().await),
+        }
+    }
+
+    /// Waits until all that was to be done for the newest loop has come to its end.
+    pub async fn at_rest(&self) {
+        let store = &self.app.engine.store;
+        let waiting = async {
+            while !store.read(outbox::counts).await.expect("outbox").is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+            panic!("the service never comes to rest: {}", self.story().await);
+        }
+    }
+
+    async fn newest(&self) -> Option<Loop> {
+        let newest = self.app.engine.store.read(|c| loops::list(c, false, 1)).await.expect("loops");
+        newest.into_iter().next()
+    }
+
+    /// What was done and what came of it, for a failure's text.
+    pub async fn story(&self) -> String {
+        let store = &self.app.engine.store;
+        let deliveries = store.read(inbox::counts).await.expect("inbox");
+        let Some(newest) = self.newest().await else { return format!("no loop; deliveries {deliveries:?}") };
+        let receipts = store.read(move |c| outbox::of_subject(c, newest.id.as_str())).await.expect("receipts");
+        format!("{:?}: {}; deliveries {deliveries:?}; {receipts:#?}", newest.state, newest.why)
+    }
+
+    /// Stops it; every delivery must have come to an end by then, and nothing may have been given up.
+    pub async fn stop(self) {
+        let deliveries = self.app.engine.store.read(inbox::counts).await.expect("inbox");
+        assert!(deliveries.iter().all(|(state, count)| state != "dead" || *count == 0), "{deliveries:?}");
+        let log = self.folder.path().join("data/logs");
+        assert!(log.is_dir(), "the agent's output is kept");
+        self.app.stop().await;
+    }
+}
+
+/// Makes the sample repository as a bare one at `path`, with one commit on `main`.
+pub async fn bare_repository(path: &Path) {
+    let tree = tempfile::tempdir().expect("a folder");
+    let git = |arguments: &[&str]| {
+        let mut git = command("git");
+        git.current_dir(tree.path()).args(["-c", "user.name=Mira", "-c", "user.email=mira@example.org"]);
+        git.args(arguments);
+        git
+    };
+    output(&mut git(&["init", "-q", "-b", "main"])).await;
+    for (name, text, executable) in Setup::new(Dialect::GitHub).files {
+        let file = tree.path().join(name);
+        std::fs::write(&file, text).expect("a file");
+        let mode = if executable { 0o755 } else { 0o644 };
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).expect("its mode");
+    }
+    output(&mut git(&["add", "-A"])).await;
+    output(&mut git(&["commit", "-q", "-m", "Begin"])).await;
+    let target = path.to_str().expect("a plain path");
+    output(&mut git(&["clone", "-q", "--bare", ".", target])).await;
+}
