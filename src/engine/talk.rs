@@ -1,5 +1,7 @@
 //! Effects on the forge: comments, labels, reactions, pull requests, escalation issues.
 
+use std::borrow::Cow;
+
 use super::comments::digest;
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
@@ -41,7 +43,9 @@ impl Engine {
         let repo = self.present_name(&claimed.place.repo).await?;
         let issue = claimed.place.issue;
         match &claimed.effect {
-            Effect::Comment { on, view, .. } => self.comment_once(seat, claimed, &repo, *on, view).await,
+            Effect::Comment { on, view, .. } => {
+                self.comment_once(seat, claimed, &repo, *on, &self.naming_backend(view)).await
+            }
             Effect::Status { fresh } => {
                 let current = self.current(claimed).await?;
                 let view = report::status(&current, self.backend_of(&current), self.clock.now());
@@ -94,6 +98,18 @@ impl Engine {
         let missing = || Failure::Never { why: "its loop is not there".into() };
         let id = claimed.loop_id.clone().ok_or_else(missing)?;
         self.store.read(move |c| loops::get(c, &id)).await?.ok_or_else(missing)
+    }
+
+    /// The first comment names the agent; a loop that was not told one leaves it to the operator.
+    fn naming_backend<'a>(&self, view: &'a View) -> Cow<'a, View> {
+        match view {
+            View::Started(started) if started.backend.is_empty() => {
+                let mut named = started.clone();
+                named.backend.clone_from(&self.settings.default_backend);
+                Cow::Owned(View::Started(named))
+            }
+            other => Cow::Borrowed(other),
+        }
     }
 
     /// Backend that a loop uses.

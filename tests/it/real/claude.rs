@@ -239,7 +239,7 @@ async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
     let Some(mut place) = Place::new().await else { return };
     place.sandboxed = false;
     let made = place.tree().join("made.txt");
-    let command = json!({ "command": format!("touch {}", made.display()), "description": "Make the file" });
+    let command = json!({ "command": format!("sh -c 'date > {}'", made.display()), "description": "Make the file" });
     let provider = Provider::start(Model::Calls("Bash", command)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);

@@ -139,7 +139,8 @@ fn seeds(webhook: &str) -> Value {
             BOT: { "login": "ralph-bot", "scopes": scopes },
         },
         "github": {
-            "users": [{ "login": "mira" }, { "login": "ralph-bot" }],
+            // An App's account is there from the App's beginning on GitHub; here it would come with its first comment.
+            "users": [{ "login": "mira" }, { "login": "ralph-bot" }, { "login": "ralph[bot]" }],
             "repos": [{ "owner": "mira", "name": "app", "auto_init": false }],
             "apps": [{
                 "app_id": 77, "slug": "ralph", "name": "Ralph", "private_key": APP_KEY, "permissions": permissions,
