@@ -33,7 +33,7 @@ net.Server.prototype.listen = function (...given) {
 "#;
 
 /// What it has no endpoint for.
-const MISSING: [&str; 3] = ["/reactions ", "/status?", "/graphql "];
+const MISSING: [&str; 4] = ["/reactions ", "/status?", "/graphql ", " /installation/repositories?"];
 
 /// A GitHub with a repository, a maintainer and a bot.
 struct GitHub {
