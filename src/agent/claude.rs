@@ -35,7 +35,8 @@ pub(super) const PRESET: Preset = Preset {
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
-    // Without a sandbox its own gate is the only one: edits pass, commands do not, unless the operator's `args` say so.
+    // Without a sandbox its own gate is the only one: edits pass, as do commands that only make files in the tree
+    // (`touch`); other commands do not, unless the operator's `args` say so.
     let mode = if call.run.sandboxed { "bypassPermissions" } else { "acceptEdits" };
     let mut arguments: Vec<String> =
         ["-p", "--output-format", "stream-json", "--verbose", "--permission-mode", mode, "--strict-mcp-config"]
