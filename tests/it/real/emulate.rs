@@ -89,7 +89,7 @@ impl GitHub {
     }
 
     /// The main story: the label goes on, and the service does the rest until the maintainer merges.
-    async fn from_label_to_merge(&self, service: Service, bot: &str) {
+    async fn main_story(&self, service: Service, bot: &str) {
         self.mira(Method::POST, "/labels", json!({ "name": "ralph:run", "color": "0e8a16" })).await;
         let issue = json!({ "title": "The answer is wrong", "body": "It should be 42." });
         let issue = self.mira(Method::POST, "/issues", issue).await["number"].as_u64().expect("a number");
@@ -164,7 +164,7 @@ async fn from_label_to_merge_with_a_token() {
     let config = json!({ "url": service.hook(), "content_type": "json", "secret": SECRET });
     let hook = json!({ "name": "web", "active": true, "events": EVENTS, "config": config });
     github.mira(Method::POST, "/hooks", hook).await;
-    github.from_label_to_merge(service, "ralph-bot").await;
+    github.main_story(service, "ralph-bot").await;
 }
 
 /// As an App: signs in by its key, works with tokens of its installation, hears from its own webhook.
@@ -178,5 +178,5 @@ async fn from_label_to_merge_as_an_app() {
         format!("kind: github, url: \"{}\", app_id: 77, private_key_file: \"{}\"", github.front.url, key.display());
     let service = Service::start(&forge, &[]).await;
     github.front.hand_on_to(service.address());
-    github.from_label_to_merge(service, "ralph[bot]").await;
+    github.main_story(service, "ralph[bot]").await;
 }
