@@ -1,0 +1,165 @@
+//! Taking deliveries in: how many a second, how soon, and none lost.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use anyhow::Context;
+
+use crate::load::{self, Answers, Load};
+use crate::report::{Row, Target};
+use crate::service::{self, SECRET, Seat, Service};
+use crate::{Run, Size};
+
+/// What is measured, for the page.
+pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB with distinct delivery ids over \
+64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
+synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing: it verifies, parses, answers, \
+and stores nothing. Runs take turns and the median counts. With the delay, `strace` holds each sync back by 5 ms, and \
+slows the service down besides. Times of answers are from when a request was due.";
+
+const NAME: &str = "ingest";
+/// Holds each sync back as a slow disk would.
+const SLOW_DISK: [&str; 11] = [
+    "strace",
+    "--follow-forks",
+    "--seccomp-bpf",
+    "-qqq",
+    "-o",
+    "/dev/null",
+    "-e",
+    "trace=fdatasync,fsync",
+    "-e",
+    "inject=fdatasync,fsync:delay_exit=5000",
+    "--",
+];
+const PROBOT: &str = r#"import { createServer } from "node:http";
+import { generateKeyPairSync } from "node:crypto";
+import { Probot, createNodeMiddleware } from "probot";
+const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+const key = privateKey.export({ type: "pkcs8", format: "pem" });
+const probot = new Probot({ appId: 1, privateKey: key, secret: process.env.SECRET, logLevel: "fatal" });
+const act = (app) => { app.on("issues", async () => {}); };
+const middleware = await createNodeMiddleware(act, { probot, webhooksPath: "/webhooks/github" });
+const server = createServer((request, response) => middleware(request, response, () => response.writeHead(404).end()));
+server.listen(0, "127.0.0.1", () => console.log(`127.0.0.1:${server.address().port}`));
+"#;
+
+/// Runs all of it.
+pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+    let (rounds, seconds, burst) = match run.size {
+        Size::Brief => (1, 1.0, 500),
+        _ => (3, 5.0, 10_000),
+    };
+    let full = Load { count: u64::MAX, seconds, rate: 0.0 };
+    let slow_disk = Command::new("strace").arg("-V").output().is_ok_and(|done| done.status.success());
+    let (mut own, mut slow, mut peer) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        own.push(measured(run, &[], full)?);
+        match Probot::start() {
+            Ok(probot) => peer.push(load::send(probot.address, full)?),
+            Err(error) => run.note(format!("no comparison with probot: {error:#}")),
+        }
+        if slow_disk {
+            slow.push(measured(run, &SLOW_DISK, full)?);
+        }
+    }
+    if !slow_disk {
+        run.note("no run with delayed syncs: there is no strace".to_owned());
+    }
+    let peer = middle(&peer);
+    for (what, answers) in
+        [("durable deliveries", middle(&own)), ("the same, each sync delayed by 5 ms", middle(&slow))]
+    {
+        let Some(rate) = answers else { continue };
+        let row = Row::new(NAME, what, rate, "/s");
+        run.add(match peer {
+            Some(peer) => row.beside("probot, which stores nothing", peer).target(Target::RatioAtLeast(3.0)),
+            None => row,
+        });
+    }
+    pace(run, seconds)?;
+    let folder = run.folder()?;
+    let service = Service::start(&folder, &Seat::nobody(), "ingest", &[])?;
+    let answers = load::send(service.address, Load { count: burst, seconds: 60.0, rate: 0.0 })?;
+    drop(service);
+    let lost = burst as f64 - service::stored(&folder).await? as f64;
+    let what = format!("lost of a burst of {burst}, killed after the last answer");
+    run.add(Row::new(NAME, what, lost, "deliveries").target(Target::AtMost(0.0)));
+    run.add(Row::new(NAME, format!("time for that burst ({} refused)", answers.bad), answers.seconds, "s"));
+    Ok(())
+}
+
+/// At an even pace, far from what it can take.
+fn pace(run: &mut Run, seconds: f64) -> anyhow::Result<()> {
+    let even = Load { count: u64::MAX, seconds, rate: 100.0 };
+    let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
+    let own = load::send(service.address, even)?;
+    drop(service);
+    anyhow::ensure!(own.bad == 0, "{} deliveries were refused", own.bad);
+    let peer = Probot::start().and_then(|probot| load::send(probot.address, even)).ok();
+    for (what, own, peer, target) in [
+        ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), Target::None),
+        ("answer at 100/s, 99 of 100", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), Target::Below(25.0)),
+    ] {
+        let row = Row::new(NAME, what, own, "ms").target(target);
+        run.add(match peer {
+            Some(peer) => row.beside("probot, which stores nothing", peer),
+            None => row,
+        });
+    }
+    Ok(())
+}
+
+fn measured(run: &Run, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {
+    let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", wrap)?;
+    let answers = load::send(service.address, load)?;
+    anyhow::ensure!(answers.bad == 0, "{} deliveries were refused", answers.bad);
+    Ok(answers)
+}
+
+/// The middle rate of some runs; `None` of none.
+fn middle(runs: &[Answers]) -> Option<f64> {
+    let mut rates: Vec<f64> = runs.iter().map(Answers::rate).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.get(rates.len() / 2).copied()
+}
+
+/// Folder of programs that are no part of this repository.
+fn parts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts")
+}
+
+/// A running probot.
+pub struct Probot {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Probot {
+    /// Starts it. Errors where it is not installed.
+    pub fn start() -> anyhow::Result<Self> {
+        let parts = parts();
+        let missing = "install it with `npm install --prefix target/parts --no-audit --no-fund --no-save probot@14`";
+        anyhow::ensure!(parts.join("node_modules/probot").is_dir(), missing);
+        let script = parts.join("acknowledge.mjs");
+        std::fs::write(&script, PROBOT)?;
+        let mut command = Command::new("node");
+        command.arg(&script).env("SECRET", SECRET).env("NODE_ENV", "production");
+        let (child, line) = service::first_line(command).context("node")?;
+        let mut probot = Self { child, address: SocketAddr::from(([127, 0, 0, 1], 0)) };
+        probot.address = line.trim().parse().context("probot did not start")?;
+        Ok(probot)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Probot {
+    fn drop(&mut self) {
+        service::end(&mut self.child);
+    }
+}

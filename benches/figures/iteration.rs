@@ -1,0 +1,126 @@
+//! What an iteration costs besides the agent, the checks and the forge.
+
+use std::time::Duration;
+
+use ralph_bot::clock::Stopwatch;
+use ralph_bot::domain::lifecycle::{Loop, Step};
+use ralph_bot::engine::Role;
+
+use crate::machine::median;
+use crate::report::{Row, Target};
+use crate::trees::git;
+use crate::world::World;
+use crate::{Run, Size};
+
+/// What is measured, for the page.
+pub const WORDS: &str = "The service is stepped by hand on a repository of 1,000 files whose check holds after several \
+iterations. Counted are the steps of the loop, the agent's run without the agent (its tree made clean, the prompt), the \
+commit, and the checks' run without the checks. Left out are what agent and checks take from their start to their end, \
+the push, and all calls to the forge. Median of the iterations. Beside it `git add --all` and `git commit` of the same \
+change in a plain clone.";
+
+const NAME: &str = "iteration";
+/// Steps after which a loop that is never done is a failure.
+const STEPS: usize = 2_000;
+
+/// Runs all of it.
+pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+    let (files, iterations) = match run.size {
+        Size::Brief => (100, 2),
+        _ => (1_000, 8),
+    };
+    let folder = run.folder()?;
+    let mut content: Vec<_> = (0..files).map(|n| (format!("src/part{}/file{n}.txt", n % 20), lines(n))).collect();
+    let check = format!("checks:\n  - name: enough\n    run: test \"$(wc -l <count.txt)\" -ge {iterations}\n");
+    content.push((".ralph.yml".into(), check));
+    content.push(("count.txt".into(), String::new()));
+    let world = World::start(folder.clone(), &content, "echo one more >>count.txt\n", Role::Ingest).await?;
+    let own = iterate(&world).await?;
+    anyhow::ensure!(own.len() == iterations, "{} iterations instead of {iterations}", own.len());
+    let plain = plain(&folder, &world, iterations)?;
+    let what = format!("own time of an iteration, {files} files, median of {iterations}");
+    let row = Row::new(NAME, what, median(own).as_secs_f64() * 1e3, "ms").target(Target::AtMost(100.0));
+    run.add(row.beside("plain git add and commit", median(plain).as_secs_f64() * 1e3));
+    world.app.stop().await;
+    Ok(())
+}
+
+fn lines(n: usize) -> String {
+    format!("line of file {n}\n").repeat(50)
+}
+
+/// Lets one loop run to its end; the service's own time of each iteration.
+async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
+    let issue = world.issue().await?;
+    world.label(issue).await?;
+    let engine = world.engine();
+    let mut own = Vec::new();
+    for _ in 0..STEPS {
+        world.forge.flush().await;
+        let intake = engine.intake_step().await?;
+        let watch = Stopwatch::start();
+        let stepped = engine.loop_step().await?;
+        let mut spent = watch.elapsed();
+        while engine.talk_step().await? {}
+        let before = world.newest().await?;
+        let watch = Stopwatch::start();
+        let worked = !stepped && engine.work_step().await?;
+        let mut work = watch.elapsed();
+        let Some(before) = before else { continue };
+        if worked {
+            // What a run took is known once the loop was told of it.
+            let told = Stopwatch::start();
+            engine.loop_step().await?;
+            spent += told.elapsed();
+            let after = world.newest().await?.unwrap_or_else(|| before.clone());
+            work = match before.step {
+                Step::Agent => work.saturating_sub(agent_time(&after).saturating_sub(agent_time(&before))),
+                Step::Check => work.saturating_sub(check_time(&after)),
+                Step::Commit => work,
+                _ => Duration::ZERO,
+            };
+            spent += work;
+        }
+        if before.spent.iterations as usize > own.len() {
+            own.push(Duration::ZERO);
+        }
+        if let Some(current) =
+            own.last_mut().filter(|_| matches!(before.step, Step::Agent | Step::Commit | Step::Push | Step::Check))
+        {
+            *current += spent;
+        }
+        if !intake && !stepped && !worked {
+            return Ok(own);
+        }
+    }
+    anyhow::bail!("the loop never comes to rest")
+}
+
+/// What the agent has taken in all runs of the iteration under way.
+fn agent_time(current: &Loop) -> Duration {
+    Duration::from_millis(current.iterations.iter().map(|i| i.agent_ms).sum())
+}
+
+/// What the newest checks took.
+fn check_time(current: &Loop) -> Duration {
+    let newest = current.latest_checks();
+    Duration::from_millis(newest.map_or(0, |report| report.outcomes.iter().map(|o| o.duration_ms).sum()))
+}
+
+/// The same change by git alone.
+fn plain(folder: &std::path::Path, world: &World, rounds: usize) -> anyhow::Result<Vec<Duration>> {
+    let clone = folder.join("plain");
+    let from = world.forge.repo_path(world.repo);
+    git(folder, &["clone", "--quiet", "--branch", "main", &from.display().to_string(), "plain"])?;
+    let mut times = Vec::new();
+    let mut text = String::new();
+    for _ in 0..rounds {
+        text.push_str("one more\n");
+        std::fs::write(clone.join("count.txt"), &text)?;
+        let watch = Stopwatch::start();
+        git(&clone, &["add", "--all"])?;
+        git(&clone, &["commit", "--quiet", "--message", "one more"])?;
+        times.push(watch.elapsed());
+    }
+    Ok(times)
+}

@@ -1,0 +1,68 @@
+//! From the label to the agent.
+
+use std::time::Duration;
+
+use ralph_bot::clock::Clock;
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::engine::Role;
+
+use crate::machine::median;
+use crate::report::{Row, Target};
+use crate::world::World;
+use crate::{Run, Size};
+
+/// What is measured, for the page.
+pub const WORDS: &str = "The whole service on the fake Gitea, whose webhook is HTTP on loopback: from the moment a \
+maintainer sets the label to the first line of the agent's script, which notes the time. Delivery, permission, decision, \
+fetch, tree, checks before the first iteration, prompt and sandbox lie between. One loop after the other, median; the \
+first, which also makes the mirror, stands by itself.";
+
+const NAME: &str = "label";
+/// Where the agent notes when it began: in its tree, the one place that it may write.
+const NOTE: &str = "began-at.txt";
+
+/// Runs all of it.
+pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+    let rounds = if run.size == Size::Brief { 1 } else { 10 };
+    let files = [
+        (".ralph.yml", format!("checks:\n  - name: noted\n    run: test -s {NOTE}\n")),
+        ("README.md", "A sample.\n".to_owned()),
+    ];
+    let files = files.map(|(path, text)| (path.to_owned(), text));
+    let agent = format!("date +%s%3N >{NOTE}\n");
+    let world = World::start(run.folder()?, &files, &agent, Role::All).await?;
+    let mut times = Vec::new();
+    for _ in 0..=rounds {
+        times.push(one(&world).await?);
+    }
+    let sandbox = if world.sandboxed { "in bubblewrap" } else { "without a sandbox: it does not hold here" };
+    let first = times.remove(0);
+    let words = format!("label to agent, {sandbox}, median of {rounds}");
+    run.add(Row::new(NAME, words, median(times).as_secs_f64(), "s").target(Target::Below(1.0)));
+    run.add(Row::new(NAME, "the first of all", first.as_secs_f64(), "s"));
+    world.app.stop().await;
+    Ok(())
+}
+
+/// Labels a new issue, waits for the agent, and lets the loop end.
+async fn one(world: &World) -> anyhow::Result<Duration> {
+    let issue = world.issue().await?;
+    world.forge.flush().await;
+    let labelled = Clock::System.now();
+    world.label(issue).await?;
+    let began = world
+        .until("the agent", async || {
+            let Some(found) = world.newest().await?.filter(|l| l.place.issue == issue) else { return Ok(None) };
+            let tree = world.engine().workspaces.tree_dir(&found.id, &found.place.repo);
+            let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
+            Ok(text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok()))
+        })
+        .await?;
+    world
+        .until("the end of the loop", async || {
+            let found = world.newest().await?;
+            Ok(found.filter(|l| !matches!(l.state, State::Queued | State::Running)).map(drop))
+        })
+        .await?;
+    Ok(Duration::from_millis(u64::try_from(began - labelled.0).unwrap_or(0)))
+}

@@ -1,0 +1,70 @@
+//! What the figures were measured on: processors, kernel, load, and how long the disk takes to sync.
+
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use ralph_bot::clock::Stopwatch;
+
+/// Syncs that the disk's figure is the median of.
+const SYNCS: usize = 200;
+
+/// Facts of the machine, taken when the run begins.
+pub struct Machine {
+    /// Processors that this process may use.
+    pub cores: usize,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+    /// Version of the kernel.
+    pub kernel: String,
+    /// Median of a 4 KiB write and its `fdatasync`, in the folder of the databases.
+    pub sync: Duration,
+}
+
+impl Machine {
+    /// Looks at the machine; `folder` is where the databases of the figures will be.
+    pub fn look(folder: &Path) -> anyhow::Result<Self> {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").context("the kernel's version")?;
+        let memory = std::fs::read_to_string("/proc/meminfo").context("the memory's size")?;
+        let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+        Ok(Self {
+            cores: std::thread::available_parallelism()?.get(),
+            memory_mib: kib.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0) / 1024,
+            kernel: kernel.trim().to_owned(),
+            sync: sync_time(folder)?,
+        })
+    }
+}
+
+/// Load average over one minute: how many others want the processors.
+pub fn load() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// Resident memory of a process in KiB.
+pub fn resident_kib(pid: u32) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("the process is gone")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
+    line.and_then(|text| text.trim().parse().ok()).context("the kernel does not say how large the process is")
+}
+
+/// The middle of some durations.
+pub fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+fn sync_time(folder: &Path) -> anyhow::Result<Duration> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    let mut times = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        let watch = Stopwatch::start();
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+        times.push(watch.elapsed());
+    }
+    Ok(median(times))
+}

@@ -1,0 +1,160 @@
+//! The figures of the service, each beside a baseline of the same run.
+//!
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--markdown FILE]`. Without names all of them are run once and
+//! briefly, which shows that they work and is too short to judge by; as a test (`cargo test --benches`) only the first.
+
+#![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
+
+mod ingest;
+mod iteration;
+mod label_to_agent;
+mod load;
+mod machine;
+mod memory;
+mod report;
+mod restart;
+mod service;
+mod trees;
+mod world;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use machine::Machine;
+use report::Row;
+use tempfile::TempDir;
+
+/// Names, and what is measured.
+const FIGURES: [(&str, &str); 6] = [
+    ("ingest", ingest::WORDS),
+    ("memory", memory::WORDS),
+    ("restart", restart::WORDS),
+    ("label", label_to_agent::WORDS),
+    ("iteration", iteration::WORDS),
+    ("trees", trees::WORDS),
+];
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// Only that it works.
+    Brief,
+    /// What the targets are for, but the largest repository.
+    Usual,
+    /// All of it.
+    Full,
+}
+
+/// A run and what it found.
+pub struct Run {
+    /// How much.
+    pub size: Size,
+    rows: Vec<Row>,
+    notes: Vec<String>,
+    scratch: TempDir,
+    folders: std::cell::Cell<u32>,
+}
+
+impl Run {
+    /// A new folder on the disk that is measured.
+    pub fn folder(&self) -> anyhow::Result<PathBuf> {
+        self.folders.set(self.folders.get() + 1);
+        let folder = self.scratch.path().join(self.folders.get().to_string());
+        std::fs::create_dir(&folder)?;
+        Ok(folder)
+    }
+
+    /// Keeps a figure, and prints it.
+    pub fn add(&mut self, row: Row) {
+        print!("{}", report::table(std::slice::from_ref(&row), self.size != Size::Brief));
+        self.rows.push(row);
+    }
+
+    /// Keeps a remark on what was left out.
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            println!("note: {note}");
+            self.notes.push(note);
+        }
+    }
+}
+
+/// What was asked for.
+struct Asked {
+    names: Vec<&'static str>,
+    size: Size,
+    markdown: Option<PathBuf>,
+}
+
+fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
+    let mut asked = Asked { names: Vec::new(), size: Size::Brief, markdown: None };
+    let (mut full, mut test) = (false, true);
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--full" => full = true,
+            "--bench" => test = false,
+            "--test" => test = true,
+            "--markdown" => asked.markdown = Some(arguments.next().context("--markdown needs a file")?.into()),
+            "all" => asked.names = FIGURES.map(|(name, _)| name).to_vec(),
+            other => match FIGURES.iter().find(|(name, _)| *name == other) {
+                Some((name, _)) => asked.names.push(name),
+                None => bail!("no figure is called {other}; there are {}", FIGURES.map(|(name, _)| name).join(", ")),
+            },
+        }
+    }
+    if !asked.names.is_empty() {
+        asked.size = if full { Size::Full } else { Size::Usual };
+    } else if test {
+        asked.names = vec![FIGURES[0].0];
+    } else {
+        asked.names = FIGURES.map(|(name, _)| name).to_vec();
+    }
+    if asked.size == Size::Brief && asked.markdown.is_some() {
+        bail!("a page needs figures that count: name them, or `all`");
+    }
+    Ok(asked)
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == load::ARGUMENT) {
+        return load::make(&arguments[1..]).await;
+    }
+    let asked = asked(arguments.into_iter())?;
+    // On the disk of the build, because the system's folder for temporary files may be memory.
+    let scratch = tempfile::Builder::new().prefix("figures-").tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let machine = Machine::look(scratch.path())?;
+    println!(
+        "{} processors, Linux {}, fdatasync {:.2} ms, load {:.1}",
+        machine.cores,
+        machine.kernel,
+        machine.sync.as_secs_f64() * 1e3,
+        machine::load()
+    );
+    let mut run = Run { size: asked.size, rows: Vec::new(), notes: Vec::new(), scratch, folders: 0.into() };
+    let mut failed = 0;
+    for name in asked.names {
+        let outcome = match name {
+            "ingest" => ingest::run(&mut run).await,
+            "memory" => memory::run(&mut run).await,
+            "restart" => restart::run(&mut run).await,
+            "label" => label_to_agent::run(&mut run).await,
+            "iteration" => iteration::run(&mut run).await,
+            _ => trees::run(&mut run).await,
+        };
+        if let Err(error) = outcome {
+            failed += 1;
+            run.note(format!("{name} could not be measured: {error:#}"));
+        }
+    }
+    if let Some(file) = asked.markdown {
+        std::fs::write(&file, report::page(&machine, &FIGURES, &run.rows, &run.notes))?;
+        println!("written: {}", file.display());
+    }
+    if failed > 0 {
+        bail!("{failed} of the figures could not be measured");
+    }
+    Ok(())
+}

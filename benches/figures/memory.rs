@@ -1,0 +1,59 @@
+//! Resident memory of the service: with nothing to do, and with many loops that wait for people.
+
+use std::time::Duration;
+
+use ralph_bot::clock::Stopwatch;
+use ralph_bot::store::Store;
+
+use crate::ingest::Probot;
+use crate::machine::resident_kib;
+use crate::report::{Row, Target};
+use crate::service::{Parked, Service, data};
+use crate::{Run, Size};
+
+/// What is measured, for the page.
+pub const WORDS: &str = "Resident memory (`VmRSS`) of `serve`, the largest seen while it reconciles with a forge that \
+knows every loop's issue. Parked loops are begun and paused through the store as commands do it; with them, the memory \
+above that of the idle service is divided by their number, beside what the database holds of one (its state as JSON).";
+
+const NAME: &str = "memory";
+
+/// Runs all of it.
+pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+    let (loops, watched) = match run.size {
+        Size::Brief => (200, Duration::from_secs(1)),
+        _ => (10_000, Duration::from_secs(20)),
+    };
+    let folder = run.folder()?;
+    let parked = Parked::prepare(&folder, 0, 0).await?;
+    let idle =
+        largest(&Service::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
+    let row = Row::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(Target::AtMost(40.0));
+    run.add(match Probot::start() {
+        Ok(probot) => row.beside("probot, idle", resident_kib(probot.pid())? as f64 / 1024.0),
+        Err(_) => row,
+    });
+    let folder = run.folder()?;
+    let parked = Parked::prepare(&folder, loops, 0).await?;
+    let store = Store::attach(&data(&folder).join("ralph.db"))?;
+    let bytes: f64 =
+        store.read(|c| Ok(c.query_row("SELECT avg(length(data)) FROM loops", [], |row| row.get(0))?)).await?;
+    store.close().await;
+    let full = largest(&Service::start(&folder, &parked.seat, "all", &[])?, watched).await?;
+    let each = (full as f64 - idle as f64) / loops as f64;
+    run.add(Row::new(NAME, format!("service with {loops} parked loops"), full as f64 / 1024.0, "MiB"));
+    let row = Row::new(NAME, "a parked loop", each, "KiB").beside("in the database", bytes / 1024.0);
+    run.add(row.target(Target::AtMost(16.0)));
+    Ok(())
+}
+
+/// The most that a service holds over a while.
+async fn largest(service: &Service, time: Duration) -> anyhow::Result<u64> {
+    let watch = Stopwatch::start();
+    let mut most = 0;
+    while watch.elapsed() < time {
+        most = most.max(resident_kib(service.pid())?);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(most)
+}

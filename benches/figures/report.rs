@@ -1,0 +1,154 @@
+//! What was measured, as a table for the terminal and as the page in `docs/`.
+
+use std::fmt::Write;
+
+use crate::machine::{self, Machine};
+
+/// What a figure has to be.
+#[derive(Debug, Clone, Copy)]
+pub enum Target {
+    /// The ratio to the baseline, at least.
+    RatioAtLeast(f64),
+    /// The ratio to the baseline, at most.
+    RatioAtMost(f64),
+    /// The figure itself, below this.
+    Below(f64),
+    /// The figure itself, at most.
+    AtMost(f64),
+    /// Nothing was promised.
+    None,
+}
+
+/// One measured figure.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Name of the figure that it belongs to.
+    figure: &'static str,
+    what: String,
+    measured: f64,
+    unit: &'static str,
+    /// What it is compared with, in the same unit and from the same run.
+    baseline: Option<(String, f64)>,
+    target: Target,
+    /// Load average when it was measured.
+    load: f64,
+}
+
+impl Row {
+    /// A figure without baseline and target.
+    pub fn new(figure: &'static str, what: impl Into<String>, measured: f64, unit: &'static str) -> Self {
+        let load = machine::load();
+        Self { figure, what: what.into(), measured, unit, baseline: None, target: Target::None, load }
+    }
+
+    /// Says what it is compared with.
+    pub fn beside(mut self, what: impl Into<String>, measured: f64) -> Self {
+        self.baseline = Some((what.into(), measured));
+        self
+    }
+
+    /// Says what it has to be.
+    pub fn target(mut self, target: Target) -> Self {
+        self.target = target;
+        self
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        self.baseline.as_ref().map(|(_, baseline)| self.measured / baseline)
+    }
+
+    /// The target in words, and whether it is met; `None` where there is nothing to judge by.
+    fn verdict(&self) -> Option<(String, bool)> {
+        match self.target {
+            Target::RatioAtLeast(least) => Some((format!("ratio at least {least}"), self.ratio()? >= least)),
+            Target::RatioAtMost(most) => Some((format!("ratio at most {most}"), self.ratio()? <= most)),
+            Target::Below(limit) => Some((format!("below {limit} {}", self.unit), self.measured < limit)),
+            Target::AtMost(most) => Some((format!("at most {most} {}", self.unit), self.measured <= most)),
+            Target::None => None,
+        }
+    }
+
+    fn cells(&self, judge: bool) -> [String; 6] {
+        let baseline = self.baseline.as_ref();
+        [
+            self.what.clone(),
+            format!("{} {}", number(self.measured), self.unit),
+            baseline.map_or(String::new(), |(what, value)| format!("{what}: {} {}", number(*value), self.unit)),
+            self.ratio().map_or(String::new(), |ratio| format!("{ratio:.2}")),
+            match self.verdict().filter(|_| judge) {
+                Some((words, true)) => format!("{words}: met"),
+                Some((words, false)) => format!("**target {words} missed**"),
+                None => String::new(),
+            },
+            format!("{:.1}", self.load),
+        ]
+    }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 || v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Names of the columns.
+const HEAD: [&str; 6] = ["what", "measured", "baseline of the same run", "ratio", "target", "load"];
+
+/// The table for people at a terminal. A brief run is too short to be judged.
+pub fn table(rows: &[Row], judge: bool) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.cells(judge);
+        let named = HEAD.iter().zip(&cells).skip(1).filter(|(_, cell)| !cell.is_empty());
+        let rest: Vec<_> = named.map(|(name, cell)| format!("{name} {cell}")).collect();
+        let _ = writeln!(text, "{:<11} {}\n            {}", row.figure, cells[0], rest.join("; "));
+    }
+    text
+}
+
+/// The page.
+pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &[Row], notes: &[String]) -> String {
+    let mut text = String::from(
+        "# Benchmarks\n\nWritten by `cargo bench --bench figures -- all --markdown docs/benchmarks.md` from one run; do \
+         not edit. Figures of a busy machine are worth little by themselves, so each stands beside a baseline of the \
+         same run where there is one.\n\n",
+    );
+    let loads = || rows.iter().map(|row| row.load);
+    let _ = writeln!(
+        text,
+        "Machine: {} processors, {} MiB, Linux {}; a 4 KiB write with `fdatasync` takes {:.2} ms (median). Load average \
+         during the run: {:.1} to {:.1}, so other work took part of the processors wherever it was above {}.\n",
+        machine.cores,
+        machine.memory_mib,
+        machine.kernel,
+        machine.sync.as_secs_f64() * 1e3,
+        loads().fold(f64::INFINITY, f64::min),
+        loads().fold(0.0, f64::max),
+        machine.cores,
+    );
+    let missed: Vec<_> = rows.iter().filter_map(|row| Some((row, row.verdict()?))).filter(|(_, v)| !v.1).collect();
+    if missed.is_empty() {
+        text.push_str("All targets were met.\n");
+    }
+    for (row, (words, _)) in missed {
+        let ratio = row.ratio().map_or(String::new(), |ratio| format!(" (ratio {ratio:.2})"));
+        let found = format!("{} {}{ratio}", number(row.measured), row.unit);
+        let _ = writeln!(text, "- target {words} missed: {}: {found}", row.what);
+    }
+    for (name, words) in figures {
+        let own: Vec<_> = rows.iter().filter(|row| row.figure == *name).collect();
+        if own.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\n## {name}\n\n{words}\n\n| {} |\n|{}", HEAD.join(" | "), "---|".repeat(HEAD.len()));
+        for row in own {
+            let _ = writeln!(text, "| {} |", row.cells(true).join(" | "));
+        }
+    }
+    if !notes.is_empty() {
+        let _ = writeln!(text, "\n## Left out\n\n- {}", notes.join("\n- "));
+    }
+    text
+}

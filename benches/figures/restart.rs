@@ -1,0 +1,51 @@
+//! How long nobody answers after the service was killed.
+
+use std::time::Duration;
+
+use ralph_bot::clock::Stopwatch;
+
+use crate::load::{self, From};
+use crate::machine::median;
+use crate::report::{Row, Target};
+use crate::service::{Parked, Service, data};
+use crate::{Run, Size};
+
+/// What is measured, for the page.
+pub const WORDS: &str = "From the start of the process to the 202 of the first delivery, after a SIGKILL right after a \
+delivery was taken, with open loops and stored deliveries that nobody has handled yet; median. Beside it the same start \
+on an empty database.";
+
+const NAME: &str = "restart";
+/// Longest wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs all of it.
+pub async fn run(run: &mut Run) -> anyhow::Result<()> {
+    let (loops, deliveries, rounds) = match run.size {
+        Size::Brief => (50, 200, 1),
+        _ => (1_000, 10_000, 5),
+    };
+    let (mut full, mut empty) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let folder = run.folder()?;
+        let nothing = Parked::prepare(&folder, 0, 0).await?;
+        empty.push(start(&folder, &nothing).await?.1);
+        let folder = run.folder()?;
+        let parked = Parked::prepare(&folder, loops, deliveries).await?;
+        drop(start(&folder, &parked).await?);
+        anyhow::ensure!(data(&folder).join("ralph.db-wal").exists(), "the service was not killed but stopped");
+        full.push(start(&folder, &parked).await?.1);
+    }
+    let what = format!("kill to first answer, {loops} open loops, {deliveries} deliveries");
+    let row = Row::new(NAME, what, median(full).as_secs_f64(), "s").target(Target::AtMost(1.0));
+    run.add(row.beside("first start, empty database", median(empty).as_secs_f64()));
+    Ok(())
+}
+
+/// Starts the service and waits for its first answer; the time that took.
+async fn start(folder: &std::path::Path, parked: &Parked) -> anyhow::Result<(Service, Duration)> {
+    let watch = Stopwatch::start();
+    let service = Service::start(folder, &parked.seat, "all", &[])?;
+    let time = load::first_answer(service.address, From::Gitea, watch, PATIENCE).await?;
+    Ok((service, time))
+}

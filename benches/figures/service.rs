@@ -1,0 +1,213 @@
+//! The service as operators run it: the real binary on a configuration and a database of its own.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::Context;
+use ralph_bot::domain::effect::Place;
+use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
+use ralph_bot::domain::lifecycle::{Input, Start, State, Task};
+use ralph_bot::domain::{command, policy::Policy};
+use ralph_bot::fake::{Access, Dialect, FakeForge};
+use ralph_bot::store::inbox::Delivery;
+use ralph_bot::store::{Store, StoreError, inbox, loops};
+
+/// Secret of every webhook here.
+pub const SECRET: &str = "a-webhook-secret-of-the-figures-0123456789";
+/// What a real host has as well: neither sandbox nor agent matters to these figures.
+const REST: &str =
+    "sandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\n";
+/// Rows written in one transaction while a database is prepared.
+const ROWS_AT_ONCE: u64 = 500;
+
+/// A running service; it is killed when this is dropped.
+pub struct Service {
+    child: Child,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// The forge that a service is configured for.
+pub struct Seat {
+    kind: &'static str,
+    url: String,
+    token: String,
+    own: i64,
+}
+
+impl Seat {
+    /// github.com, for a service that takes deliveries in and calls nobody.
+    pub fn nobody() -> Self {
+        Self { kind: "github", url: "https://github.com".into(), token: "none".into(), own: 1 }
+    }
+}
+
+impl Service {
+    /// Starts the binary and waits until it says that it listens. `wrap` is a program with arguments to run it under.
+    pub fn start(folder: &Path, seat: &Seat, role: &str, wrap: &[&str]) -> anyhow::Result<Self> {
+        let Seat { kind, url, token, own } = seat;
+        let file = folder.join("ralph-control.yaml");
+        let data = data(folder);
+        let text = format!(
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{}\"\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET, own_id: {own} }}\n{REST}",
+            data.display()
+        );
+        std::fs::write(&file, text)?;
+        let own = env!("CARGO_BIN_EXE_ralph-bot");
+        let mut words = wrap.iter().copied().chain([own]);
+        let mut command = Command::new(words.next().unwrap_or(own));
+        command.args(words).args(["serve", "--json", "--role", role, "--config"]).arg(&file);
+        command.env("TOKEN", token).env("SECRET", SECRET).env("RALPH_LOG", "warn");
+        command.stderr(std::fs::File::create(folder.join("service.log"))?);
+        let (child, line) = first_line(command)?;
+        let said: serde_json::Value = serde_json::from_str(&line).with_context(|| {
+            format!(
+                "the service did not start: {}",
+                std::fs::read_to_string(folder.join("service.log")).unwrap_or_default()
+            )
+        })?;
+        let address =
+            said["listening"].as_str().and_then(|url| url.strip_prefix("http://")).unwrap_or_default().parse()?;
+        Ok(Self { child, address })
+    }
+
+    /// Process id; of the program around it where there is one.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Starts a program that leads a group of its own, and reads the line by which it says that it is ready.
+pub fn first_line(mut command: Command) -> anyhow::Result<(Child, String)> {
+    let mut child = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.as_mut() {
+        BufReader::new(out).read_line(&mut line)?;
+    }
+    Ok((child, line))
+}
+
+/// Kills a program and everything in its group.
+pub fn end(child: &mut Child) {
+    let group = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(group) = group {
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
+/// Folder of a service's data.
+pub fn data(folder: &Path) -> PathBuf {
+    folder.join("data")
+}
+
+/// A forge with issues, and a database in which each of them has a parked loop.
+pub struct Parked {
+    /// Keeps the forge running.
+    pub _forge: FakeForge,
+    /// What a service on the database is configured with.
+    pub seat: Seat,
+}
+
+impl Parked {
+    /// Opens `count` issues, begins a loop for each and pauses it, as commands would, with nothing left to do; then
+    /// stores `deliveries` that wait.
+    pub async fn prepare(folder: &Path, count: u64, deliveries: u64) -> anyhow::Result<Self> {
+        let forge = FakeForge::start(Dialect::Gitea, ralph_bot::clock::Clock::System).await?;
+        let maintainer = forge.add_user("mira", AccountKind::User);
+        let bot = forge.add_user("ralph-bot", AccountKind::User);
+        let made = forge.create_repo("mira", "app", &[("README.md", "A sample.\n", false)]).await;
+        let repo = made.map_err(refused)?;
+        forge.grant(repo, &bot, Access::Admin).map_err(refused)?;
+        std::fs::create_dir_all(data(folder))?;
+        let store = Store::open(&data(folder).join("ralph.db"))?;
+        let mut issues = Vec::new();
+        for n in 0..count {
+            let title = format!("Make the tests pass {n}");
+            issues.push(forge.open_issue(&maintainer, repo, &title, &body(), &[]).await.map_err(refused)?);
+        }
+        let now = ralph_bot::clock::Clock::System.now();
+        for part in issues.chunks(ROWS_AT_ONCE as usize) {
+            let (part, by) = (part.to_vec(), maintainer.clone());
+            store.write(move |c| part.iter().try_for_each(|issue| park(c, repo, *issue, &by, now))).await?;
+        }
+        let mut stored = 0;
+        while stored < deliveries {
+            let (from, to) = (stored, deliveries.min(stored + ROWS_AT_ONCE));
+            store.write(move |c| (from..to).try_for_each(|n| inbox::insert(c, &waiting(n), now).map(drop))).await?;
+            stored = to;
+        }
+        let open = store.read(loops::counts).await?;
+        anyhow::ensure!(count == 0 || open == [(State::Paused.as_str().to_owned(), count)], "not all parked: {open:?}");
+        store.close().await;
+        let seat = Seat { kind: "gitea", url: forge.url().to_string(), token: forge.token_for(&bot), own: bot.id.0 };
+        Ok(Self { _forge: forge, seat })
+    }
+}
+
+fn refused(refusal: ralph_bot::fake::Refusal) -> anyhow::Error {
+    anyhow::anyhow!("the forge refused: {refusal:?}")
+}
+
+/// Text of an issue of usual length.
+fn body() -> String {
+    "The parser drops the last field of a line without a newline. Please make the tests pass. ".repeat(12)
+}
+
+/// A loop that was begun and paused; what it asked for is done.
+fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
+    let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
+    let id = LoopId::from_parts(issue, issue.0 as u32);
+    let task = Task {
+        title: "Make the tests pass".into(),
+        body: body(),
+        url: format!("http://127.0.0.1/mira/app/issues/{issue}"),
+        hash: "0".repeat(64),
+        author: Some(by.clone()),
+        author_trusted: true,
+        unconfirmed_editor: None,
+        labels: vec!["ralph:run".into()],
+    };
+    let start = Start {
+        id: id.clone(),
+        place: Place { repo, issue },
+        by: by.clone(),
+        task,
+        options: command::RunOptions::default(),
+        policy: Policy::default(),
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    };
+    loops::begin(c, start, &format!("figures/begin/{issue}"), now)?;
+    let pause = command::Command::Pause { now: true, reason: String::new() };
+    let input = Input::Command { by: by.clone(), command: pause, comment: None };
+    loops::tell(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
+    while loops::step_next(c, now)?.is_some() {}
+    c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;
+    c.execute("DELETE FROM timers", [])?;
+    Ok(())
+}
+
+/// A delivery that came while nobody handled it.
+fn waiting(n: u64) -> Delivery {
+    let body = crate::load::body();
+    Delivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
+}
+
+/// Deliveries that a database holds.
+pub async fn stored(folder: &Path) -> anyhow::Result<u64> {
+    let store = Store::attach(&data(folder).join("ralph.db"))?;
+    let counts = store.read(inbox::counts).await?;
+    store.close().await;
+    Ok(counts.iter().map(|(_, n)| n).sum())
+}

@@ -1,0 +1,107 @@
+//! A forge with a repository and an agent that is a shell script, and the service on it in this process.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ralph_bot::app::{App, Options};
+use ralph_bot::clock::{Clock, Stopwatch};
+use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::ids::{AccountKind, Number, RepoId, User};
+use ralph_bot::domain::lifecycle::Loop;
+use ralph_bot::engine::{Engine, EngineSettings, Role};
+use ralph_bot::fake::{Access, Dialect, FakeForge, Refusal};
+use ralph_bot::forge::http::Pace;
+use ralph_bot::process::sandbox::{Tier, probe};
+use ralph_bot::store::loops;
+
+use crate::service::SECRET;
+
+/// Longest wait for something that the service does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All of it.
+pub struct World {
+    pub forge: FakeForge,
+    pub repo: RepoId,
+    pub app: App,
+    /// Whether agents and checks are kept in by bubblewrap.
+    pub sandboxed: bool,
+    maintainer: User,
+}
+
+impl World {
+    /// Starts it. `agent` is a shell script, `role` what of the service runs by itself.
+    pub async fn start(folder: PathBuf, files: &[(String, String)], agent: &str, role: Role) -> anyhow::Result<Self> {
+        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await?;
+        let maintainer = forge.add_user("mira", AccountKind::User);
+        let bot = forge.add_user("ralph-bot", AccountKind::User);
+        let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str(), false)).collect();
+        let repo = forge.create_repo("mira", "app", &files).await.map_err(refused)?;
+        forge.grant(repo, &bot, Access::Admin).map_err(refused)?;
+        let script = folder.join("agent.sh");
+        std::fs::write(&script, agent)?;
+        let sandbox = probe().await;
+        let sandboxed = sandbox.tier == Tier::A;
+        let text = format!(
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\nlimits: {{ loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+            data = folder.join("data").display(),
+            url = forge.url(),
+            required = if sandboxed { "auto" } else { "none" },
+            script = script.display(),
+        );
+        let token = forge.token_for(&bot);
+        let path = std::env::var("PATH").unwrap_or_default();
+        let home = std::env::var("HOME").unwrap_or_default();
+        let env = Env::of([("TOKEN", token.as_str()), ("SECRET", SECRET), ("PATH", &path), ("HOME", &home)]);
+        let config = Config::parse(&folder.join("ralph-control.yaml"), &text, &env);
+        let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
+        // The second between two writes that real forges ask for would only hide what the service itself takes.
+        let pace = Pace { mutation_interval_ms: 0, ..Pace::default() };
+        let tune = |settings: &mut EngineSettings| settings.partial_clone = false;
+        let options = Options { role, pace, sandbox: Some(sandbox), tune, ..Options::default() };
+        let app = App::start(&config, &env, options).await?;
+        let address = app.address.context("the service does not listen")?;
+        let url = format!("http://{address}/webhooks/forge");
+        forge.add_hook(repo, &url, SECRET).await.map_err(refused)?;
+        Ok(Self { forge, repo, app, sandboxed, maintainer })
+    }
+
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.app.engine
+    }
+
+    /// Files an issue.
+    pub async fn issue(&self) -> anyhow::Result<Number> {
+        let (title, body) = ("The count is too low", "Make the check pass.");
+        self.forge.open_issue(&self.maintainer, self.repo, title, body, &[]).await.map_err(refused)
+    }
+
+    /// Labels an issue.
+    pub async fn label(&self, issue: Number) -> anyhow::Result<()> {
+        self.forge.label(&self.maintainer, self.repo, issue, "ralph:run").await.map_err(refused)
+    }
+
+    /// The newest loop.
+    pub async fn newest(&self) -> anyhow::Result<Option<Loop>> {
+        Ok(self.engine().store.read(|c| loops::list(c, false, 1)).await?.into_iter().next())
+    }
+
+    /// Waits until something is there.
+    pub async fn until<T>(&self, what: &str, look: impl AsyncFn() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
+        let watch = Stopwatch::start();
+        while watch.elapsed() < PATIENCE {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let newest = self.newest().await?.map(|l| (l.state, l.step, l.why));
+        anyhow::bail!("waited for {what} in vain; the newest loop: {newest:?}")
+    }
+}
+
+fn refused(refusal: Refusal) -> anyhow::Error {
+    anyhow::anyhow!("the forge refused: {refusal:?}")
+}
