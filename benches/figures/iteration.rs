@@ -16,7 +16,7 @@ use crate::{Run, Size};
 pub const WORDS: &str = "The service is stepped by hand on a repository of 1,000 files whose check holds after several \
 iterations. Counted are the steps of the loop, the agent's run without the agent (its tree made clean, the prompt), the \
 commit, and the checks' run without the checks. Left out are what agent and checks take from their start to their end, \
-the push, and all calls to the forge. Median of the iterations. Beside it `git add --all` and `git commit` of the same \
+the push, all calls to the forge, and the one verification in a fresh checkout at the end. Median of the iterations. Beside it `git add --all` and `git commit` of the same \
 change in a plain clone.";
 
 const NAME: &str = "iteration";

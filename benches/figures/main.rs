@@ -148,10 +148,10 @@ async fn main() -> anyhow::Result<()> {
             failed += 1;
             run.note(format!("{name} could not be measured: {error:#}"));
         }
-    }
-    if let Some(file) = asked.markdown {
-        std::fs::write(&file, report::page(&machine, &FIGURES, &run.rows, &run.notes))?;
-        println!("written: {}", file.display());
+        // After each, so that a run that is broken off leaves what it found.
+        if let Some(file) = &asked.markdown {
+            std::fs::write(file, report::page(&machine, &FIGURES, &run.rows, &run.notes))?;
+        }
     }
     if failed > 0 {
         bail!("{failed} of the figures could not be measured");

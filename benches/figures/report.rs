@@ -115,6 +115,9 @@ pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &
          not edit. Figures of a busy machine are worth little by themselves, so each stands beside a baseline of the \
          same run where there is one.\n\n",
     );
+    if cfg!(debug_assertions) {
+        text.push_str("**This run was of a debug build: nothing here says how fast the service is.**\n\n");
+    }
     let loads = || rows.iter().map(|row| row.load);
     let _ = writeln!(
         text,
