@@ -139,6 +139,7 @@ impl Sim {
             self.happen(issue, event, sequence as u64 + 1);
         }
         self.settle();
+        self.check_logs();
     }
 
     /// Ends whatever is open, as a maintainer would, without further faults.
@@ -167,6 +168,7 @@ impl Sim {
             self.tell(&current.id, format!("finish/{issue}/end"), end);
             self.settle();
         }
+        self.check_logs();
     }
 
     fn happen(&mut self, issue: u64, event: Event, sequence: u64) {
@@ -252,7 +254,7 @@ impl Sim {
         if self.told.is_empty() {
             return;
         }
-        let (id, origin, input) = self.rng.pick(&self.told.clone()).clone();
+        let (id, origin, input) = self.rng.pick(&self.told).clone();
         let now = self.now();
         assert!(!self.write(move |c| loops::tell(c, &id, &origin, &input, now)), "a repeated origin counted twice");
     }
@@ -566,7 +568,11 @@ impl Sim {
         assert!(!inputs && aside == 0, "I1: inputs are left, or were set aside: {aside}");
         let all = self.write(|c| loops::list(c, false, 1_000));
         crate::invariants::at_rest(&self.world, &all);
-        for current in all {
+    }
+
+    /// The log of every loop gives its row.
+    fn check_logs(&self) {
+        for current in self.write(|c| loops::list(c, false, 1_000)) {
             let id = current.id.clone();
             let log = self.write(move |c| loops::history(c, &id));
             let rebuilt = lifecycle::replay(log.into_iter().map(|line| (line.at, line.input)));

@@ -58,7 +58,6 @@ pub struct World {
     pub comments: Vec<Comment>,
     pub escalations: Vec<Escalation>,
     pub labels: BTreeMap<u64, BTreeSet<&'static str>>,
-    pub reactions: BTreeSet<(i64, String)>,
     /// Trees on disk, with the iteration whose work they hold.
     pub trees: BTreeMap<LoopId, Option<u32>>,
     /// Whether the people may still give commands.
@@ -192,7 +191,6 @@ impl World {
                 labels.extend(state.map(State::as_str));
             }
             Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
-            Effect::React { comment, mark } => drop(self.reactions.insert((comment.0, format!("{mark:?}")))),
             Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
             Effect::Escalate { cause, .. } => self.escalate(claimed, known, cause, look, &mut receipt),
             Effect::CloseEscalations { .. } => {
@@ -230,27 +228,22 @@ impl World {
     }
 
     fn escalate(&mut self, claimed: &Claimed, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
-        let mut number = known.posted.as_ref().map(|p| p.forge_id as u64);
-        if number.is_none() && look {
-            let same = |e: &&Escalation| e.open && e.subject == claimed.subject && e.cause == cause;
-            number = self.escalations.iter().find(same).map(|e| e.number);
-        }
-        let open = number.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
-        let number = match open {
-            Some(number) => {
+        let open = |e: &&Escalation| e.open && e.subject == claimed.subject && e.cause == cause;
+        let posted = known.posted.as_ref().map(|p| p.forge_id as u64);
+        let told = posted.filter(|n| self.escalations.iter().any(|e| e.number == *n && e.open));
+        // A first try whose answer was lost may have opened it, whatever was known of an older, closed one.
+        let found = self.escalations.iter().find(|e| look && open(e)).map(|e| e.number);
+        let number = match (told, found) {
+            (Some(number), _) => {
                 self.comment(claimed, number, &format!("again/{}", claimed.id), "", look);
                 number
             }
-            None => {
-                // A first try whose answer was lost may have opened it, whatever was known of an older, closed one.
-                let same = |e: &&Escalation| look && e.open && e.subject == claimed.subject && e.cause == cause;
-                let found = self.escalations.iter().find(same).map(|e| e.number);
-                found.unwrap_or_else(|| {
-                    self.numbers += 1;
-                    let (subject, cause) = (claimed.subject.clone(), cause.to_owned());
-                    self.escalations.push(Escalation { number: self.numbers, subject, cause, open: true });
-                    self.numbers
-                })
+            (None, Some(number)) => number,
+            (None, None) => {
+                self.numbers += 1;
+                let (subject, cause) = (claimed.subject.clone(), cause.to_owned());
+                self.escalations.push(Escalation { number: self.numbers, subject, cause, open: true });
+                self.numbers
             }
         };
         receipt.posted = Some((claimed.key.clone(), Posted { forge_id: number as i64, digest: String::new() }));
