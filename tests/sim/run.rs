@@ -54,6 +54,8 @@ pub struct Sim {
     round: BTreeMap<u64, u32>,
     steps: usize,
     crashes: usize,
+    /// Whether inputs, timers, talk and work may wait: what was looked for in vain is not looked for again for nothing.
+    stirred: [bool; 4],
 }
 
 impl Sim {
@@ -78,6 +80,7 @@ impl Sim {
             round: BTreeMap::new(),
             steps: 0,
             crashes: 0,
+            stirred: [true; 4],
         }
     }
 
@@ -172,6 +175,7 @@ impl Sim {
     }
 
     fn happen(&mut self, issue: u64, event: Event, sequence: u64) {
+        self.stirred = [true; 4];
         self.note(|| format!("event {event:?} on #{issue}"));
         match event {
             Event::Start => return self.start(issue, sequence),
@@ -244,6 +248,7 @@ impl Sim {
     }
 
     fn tell(&mut self, id: &LoopId, origin: String, input: Input) {
+        self.stirred = [true; 4];
         let (now, to, from, what) = (self.now(), id.clone(), origin.clone(), input.clone());
         assert!(self.write(move |c| loops::tell(c, &to, &from, &what, now)), "{origin} was told before");
         self.told.push((id.clone(), origin, input));
@@ -272,6 +277,7 @@ impl Sim {
     pub fn settle(&mut self) {
         loop {
             while self.advance() {}
+            self.stirred = [true; 4];
             let (open, due, any_waits) = self.write(|c| {
                 let waits = !loops::in_state(c, State::Waiting)?.is_empty();
                 Ok((outbox::counts(c)?, timers::next_due(c)?, waits))
@@ -301,12 +307,24 @@ impl Sim {
             self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(LEASE_MS)));
         }
         let offset = if self.faults { self.rng.below(5) } else { 0 };
-        (0..5).any(|n| match (n + offset) % 5 {
-            0 => self.step_loop(),
-            1 => self.timers(),
-            2 => self.claim(Lane::Talk, 3),
-            3 => self.claim(Lane::Work, 2),
-            _ => self.fly(),
+        (0..5).any(|n| {
+            let who = (n + offset) % 5;
+            if who == 4 {
+                return self.fly();
+            }
+            let moved = self.stirred[who]
+                && match who {
+                    0 => self.step_loop(),
+                    1 => self.timers(),
+                    2 => self.claim(Lane::Talk, 3),
+                    _ => self.claim(Lane::Work, 2),
+                };
+            match (moved, who) {
+                (false, _) => self.stirred[who] = false,
+                (true, 0) => self.stirred = [true; 4],
+                (true, _) => self.stirred[0] = true,
+            }
+            moved
         })
     }
 
@@ -334,6 +352,7 @@ impl Sim {
 
     /// The process dies, or only seems to; what it had begun has happened, has not, or will yet.
     fn crash(&mut self) {
+        self.stirred = [true; 4];
         let dead = self.owner();
         self.crashes += 1;
         self.process += 1;
@@ -403,14 +422,22 @@ impl Sim {
 
     fn step_loop(&mut self) -> bool {
         let now = self.now();
-        let decision = self.write(move |c| loops::step_next(c, now));
-        let Some(decision) = decision else {
-            let granted = self.write(move |c| loops::grant_slots(c, SLOTS, 1, now));
-            self.check_slots();
-            return !granted.is_empty();
-        };
+        let (decision, granted, taken) = self.write(move |c| {
+            let decision = loops::step_next(c, now)?;
+            if decision.is_some() {
+                return Ok((decision, false, 0));
+            }
+            let granted = loops::grant_slots(c, SLOTS, 1, now)?;
+            let sql = "SELECT count(*) FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
+                (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%'))";
+            Ok((None, !granted.is_empty(), c.query_row(sql, [], |r| r.get::<_, u32>(0))?))
+        });
+        assert!(taken <= SLOTS, "{taken} loops have a slot");
+        let Some(decision) = decision else { return granted };
         let next = decision.next;
-        self.note(|| format!("{} v{} {:?}/{:?}: {}", next.id, next.version, next.state, next.step, decision.reasons.join("; ")));
+        self.note(|| {
+            format!("{} v{} {:?}/{:?}: {}", next.id, next.version, next.state, next.step, decision.reasons.join("; "))
+        });
         if let Some(before) = self.last.get(&next.id) {
             assert_eq!(next.version, before.version + 1, "a step was left out");
             assert!(next.spent.cost >= before.spent.cost && next.spent.tokens_in >= before.spent.tokens_in);
@@ -420,13 +447,6 @@ impl Sim {
         }
         self.last.insert(next.id.clone(), next);
         true
-    }
-
-    fn check_slots(&self) {
-        let sql = "SELECT count(*) FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
-            (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%'))";
-        let taken: u32 = self.write(move |c| Ok(c.query_row(sql, [], |r| r.get(0))?));
-        assert!(taken <= SLOTS, "{taken} loops have a slot");
     }
 
     fn timers(&mut self) -> bool {
@@ -524,6 +544,7 @@ impl Sim {
     }
 
     fn put_back(&mut self, flight: &Flight, wait: i64, began: bool) {
+        self.stirred = [true; 4];
         let (claimed, owner, at) = (flight.claimed.clone(), flight.owner.clone(), self.now().plus_ms(wait));
         self.write(move |c| outbox::put_back(c, &claimed, &owner, at, began, "put off"));
     }
@@ -538,6 +559,7 @@ impl Sim {
     }
 
     fn record(&mut self, claimed: Claimed, owner: &str, receipt: Receipt) -> StoreResult<()> {
+        self.stirred = [true; 4];
         let (owner, now, origin) = (owner.to_owned(), self.now(), format!("effect/{}/{}", claimed.id, claimed.fence));
         let Receipt { input, posted, number, used, stopped } = receipt;
         self.try_write(move |c| {
