@@ -10,6 +10,8 @@ pub mod leases;
 pub mod loops;
 pub mod outbox;
 pub mod posted;
+#[cfg(test)]
+mod tests;
 pub mod timers;
 
 use std::path::{Path, PathBuf};
@@ -433,56 +435,5 @@ fn with_path(error: StoreError, path: &Path) -> StoreError {
         StoreError::Full { .. } => StoreError::Full { path: path.to_path_buf() },
         StoreError::Failed { detail, .. } => StoreError::Failed { path: path.to_path_buf(), detail },
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ralph.db");
-        let own = Store::open(&path).expect("opened");
-        let beside = Store::attach(&path).expect("attached");
-        beside.write(|c| facts::set_meta(c, "note", "from beside")).await.expect("written");
-        assert_eq!(own.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("from beside"));
-        beside.close().await;
-        let mark = own.read(|c| facts::meta(c, "stopped_cleanly")).await.expect("read");
-        assert_eq!(mark.as_deref(), Some("no"), "the service still runs");
-        own.close().await;
-        Store::attach(&path).expect("attached").close().await;
-        assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
-    }
-
-    #[test]
-    fn many_make_the_same_database_at_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ralph.db");
-        let open = || Store::open(&path).map(drop);
-        std::thread::scope(|scope| {
-            let openings: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
-            for opening in openings {
-                opening.join().expect("no panic").expect("opened");
-            }
-        });
-    }
-
-    #[tokio::test]
-    async fn what_is_no_database_of_this_version_is_not_attached() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("ralph.db");
-        let attached = |path: &Path| Store::attach(path).map(drop).expect_err("refused").to_string();
-        assert!(attached(&path).contains("there is none; `ralph-bot serve` makes it"), "{}", attached(&path));
-        assert!(!path.exists(), "looking makes nothing");
-        std::fs::write(&path, "not a database, but long enough to be read as one by mistake").expect("written");
-        assert!(attached(&path).contains("not a database"), "{}", attached(&path));
-        std::fs::remove_file(&path).expect("removed");
-        let connection = Connection::open(&path).expect("made");
-        connection.execute_batch("CREATE TABLE x (y)").expect("made");
-        assert!(attached(&path).contains("no database of ralph-bot"), "{}", attached(&path));
-        connection.execute_batch("PRAGMA user_version = 99").expect("set");
-        assert!(attached(&path).contains("a newer version"), "{}", attached(&path));
     }
 }

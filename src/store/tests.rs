@@ -1,0 +1,219 @@
+//! Tests of the store on real files: commits, leases, queues, timers, a full disk, a copy.
+
+use super::inbox::Delivery;
+use super::*;
+use crate::domain::effect::{Effect, Lane, Place};
+use crate::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::domain::lifecycle::State;
+use outbox::{Claimed, Ended};
+use posted::Posted;
+
+fn file() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ralph.db");
+    (folder, path)
+}
+
+fn place() -> Place {
+    let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+    Place { repo, issue: Number(1) }
+}
+
+fn delivery(id: &str) -> Delivery {
+    Delivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: b"{}".to_vec() }
+}
+
+async fn push(store: &Store, effect: Effect) {
+    store.write(move |c| outbox::push(c, "s", None, &place(), &effect, Timestamp(1))).await.expect("pushed");
+}
+
+async fn claim(store: &Store, lane: Lane, owner: &'static str, now: i64) -> Option<Claimed> {
+    store.write(move |c| outbox::claim(c, lane, owner, Timestamp(now), 100)).await.expect("claimed")
+}
+
+fn status() -> Effect {
+    Effect::Status { fresh: false }
+}
+
+#[tokio::test]
+async fn opening_again_keeps_what_is_there() {
+    let (_folder, path) = file();
+    for (round, unclean) in [(1, false), (2, false)] {
+        let store = Store::open(&path).expect("opened");
+        assert_eq!(store.was_unclean(), unclean);
+        let fresh = store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(5))).await.expect("stored");
+        assert_eq!(fresh, round == 1, "a delivery counts once, over restarts as well");
+        assert!(store.integrity().await.expect("looked").is_empty());
+        store.close().await;
+        assert!(store.write(|_| Ok(())).await.is_err(), "closed");
+    }
+}
+
+#[tokio::test]
+async fn a_bad_job_harms_no_other_of_its_commit() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let good = |key: &'static str| store.write(move |c| facts::set_meta(c, key, "yes"));
+    let failing = store.write(|c| {
+        facts::set_meta(c, "failing", "yes")?;
+        Err::<(), _>(StoreError::Bug { detail: "no".into() })
+    });
+    let panicking = store.write(|c| -> StoreResult<()> {
+        facts::set_meta(c, "panicking", "yes")?;
+        panic!("on purpose")
+    });
+    let (a, b, c, d) = tokio::join!(good("a"), failing, panicking, good("d"));
+    assert!(a.is_ok() && b.is_err() && c.is_err() && d.is_ok());
+    let read = |key: &'static str| store.read(move |c| facts::meta(c, key));
+    assert_eq!(read("a").await.expect("read").as_deref(), Some("yes"));
+    assert_eq!(read("d").await.expect("read").as_deref(), Some("yes"));
+    assert_eq!(read("failing").await.expect("read"), None, "undone");
+    assert_eq!(read("panicking").await.expect("read"), None, "undone");
+    assert!(store.healthy());
+}
+
+#[tokio::test]
+async fn a_lease_ends_and_its_fence_tells_late_work() {
+    let store = Store::in_memory().expect("opened");
+    let take = |owner: &'static str, now: i64| {
+        store.write(move |c| leases::take(c, "l", owner, Timestamp(now), Timestamp(now + 10)))
+    };
+    assert_eq!(take("a", 0).await.expect("asked"), Some(1));
+    assert_eq!(take("b", 9).await.expect("asked"), None, "it is held");
+    assert_eq!(take("b", 10).await.expect("asked"), Some(2), "it has ended");
+    let check = |owner: &'static str, fence: i64| store.write(move |c| leases::check(c, "l", owner, fence));
+    assert!(matches!(check("a", 1).await, Err(StoreError::Fenced { .. })));
+    check("b", 2).await.expect("held");
+    let renewed = store.write(|c| leases::renew(c, "b", Timestamp(20), Timestamp(99))).await.expect("asked");
+    assert_eq!(renewed, 0, "an ended lease is not prolonged");
+}
+
+#[tokio::test]
+async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
+    let store = Store::in_memory().expect("opened");
+    let label = Effect::StateLabel { state: Some(State::Queued) };
+    for effect in [status(), label.clone(), status(), Effect::Prepare { ticket: 1 }] {
+        push(&store, effect).await;
+    }
+    let work = claim(&store, Lane::Work, "a", 10).await.expect("work does not wait for talk");
+    assert_eq!(work.key, "prepare/1");
+    let first = claim(&store, Lane::Talk, "a", 10).await.expect("an effect");
+    assert_eq!((first.effect.clone(), first.attempts), (label, 0), "the older status was replaced");
+    assert_eq!(claim(&store, Lane::Talk, "b", 50).await, None, "one at a time");
+    let again = claim(&store, Lane::Talk, "b", 110).await.expect("its lease ended");
+    assert_eq!((again.id, again.attempts, again.abandoned), (first.id, 1, true));
+    let late = first.clone();
+    let late = store.write(move |c| outbox::finish(c, &late, "a", Ended::Done, "", Timestamp(111))).await;
+    assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
+    store.write(move |c| outbox::put_back(c, &again, "b", Timestamp(200), false, "later")).await.expect("put back");
+    assert_eq!(claim(&store, Lane::Talk, "b", 199).await, None, "not yet");
+    let third = claim(&store, Lane::Talk, "b", 200).await.expect("due");
+    assert_eq!((third.attempts, third.abandoned), (1, false), "the try that never began does not count");
+    store.write(move |c| outbox::finish(c, &third, "b", Ended::Done, "", Timestamp(201))).await.expect("finished");
+    assert_eq!(claim(&store, Lane::Talk, "b", 201).await.expect("the next").effect, status());
+}
+
+#[tokio::test]
+async fn work_is_taken_back_but_for_the_release() {
+    let store = Store::in_memory().expect("opened");
+    for effect in [
+        Effect::Prepare { ticket: 1 },
+        Effect::Push { ticket: 2, commit: crate::domain::ids::Sha::new("a") },
+        Effect::Release { delete_branch: false },
+    ] {
+        push(&store, effect).await;
+    }
+    let running = claim(&store, Lane::Work, "a", 10).await.expect("work");
+    store.write(|c| outbox::cancel_work(c, &LoopId::new("s"), Timestamp(11))).await.expect("taken back");
+    assert_eq!(store.read(outbox::to_stop).await.expect("read"), [running.id]);
+    store.write(move |c| outbox::finish(c, &running, "a", Ended::Cancelled, "", Timestamp(12))).await.expect("ended");
+    assert_eq!(claim(&store, Lane::Work, "a", 13).await.expect("what is left").key, "release");
+}
+
+#[tokio::test]
+async fn a_budget_counts_what_was_posted_once() {
+    let store = Store::in_memory().expect("opened");
+    for (key, at) in [("a", 10), ("b", 20), ("a", 30)] {
+        let posted = Posted { forge_id: at, digest: String::new() };
+        store.write(move |c| posted::put(c, "s", key, &posted, "i", Timestamp(at))).await.expect("noted");
+    }
+    let count = |since| store.read(move |c| posted::count_since(c, "i", Timestamp(since)));
+    assert_eq!((count(0).await.expect("read"), count(10).await.expect("read")), (2, 1), "an edit is no new comment");
+    assert_eq!(store.read(|c| posted::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
+}
+
+#[tokio::test]
+async fn a_full_disk_loses_nothing_and_passes() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    store.write(|c| facts::set_meta(c, "before", "kept")).await.expect("written");
+    let limit = |pages: i64| {
+        store.write(move |c| Ok(c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |r| r.get::<_, i64>(0))?))
+    };
+    limit(1).await.expect("limited to what it has");
+    let large = || Delivery { body: vec![7; 1 << 20], ..delivery("large") };
+    let refused = store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await;
+    assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
+    assert!(store.healthy(), "a full disk is no broken database");
+    assert_eq!(store.read(|c| facts::meta(c, "before")).await.expect("read").as_deref(), Some("kept"));
+    limit(1_000_000).await.expect("space again");
+    assert!(store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await.expect("stored"));
+}
+
+#[tokio::test]
+async fn a_backup_opens_and_holds_everything() {
+    let (folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    store.write(|c| facts::set_meta(c, "note", "kept")).await.expect("written");
+    let copy = folder.path().join("copy.db");
+    store.backup(copy.clone()).await.expect("copied");
+    assert!(matches!(store.backup(copy.clone()).await, Err(StoreError::Duplicate { .. })), "nothing is overwritten");
+    let restored = Store::open(&copy).expect("opened");
+    assert_eq!(restored.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("kept"));
+}
+
+#[tokio::test]
+async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ralph.db");
+    let own = Store::open(&path).expect("opened");
+    let beside = Store::attach(&path).expect("attached");
+    beside.write(|c| facts::set_meta(c, "note", "from beside")).await.expect("written");
+    assert_eq!(own.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("from beside"));
+    beside.close().await;
+    let mark = own.read(|c| facts::meta(c, "stopped_cleanly")).await.expect("read");
+    assert_eq!(mark.as_deref(), Some("no"), "the service still runs");
+    own.close().await;
+    Store::attach(&path).expect("attached").close().await;
+    assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
+}
+
+#[tokio::test]
+async fn what_is_no_database_of_this_version_is_not_attached() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ralph.db");
+    let attached = |path: &Path| Store::attach(path).map(drop).expect_err("refused").to_string();
+    assert!(attached(&path).contains("there is none; `ralph-bot serve` makes it"), "{}", attached(&path));
+    assert!(!path.exists(), "looking makes nothing");
+    std::fs::write(&path, "not a database, but long enough to be read as one by mistake").expect("written");
+    assert!(attached(&path).contains("not a database"), "{}", attached(&path));
+    std::fs::remove_file(&path).expect("removed");
+    let connection = Connection::open(&path).expect("made");
+    connection.execute_batch("CREATE TABLE x (y)").expect("made");
+    assert!(attached(&path).contains("no database of ralph-bot"), "{}", attached(&path));
+    connection.execute_batch("PRAGMA user_version = 99").expect("set");
+    assert!(attached(&path).contains("a newer version"), "{}", attached(&path));
+}
+
+#[test]
+fn many_make_the_same_database_at_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("ralph.db");
+    let open = || Store::open(&path).map(drop);
+    std::thread::scope(|scope| {
+        let openings: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+        for opening in openings {
+            opening.join().expect("no panic").expect("opened");
+        }
+    });
+}
