@@ -79,7 +79,8 @@ CREATE TABLE outbox (
     effect     TEXT    NOT NULL,
     place      TEXT    NOT NULL, -- repository and issue, as JSON
     state      TEXT    NOT NULL DEFAULT 'ready', -- ready, running, done, rejected, cancelled
-    attempts   INTEGER NOT NULL DEFAULT 0,
+    attempts   INTEGER NOT NULL DEFAULT 0, -- how often it was begun and may have happened
+    tries      INTEGER NOT NULL DEFAULT 0, -- how often it was taken on
     not_before BIGINT  NOT NULL DEFAULT 0,
     cancel     INTEGER NOT NULL DEFAULT 0,
     fence      BIGINT  NOT NULL DEFAULT 0,

@@ -123,7 +123,7 @@ impl Engine {
             }
             Err(Failure::Later { after_ms, began, why }) => {
                 self.metrics.effect(&kind, "retried");
-                let tries = claimed.attempts + 1;
+                let tries = claimed.tries + 1;
                 tracing::warn!(subject = claimed.subject, key = claimed.key, tries, why, "an effect is put off");
                 let waiting = if began { self.settings.ambiguity_wait } else { Duration::ZERO };
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);

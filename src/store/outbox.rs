@@ -25,6 +25,8 @@ pub struct Claimed {
     pub place: Place,
     /// How often it was begun before: more than 0 means that it may have happened already.
     pub attempts: u32,
+    /// How often it was taken on before; the time between two tries grows with it.
+    pub tries: u32,
     /// Whether its last owner was lost while it was under way: what came of it is not known.
     pub abandoned: bool,
     /// Fence of the lease that we hold for it.
@@ -77,20 +79,31 @@ pub fn push(
 /// `attempts` above 0.
 pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
     let mut statement = c.prepare_cached(
-        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running' FROM outbox o
+        "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id)
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
          ORDER BY o.id LIMIT 1",
     )?;
-    type Row = (i64, String, Option<String>, String, String, String, u32, i64, bool);
+    type Row = (i64, String, Option<String>, String, String, String, u32, i64, bool, u32);
     let row: Option<Row> = statement
         .query_row(params![lane.as_str(), now.0], |r| {
-            Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?, r.get(6)?, r.get(7)?, r.get(8)?))
+            Ok((
+                r.get(0)?,
+                r.get(1)?,
+                r.get(2)?,
+                r.get(3)?,
+                r.get(4)?,
+                r.get(5)?,
+                r.get(6)?,
+                r.get(7)?,
+                r.get(8)?,
+                r.get(9)?,
+            ))
         })
         .optional()?;
-    let Some((id, subject, loop_id, key, effect, place, attempts, created_at, abandoned)) = row else {
+    let Some((id, subject, loop_id, key, effect, place, attempts, created_at, abandoned, tries)) = row else {
         return Ok(None);
     };
     let (Ok(effect), Ok(place)) = (serde_json::from_str(&effect), serde_json::from_str(&place)) else {
@@ -103,7 +116,7 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
     let Some(fence) = leases::take(c, &lease_name(&subject, lane), owner, now, now.plus_ms(lease_ms))? else {
         return Ok(None);
     };
-    let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, fence = ?2 WHERE id = ?1";
+    let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
     c.prepare_cached(sql)?.execute(params![id, fence])?;
     Ok(Some(Claimed {
         id,
@@ -114,6 +127,7 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
         effect,
         place,
         attempts,
+        tries,
         abandoned,
         fence,
         created_at: Timestamp(created_at),
@@ -230,7 +244,7 @@ pub struct Receipt {
     pub key: String,
     /// ready, running, done, rejected, cancelled.
     pub state: String,
-    /// How often it was begun.
+    /// How often it was taken on.
     pub attempts: u32,
     /// What came of it.
     pub receipt: Option<String>,
@@ -241,7 +255,7 @@ pub struct Receipt {
 /// Everything that was asked for on behalf of a loop, oldest first.
 pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<Receipt>> {
     let mut statement = c.prepare_cached(
-        "SELECT key, state, attempts, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id",
+        "SELECT key, state, tries, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id",
     )?;
     let rows = statement.query_map([subject], |r| {
         Ok(Receipt {

@@ -16,6 +16,7 @@ on_both_forges!(
     an_escalation_is_opened_once,
     a_limited_forge_is_left_in_peace,
     a_refused_credential_is_tried_again,
+    a_forge_that_is_down_is_asked_less_and_less_often,
     a_status_comment_that_was_deleted_comes_back_once,
     refused_comments_do_not_stop_the_work,
     a_locked_issue_is_no_obstacle,
@@ -180,6 +181,24 @@ async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     world.label().await;
     world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
     world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed());
+    world.finish().await;
+}
+
+async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.label().await;
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    // Reading fails: what is to be done has certainly not begun, and is tried again all the same with growing pauses.
+    world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
+    let before = world.forge.requests().len();
+    for _ in 0..300 {
+        world.pass(Duration::from_secs(1)).await;
+    }
+    let asked = world.forge.requests().len() - before;
+    assert!(asked < 100, "{asked} requests in 5 minutes");
+    world.forge.faults().clear();
     world.recover().await;
     assert_eq!(outcome(&world).await, undisturbed());
     world.finish().await;
