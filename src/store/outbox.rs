@@ -116,7 +116,8 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
     let Some(fence) = leases::take(c, &lease_name(&subject, lane), owner, now, now.plus_ms(lease_ms))? else {
         return Ok(None);
     };
-    let sql = "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
+    let sql =
+        "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
     c.prepare_cached(sql)?.execute(params![id, fence])?;
     Ok(Some(Claimed {
         id,
@@ -254,9 +255,8 @@ pub struct Receipt {
 
 /// Everything that was asked for on behalf of a loop, oldest first.
 pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<Receipt>> {
-    let mut statement = c.prepare_cached(
-        "SELECT key, state, tries, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id",
-    )?;
+    let mut statement =
+        c.prepare_cached("SELECT key, state, tries, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id")?;
     let rows = statement.query_map([subject], |r| {
         Ok(Receipt {
             key: r.get(0)?,
