@@ -55,7 +55,9 @@ async fn one(world: &World) -> anyhow::Result<Duration> {
             let Some(found) = world.newest().await?.filter(|l| l.place.issue == issue) else { return Ok(None) };
             let tree = world.engine().workspaces.tree_dir(&found.id, &found.place.repo);
             let text = std::fs::read_to_string(tree.join(NOTE)).unwrap_or_default();
-            Ok(text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok()))
+            // A tree from the pool may show for a moment what an earlier loop's agent noted in it.
+            let noted = text.strip_suffix('\n').and_then(|text| text.parse::<i64>().ok());
+            Ok(noted.filter(|at| *at >= labelled.0))
         })
         .await?;
     world
