@@ -57,8 +57,11 @@ impl Row {
         self.baseline.as_ref().map(|(_, baseline)| self.measured / baseline)
     }
 
-    /// The target in words, and whether it is met; `None` where there is nothing to judge by.
+    /// The target in words, and whether it is met; `None` where there is nothing to judge by, as in a debug build.
     fn verdict(&self) -> Option<(String, bool)> {
+        if cfg!(debug_assertions) {
+            return None;
+        }
         match self.target {
             Target::RatioAtLeast(least) => Some((format!("ratio at least {least}"), self.ratio()? >= least)),
             Target::RatioAtMost(most) => Some((format!("ratio at most {most}"), self.ratio()? <= most)),
@@ -132,7 +135,7 @@ pub fn page(machine: &Machine, figures: &[(&'static str, &'static str)], rows: &
         machine.cores,
     );
     let missed: Vec<_> = rows.iter().filter_map(|row| Some((row, row.verdict()?))).filter(|(_, v)| !v.1).collect();
-    if missed.is_empty() {
+    if missed.is_empty() && !cfg!(debug_assertions) {
         text.push_str("All targets were met.\n");
     }
     for (row, (words, _)) in missed {
