@@ -17,8 +17,8 @@ const SPACE_WARN: u64 = 5 << 30;
 /// Free space below which the service cannot be trusted to keep its database, in bytes.
 const SPACE_FAIL: u64 = 512 << 20;
 
-/// Oldest git whose options the service relies on (`safe.bareRepository`, partial clones of bare mirrors).
-pub const GIT_MIN: (u32, u32) = (2, 38);
+/// Oldest git that work trees are made with.
+pub const GIT_MIN: (u32, u32) = (2, 43);
 
 /// How a finding went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -178,8 +178,8 @@ mod tests {
     fn git_versions_are_compared_as_numbers() {
         for (printed, outcome) in [
             ("git version 2.47.1", Outcome::Ok),
-            ("git version 2.38.0", Outcome::Ok),
-            ("git version 2.39.5 (Apple Git-154)", Outcome::Ok),
+            ("git version 2.43.0", Outcome::Ok),
+            ("git version 2.50.1 (Apple Git-155)", Outcome::Ok),
             ("git version 3.0", Outcome::Ok),
             ("git version 2.9.0", Outcome::Fail),
             ("git version 1.99.0", Outcome::Fail),

@@ -621,7 +621,7 @@ impl Engine {
         known.sort_unstable();
         let likely = known.iter().min_by_key(|known| strsim::damerau_levenshtein(name, known));
         let nearest = likely.map(|likely| format!("--backend {likely}"));
-        Some((format!("No backend of that name is configured; there is {}.", known.join(", ")), nearest))
+        Some((format!("No backend of that name can be used; there is {}.", known.join(", ")), nearest))
     }
 
     async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> Intake {
