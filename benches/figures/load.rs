@@ -89,7 +89,6 @@ pub async fn make(arguments: &[String]) -> anyhow::Result<()> {
     for _ in 0..CONNECTIONS {
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;
-        #[expect(clippy::disallowed_methods, reason = "this is no part of the service")]
         connections.spawn(connection(stream, shared.clone()));
     }
     let (mut times, mut bad) = (Vec::new(), 0);

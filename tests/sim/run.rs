@@ -303,7 +303,7 @@ impl Sim {
             self.trouble();
         }
         let (owner, now) = (self.owner(), self.now());
-        if self.steps % 16 == 0 {
+        if self.steps.is_multiple_of(16) {
             self.write(move |c| leases::renew(c, &owner, now, now.plus_ms(LEASE_MS)));
         }
         let offset = if self.faults { self.rng.below(5) } else { 0 };

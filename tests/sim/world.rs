@@ -162,10 +162,9 @@ impl World {
         let mut receipt = Receipt::default();
         let Some(current) = &known.current else { return receipt };
         match &claimed.effect {
+            Effect::Comment { .. } if known.posted.is_some() => {}
             Effect::Comment { key, on, .. } => {
-                if known.posted.is_none() {
-                    receipt.posted = Some((key.clone(), self.comment(claimed, on.0, key, "", look)));
-                }
+                receipt.posted = Some((key.clone(), self.comment(claimed, on.0, key, "", look)));
             }
             Effect::Status { fresh: true } => {
                 let key = format!("status/{}", claimed.id);
