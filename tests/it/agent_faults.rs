@@ -10,6 +10,7 @@ use crate::story::on_both_forges;
 
 on_both_forges!(
     an_agent_that_is_missing_is_told_of,
+    an_agent_that_cannot_be_started_is_told_of,
     a_silent_agent_is_killed,
     a_flood_of_output_is_borne,
     output_that_is_no_text_is_borne,
@@ -32,20 +33,37 @@ fn the_escalation(world: &World) -> String {
 }
 
 async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
-    for program in ["/nowhere/agent", "/etc/hostname"] {
-        let backend = format!("  other: {{ type: script, command: [\"{program}\"], roles: [agent] }}");
-        let config = format!("{backend}\nlimits: {{ {ENOUGH} }}");
-        let world = World::new(Setup::new(dialect).config(&config)).await;
-        world.say("/ralph run --backend other").await;
-        world.settle().await;
-        assert!(world.newest().await.is_none(), "{program}: nothing starts that cannot run");
-        assert!(world.bot_said("mine"), "{program}: {:?}", world.bot_says());
+    let backend = "  other: { type: script, command: [\"/nowhere/agent\"], roles: [agent] }";
+    let world = World::new(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}"))).await;
+    world.say("/ralph run --backend other").await;
+    world.settle().await;
+    assert!(world.newest().await.is_none(), "nothing starts that cannot run");
+    assert!(world.bot_said("mine"), "{:?}", world.bot_says());
+    world.say("/ralph run --backend mine").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    world.finish().await;
+}
+
+async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
+    let backend = "  other: { type: script, command: [\"/etc/hostname\"], roles: [agent] }";
+    let world = World::new(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}"))).await;
+    world.say("/ralph run --backend other").await;
+    world.settle().await;
+    if let Some(stopped) = world.newest().await {
+        assert_eq!(stopped.state, State::Failed, "{}", stopped.why);
+        assert!(the_escalation(&world).contains("/ralph resume"));
+        assert_eq!(world.state_labels(), ["failed"]);
+        world.say("/ralph resume --backend mine").await;
+    } else {
         world.say("/ralph run --backend mine").await;
-        world.settle().await;
-        let done = world.the_loop().await;
-        assert_eq!(done.state, State::Review, "{}", done.why);
-        world.finish().await;
     }
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert!(world.escalations().is_empty());
+    world.finish().await;
 }
 
 async fn a_silent_agent_is_killed(dialect: Dialect) {

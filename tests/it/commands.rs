@@ -206,8 +206,10 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
     // The promise is 5 s on a machine of its own.
     assert!(said.elapsed() < Duration::from_secs(15), "it took {:?}", said.elapsed());
     let tree = world.tree().await;
+    let folder = world.folder.path().join("data/trees").join(aborted.id.as_str());
     let waiting = async {
-        while tree.exists() || world.state_labels() != ["aborted"] {
+        // The folder above it is the loop's own, and goes last.
+        while tree.exists() || folder.exists() || world.state_labels() != ["aborted"] {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
