@@ -9,6 +9,7 @@ pub mod lifecycle;
 pub mod permit;
 pub mod policy;
 pub mod prompt;
+pub mod record;
 pub mod report;
 pub mod sanitize;
 pub mod tamper;

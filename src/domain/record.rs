@@ -1,0 +1,205 @@
+//! One iteration in figures: what control and oversight judge by, and a line of a trace that `replay` reads.
+
+use serde::{Deserialize, Serialize};
+
+/// What a trace says about the task, in its optional first line. Missing fields take their defaults, unknown ones are
+/// ignored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskFacts {
+    /// The objective, in words.
+    pub task: String,
+    /// Iterations that the loop may take.
+    pub max_iterations: f64,
+    /// Minutes that it may take.
+    pub timeout_minutes: Option<f64>,
+    /// Dollars that it may cost.
+    pub max_cost_usd: Option<f64>,
+    /// 1 (a word in the docs) to 10 (a rewrite); estimated where it is missing.
+    pub complexity: Option<f64>,
+    /// Whether a mistake would open a hole.
+    pub security_sensitive: bool,
+    /// Whether it changes what others rely on.
+    pub breaking_changes: bool,
+    /// Iterations that a task of this sort usually takes.
+    pub estimated_iterations: Option<f64>,
+}
+
+impl Default for TaskFacts {
+    fn default() -> Self {
+        Self {
+            task: String::new(),
+            max_iterations: 10.0,
+            timeout_minutes: None,
+            max_cost_usd: None,
+            complexity: None,
+            security_sensitive: false,
+            breaking_changes: false,
+            estimated_iterations: None,
+        }
+    }
+}
+
+/// A check's outcome in a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFact {
+    /// Its name.
+    pub name: String,
+    /// Whether it holds.
+    pub passed: bool,
+    /// Whether it held before the first iteration; `None` where that is not known.
+    #[serde(default)]
+    pub baseline: Option<bool>,
+}
+
+/// What one iteration came to. Figures are as they were measured; [`Record::cleaned`] puts them into their ranges.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// From 1.
+    pub iteration: f64,
+    /// Measured completion, 0..1.
+    pub completion: f64,
+    /// 1 less lint errors, type errors and signs of tampering; 0..1, 1 where nothing is known.
+    pub quality: f64,
+    /// Failed checks and errors of the agent's tools.
+    pub errors: f64,
+    /// Tests that pass, where they were counted.
+    pub tests_passing: Option<f64>,
+    /// Tests that fail, where they were counted.
+    pub tests_failing: Option<f64>,
+    /// Tests that were skipped, where they were counted.
+    pub tests_skipped: Option<f64>,
+    /// Coverage in percent, where it was measured.
+    pub coverage: Option<f64>,
+    /// First error, normalised so that the same error compares equal.
+    pub error_signature: Option<String>,
+    /// What was in the way, in the agent's words.
+    pub blockers: Vec<String>,
+    /// What was learnt, in the agent's words.
+    pub learnings: Vec<String>,
+    /// What the iteration taught, in words.
+    pub reflection: Option<String>,
+    /// What was done, in the agent's words.
+    pub summary: String,
+    /// Paths that were changed.
+    pub files: Vec<String>,
+    /// Hash of the whole work tree after it.
+    pub tree: Option<String>,
+    /// Outcomes of the checks, where they are known one by one.
+    pub checks: Vec<CheckFact>,
+    /// Signs of weakened checks, one sentence each.
+    pub tampering: Vec<String>,
+    /// How the agent's run failed; `None` where it went well.
+    pub agent_failure: Option<String>,
+    /// Seconds that it took.
+    pub duration_s: f64,
+    /// Calls of tools.
+    pub tool_calls: f64,
+    /// Tokens read by models.
+    pub tokens_in: f64,
+    /// Tokens written by models.
+    pub tokens_out: f64,
+    /// Dollars that it cost.
+    pub cost_usd: f64,
+    /// Whether the agent said that it was done.
+    pub completion_signal: bool,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            iteration: 0.0,
+            completion: 0.0,
+            quality: 1.0,
+            errors: 0.0,
+            tests_passing: None,
+            tests_failing: None,
+            tests_skipped: None,
+            coverage: None,
+            error_signature: None,
+            blockers: Vec::new(),
+            learnings: Vec::new(),
+            reflection: None,
+            summary: String::new(),
+            files: Vec::new(),
+            tree: None,
+            checks: Vec::new(),
+            tampering: Vec::new(),
+            agent_failure: None,
+            duration_s: 0.0,
+            tool_calls: 0.0,
+            tokens_in: 0.0,
+            tokens_out: 0.0,
+            cost_usd: 0.0,
+            completion_signal: false,
+        }
+    }
+}
+
+/// Largest count that is believed; above it a figure is a mistake.
+const LARGEST_COUNT: f64 = 1e12;
+
+impl Record {
+    /// The record with every figure in its range, and how many figures were not.
+    #[must_use]
+    pub fn cleaned(mut self) -> (Self, u32) {
+        let mut wrong = 0;
+        let mut clamp = |value: &mut f64, low: f64, high: f64, otherwise: f64| {
+            let right = if value.is_nan() { otherwise } else { value.clamp(low, high) };
+            if right.to_bits() != value.to_bits() && right != *value {
+                wrong += 1;
+                *value = right;
+            }
+        };
+        clamp(&mut self.completion, 0.0, 1.0, 0.0);
+        clamp(&mut self.quality, 0.0, 1.0, 1.0);
+        for count in [&mut self.iteration, &mut self.errors, &mut self.duration_s, &mut self.tool_calls] {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        for count in [&mut self.tokens_in, &mut self.tokens_out, &mut self.cost_usd] {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        let tests = [&mut self.tests_passing, &mut self.tests_failing, &mut self.tests_skipped];
+        for count in tests.into_iter().flatten() {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        if let Some(coverage) = &mut self.coverage {
+            clamp(coverage, 0.0, 100.0, 0.0);
+        }
+        (self, wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_may_leave_out_everything() {
+        let record: Record = serde_json::from_str(r#"{"iteration": 3, "completion": 0.5, "of_tomorrow": 1}"#).unwrap();
+        assert_eq!(record, Record { iteration: 3.0, completion: 0.5, ..Record::default() });
+        let facts: TaskFacts = serde_json::from_str("{}").unwrap();
+        assert_eq!(facts, TaskFacts::default());
+    }
+
+    #[test]
+    fn figures_out_of_range_are_put_right_and_counted() {
+        let record = Record {
+            completion: f64::NAN,
+            quality: 7.0,
+            errors: -3.0,
+            tokens_in: f64::INFINITY,
+            coverage: Some(-1.0),
+            tests_failing: Some(f64::NAN),
+            cost_usd: 0.25,
+            ..Record::default()
+        };
+        let (clean, wrong) = record.cleaned();
+        assert_eq!(wrong, 6);
+        assert_eq!((clean.completion, clean.quality, clean.errors), (0.0, 1.0, 0.0));
+        assert_eq!((clean.tokens_in, clean.coverage, clean.tests_failing), (LARGEST_COUNT, Some(0.0), Some(0.0)));
+        assert_eq!(clean.cost_usd, 0.25);
+        assert_eq!(clean.clone().cleaned(), (clean, 0));
+    }
+}
