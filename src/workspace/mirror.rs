@@ -217,7 +217,7 @@ impl Workspaces {
         Ok(self.git.ok(call).await?.text().lines().map(str::to_owned).collect())
     }
 
-    /// Moves refs, all or none. Deleting one that is not there is fine.
+    /// Moves refs, all or none. Deleting one that is not there is fine: git looks only where an old value is given.
     pub(super) async fn update_refs(
         &self,
         _guard: &RepoGuard,
@@ -228,10 +228,7 @@ impl Workspaces {
         for change in changes {
             match change {
                 RefChange::Set(name, to) => input.extend(format!("update {name}\0{to}\0\0").into_bytes()),
-                RefChange::Delete(name) if self.ref_value(mirror, name).await?.is_some() => {
-                    input.extend(format!("delete {name}\0\0").into_bytes());
-                }
-                RefChange::Delete(_) => {}
+                RefChange::Delete(name) => input.extend(format!("delete {name}\0\0").into_bytes()),
             }
         }
         if input.is_empty() {

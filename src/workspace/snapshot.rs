@@ -19,6 +19,8 @@ const LARGEST_FILE: u64 = 100 << 20;
 const LARGE_BINARY: u64 = 1 << 20;
 /// Changed files that one snapshot takes.
 const MOST_CHANGES: usize = 50_000;
+/// Bytes of the list of changed files.
+const NUMSTAT_BYTES: usize = 16 << 20;
 /// Bytes of `CommitInfo::diff`.
 const DIFF_BYTES: usize = 4 << 20;
 /// Part of a file that is searched for conflict markers.
@@ -85,8 +87,9 @@ impl Workspaces {
         let restored = self.restore_protected(&place, &found, protected_base, extra_protected).await?;
         let tree = if restored.is_empty() { found } else { self.write_tree(&place).await? };
 
-        let unchanged = tree == self.tree_of(&place.mirror, parent).await? && merge_parent.is_none();
-        let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree).await?) };
+        let (before, recorded) = self.before(&request, &place.mirror).await?;
+        let unchanged = tree == before && merge_parent.is_none();
+        let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree, recorded).await?) };
         let mut info = self.describe(&place, parent, &tree).await?;
         info.commit = commit;
         info.restored = restored;
@@ -124,13 +127,8 @@ impl Workspaces {
             return Err(WorkspaceError::TreeMissing(place.dir.clone()));
         }
         remove_index_lock(&place.index)?;
-        if !self.index_is_readable(place).await? {
-            files::remove(&place.index)?;
-            let read = Call::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
-            self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
-        }
-        let listed = self.differing_paths(place).await?;
-        let links = self.gitlinks(place).await?;
+        let links = self.links_of_readable_index(place, parent).await?;
+        let listed = self.differing_paths(place, &links).await?;
         let dir = place.dir.clone();
         let changes = files::blocking(move || Ok(classify(&dir, &listed, &links))).await?;
         let zeros = "0".repeat(parent.as_str().len());
@@ -156,19 +154,24 @@ impl Workspaces {
         Ok(changes.left_out)
     }
 
-    async fn index_is_readable(&self, place: &Place) -> Result<bool, WorkspaceError> {
-        if !place.index.is_file() {
-            return Ok(false);
+    /// Submodules of the private index, which is made anew from `parent` where it is missing or broken.
+    async fn links_of_readable_index(&self, place: &Place, parent: &Sha) -> Result<Vec<PathBuf>, WorkspaceError> {
+        if place.index.is_file()
+            && let Ok(links) = self.gitlinks(place).await
+        {
+            return Ok(links);
         }
-        let call = Call::new("read an index", &place.mirror).on_tree(&place.dir, &place.index);
-        Ok(self.git.run(call.args(["ls-files", "-z", "--unmerged"])).await?.code == 0)
+        files::remove(&place.index)?;
+        let read = Call::new("rebuild an index", &place.mirror).on_tree(&place.dir, &place.index);
+        self.git.ok(read.args(["read-tree", parent.as_str()])).await?;
+        self.gitlinks(place).await
     }
 
     /// Paths that are modified, missing or new and not ignored. `.git` entries that would make git take a folder for
     /// another repository are removed first, so that its files are plain files and its configuration is never looked at.
-    async fn differing_paths(&self, place: &Place) -> Result<Vec<PathBuf>, WorkspaceError> {
-        for link in self.gitlinks(place).await? {
-            remove_nested_git(&place.dir, &link)?;
+    async fn differing_paths(&self, place: &Place, links: &[PathBuf]) -> Result<Vec<PathBuf>, WorkspaceError> {
+        for link in links {
+            remove_nested_git(&place.dir, link)?;
         }
         for _ in 0..MOST_NESTING {
             let call = Call::new("list changed files", &place.mirror).on_tree(&place.dir, &place.index);
@@ -225,12 +228,42 @@ impl Workspaces {
         self.object("write a commit", call).await
     }
 
-    /// Writes the commit, or finds the one that an earlier call wrote, and makes it reachable.
-    async fn record(&self, request: &CommitRequest<'_>, place: &Place, tree: &Sha) -> Result<Sha, WorkspaceError> {
+    /// The tree of the first parent, and the commit that the loop's tree was recorded as last. One command for both:
+    /// starting git is what a snapshot's time goes to.
+    async fn before(
+        &self,
+        request: &CommitRequest<'_>,
+        mirror: &Path,
+    ) -> Result<(Sha, Option<Recorded>), WorkspaceError> {
+        let asked = format!("info {}^{{tree}}\ncontents {}\n", request.parent, tree_ref(request.loop_id));
+        let call = Call::new("read a commit", mirror).args(["cat-file", "--batch-command"]);
+        let answer = self.git.ok(call.input(asked.into_bytes())).await?;
+        let text = String::from_utf8_lossy(&answer.stdout);
+        let (first, rest) = text.split_once('\n').unwrap_or_default();
+        let tree = first.split_once(' ').filter(|(_, kind)| kind.starts_with("tree ")).map(|(name, _)| name);
+        let tree = tree
+            .and_then(Sha::parse)
+            .ok_or_else(|| WorkspaceError::CommitMissing { commit: request.parent.clone() })?;
+        let recorded = rest.split_once('\n').and_then(|(head, content)| {
+            let (name, kind) = head.split_once(' ')?;
+            let commit = Sha::parse(name).filter(|_| kind.starts_with("commit "))?;
+            Some(Recorded { commit, content: content.to_owned() })
+        });
+        Ok((tree, recorded))
+    }
+
+    /// Writes the commit, or takes the one that an earlier call wrote, and makes it reachable.
+    async fn record(
+        &self,
+        request: &CommitRequest<'_>,
+        place: &Place,
+        tree: &Sha,
+        recorded: Option<Recorded>,
+    ) -> Result<Sha, WorkspaceError> {
         let mut parents = vec![request.parent];
         parents.extend(request.merge_parent);
-        let commit = match self.recorded(request.loop_id, request.repo).await? {
-            Some(head) if self.is_same(&place.mirror, &head, tree, &parents, request.message).await? => head,
+        let commit = match recorded {
+            Some(recorded) if recorded.is_of(tree, &parents, request.message) => recorded.commit,
             _ => self.commit_tree(&place.mirror, tree, &parents, request.message).await?,
         };
         let guard = self.locks.repository(&place.mirror).await?;
@@ -245,46 +278,26 @@ impl Workspaces {
         Ok(commit)
     }
 
-    async fn is_same(
-        &self,
-        mirror: &Path,
-        commit: &Sha,
-        tree: &Sha,
-        parents: &[&Sha],
-        message: &str,
-    ) -> Result<bool, WorkspaceError> {
-        let call = Call::new("read a commit", mirror).args(["cat-file", "commit", commit.as_str()]);
-        let text = String::from_utf8_lossy(&self.git.ok(call).await?.stdout).into_owned();
-        let Some((head, body)) = text.split_once("\n\n") else { return Ok(false) };
-        let of = |key: &str| {
-            head.lines()
-                .filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
-                .map(str::to_owned)
-                .collect::<Vec<_>>()
-        };
-        let expected: Vec<&str> = parents.iter().map(|parent| parent.as_str()).collect();
-        Ok(of("tree") == [tree.as_str()] && of("parent") == expected && body.trim_end() == message.trim_end())
-    }
-
     /// Measures `parent`..`tree`.
     async fn describe(&self, place: &Place, parent: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
-        let no_attributes = self.empty_tree(&place.mirror).await?;
-        let diff = |format: &'static str| {
-            Call::new("measure the change", &place.mirror).attributes_of(no_attributes.as_str()).args([
-                "diff-tree",
-                "-r",
-                "-M",
-                format,
-                "-z",
-                "--no-color",
-                "--no-ext-diff",
-                "--no-textconv",
-                parent.as_str(),
-                tree.as_str(),
-            ])
-        };
-        let files = numstat(&self.git.ok(diff("--numstat")).await?.stdout);
-        let patch = self.git.ok(diff("--patch").output_bytes(DIFF_BYTES)).await?;
+        let call = Call::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
+            "diff-tree",
+            "-r",
+            "-M",
+            "--numstat",
+            "--patch",
+            "-z",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            parent.as_str(),
+            tree.as_str(),
+        ]);
+        let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
+        let (files, patch) = numstat(&output.stdout);
+        let kept = &patch[..patch.len().min(DIFF_BYTES)];
+        let diff_truncated = output.truncated || kept.len() < patch.len();
+        let diff = String::from_utf8_lossy(kept).into_owned();
         let dir = place.dir.clone();
         let (files, oversized, conflict_markers) = files::blocking(move || {
             let (oversized, markers) = look_at(&dir, &files);
@@ -297,16 +310,37 @@ impl Workspaces {
             changed_files: files.len(),
             stat: DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() },
             restored: Vec::new(),
-            diff: String::from_utf8_lossy(&patch.stdout).into_owned(),
-            diff_truncated: patch.truncated,
+            diff,
+            diff_truncated,
             oversized,
             conflict_markers,
         })
     }
+}
 
-    async fn empty_tree(&self, mirror: &Path) -> Result<Sha, WorkspaceError> {
-        let call = Call::new("name the empty tree", mirror).args(["hash-object", "-t", "tree", "-w", "--stdin"]);
-        self.object("name the empty tree", call).await
+/// The commit that a loop's tree was recorded as last, and what it says.
+struct Recorded {
+    commit: Sha,
+    content: String,
+}
+
+impl Recorded {
+    fn is_of(&self, tree: &Sha, parents: &[&Sha], message: &str) -> bool {
+        let Some((head, body)) = self.content.split_once("\n\n") else { return false };
+        let of = |key: &str| {
+            let values = head.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            values.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let expected: Vec<&str> = parents.iter().map(|parent| parent.as_str()).collect();
+        of("tree") == [tree.as_str()] && of("parent") == expected && body.trim_end() == message.trim_end()
+    }
+}
+
+/// Name of the tree without files, which git knows without having it, in the kind of names that `like` has.
+fn empty_tree(like: &Sha) -> &'static str {
+    match like.as_str().len() {
+        40 => "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
+        _ => "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
     }
 }
 
@@ -340,17 +374,22 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
     changes
 }
 
-/// Reads `diff-tree --numstat -z`; a renamed file is an entry under its new name.
-fn numstat(bytes: &[u8]) -> Vec<(PathBuf, FileStat)> {
-    let mut parts = bytes.split(|byte| *byte == 0);
+/// Reads `diff-tree --numstat --patch -z`: the files, a renamed one under its new name, and the patch behind them.
+fn numstat(mut rest: &[u8]) -> (Vec<(PathBuf, FileStat)>, &[u8]) {
+    let mut next = || {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        let (part, after) = rest.split_at(end);
+        rest = &after[1..];
+        Some(part)
+    };
     let mut found = Vec::new();
-    while let Some(entry) = parts.next().filter(|entry| !entry.is_empty()) {
+    while let Some(entry) = next().filter(|entry| !entry.is_empty()) {
         let mut fields = entry.splitn(3, |byte| *byte == b'\t');
         let (Some(added), Some(removed), Some(mut path)) = (fields.next(), fields.next(), fields.next()) else {
             continue;
         };
         if path.is_empty() {
-            let (_, Some(new)) = (parts.next(), parts.next()) else { break };
+            let (_, Some(new)) = (next(), next()) else { break };
             path = new;
         }
         let count = |field: &[u8]| String::from_utf8_lossy(field).parse().unwrap_or(0);
@@ -362,7 +401,7 @@ fn numstat(bytes: &[u8]) -> Vec<(PathBuf, FileStat)> {
         };
         found.push((files::path_of(path), stat));
     }
-    found
+    (found, rest)
 }
 
 /// Large binaries and files with conflict markers among the changed ones.
@@ -395,10 +434,12 @@ mod tests {
 
     #[test]
     fn numstat_is_read_with_renames_and_binaries() {
-        let read = numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0");
+        let (read, patch) =
+            numstat(b"3\t1\tsrc/a b.rs\0-\t-\timg.png\x001\t2\t\0old\0new\tname\0\0diff --git a/x b/x\n\0");
         let short: Vec<_> = read.iter().map(|(_, s)| (s.path.as_str(), s.added, s.removed, s.binary)).collect();
         assert_eq!(short, [("src/a b.rs", 3, 1, false), ("img.png", 0, 0, true), ("new\tname", 1, 2, false)]);
-        assert!(numstat(b"").is_empty());
+        assert_eq!(patch, b"diff --git a/x b/x\n\0");
+        assert_eq!(numstat(b""), (vec![], &b""[..]));
     }
 
     #[test]

@@ -120,18 +120,12 @@ impl Workspaces {
     pub async fn reset(&self, loop_id: &LoopId, repo: &RepoRef, to: &Sha) -> Result<(), WorkspaceError> {
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
-        if !self.has_commit(&place.mirror, to).await? {
-            return Err(WorkspaceError::CommitMissing { commit: to.clone() });
-        }
         self.put_at(loop_id, &place, to).await
     }
 
     /// A fresh tree elsewhere with exactly the files of `commit`.
     pub async fn clean_checkout(&self, repo: &RepoRef, commit: &Sha) -> Result<CleanCheckout, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
-        if !self.has_commit(&mirror, commit).await? {
-            return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
-        }
         let scratch = self.layout.scratch()?;
         let place = Place { dir: scratch.path().join("tree"), index: scratch.path().join("index"), mirror };
         self.take_from_pool(repo, &place)?;
@@ -189,6 +183,9 @@ impl Workspaces {
     async fn fill(&self, place: &Place, commit: &Sha) -> Result<(), WorkspaceError> {
         match self.fill_in_place(place, commit).await {
             Err(WorkspaceError::Git { .. } | WorkspaceError::Io { .. }) => {
+                if !self.has_commit(&place.mirror, commit).await? {
+                    return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
+                }
                 self.layout.discard(&place.dir)?;
                 files::remove(&place.index)?;
                 self.fill_in_place(place, commit).await
