@@ -241,6 +241,11 @@ pub enum Parsed {
     Malformed(String),
 }
 
+/// The number that an issue's or pull request's address ends in.
+fn number_at_end(address: &str) -> Option<Number> {
+    address.rsplit('/').next()?.parse().ok().map(Number)
+}
+
 /// One configured server and our account on it. Calls may take long and are safe to drop.
 #[async_trait]
 pub trait Forge: Send + Sync {
@@ -263,6 +268,8 @@ pub trait Forge: Send + Sync {
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
     /// Open issues (no pull requests) that bear a label.
     async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>>;
+    /// Issues and pull requests of any state that changed since a moment.
+    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
     /// Edits of an issue's text, oldest first; empty where the forge keeps none.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>>;
     /// Opens an issue.
@@ -282,6 +289,9 @@ pub trait Forge: Send + Sync {
         number: Number,
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>>;
+    /// Comments of all conversations of a repository that were written or changed since a moment, each with the number
+    /// of its issue or pull request.
+    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>>;
     /// Writes a comment.
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot>;
     /// Replaces a comment's text.

@@ -61,6 +61,7 @@ pub(super) enum Outcome {
 }
 
 /// Why a delivery cannot be handled now, or ever.
+#[derive(Debug)]
 pub(super) enum Trouble {
     /// Try again, not before so many milliseconds from now where known.
     Later { after_ms: Option<i64>, why: String },

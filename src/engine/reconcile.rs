@@ -8,15 +8,18 @@ use std::time::Duration;
 use super::intake::Trouble;
 use super::{Engine, ForgeSeat, Owner};
 use crate::domain::effect::{Effect, Place};
+use crate::domain::event::CommentSnapshot;
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
-use crate::domain::lifecycle::{Input, Loop, State};
+use crate::domain::lifecycle::{Input, State};
 use crate::failpoint::kill_point;
-use crate::forge::{ForgeErrorKind, ForgeResult};
+use crate::forge::ForgeErrorKind;
 use crate::process;
 use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
 
 /// How long handled deliveries are remembered against replays, milliseconds (30 days).
 const REMEMBER_MS: i64 = 30 * 24 * 3_600_000;
+/// Open loops that are looked at one by one in a round over everything.
+const LOOKS: usize = 50;
 /// Comments are read again from a little before the last look.
 const LOOK_BACK_MS: i64 = 120_000;
 
@@ -43,18 +46,24 @@ pub(super) async fn run(engine: Arc<Engine>) {
 impl Engine {
     /// One round: repositories with open loops, or all that are watched.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
-        let open = self.store.read(|c| loops::list(c, true, usize::MAX >> 1)).await?;
         for seat in self.forges.values() {
-            for repo in self.repositories(seat, &open, everything).await? {
-                if let Err(error) = self.reconcile_repository(seat, &repo).await {
-                    tracing::warn!(%repo, %error, "this repository could not be looked at");
+            for repo in self.repositories(seat, everything).await? {
+                match self.reconcile_repository(seat, &repo).await {
+                    Ok(()) => {}
+                    Err(Trouble::Store(error)) => return Err(error),
+                    Err(trouble) => tracing::warn!(%repo, ?trouble, "this repository could not be looked at"),
                 }
             }
         }
-        for current in &open {
-            self.reconcile_loop(current).await?;
+        // No list of the forge tells what CI came to, or that an issue is gone.
+        for id in self.store.read(|c| loops::open_ids(c, Some(State::Review))).await? {
+            self.look_at_ci(&id).await?;
         }
-        let live: HashSet<LoopId> = open.iter().map(|l| l.id.clone()).collect();
+        let open = self.store.read(|c| loops::open_ids(c, None)).await?;
+        if everything {
+            self.reconcile_some(&open).await?;
+        }
+        let live: HashSet<LoopId> = open.into_iter().collect();
         match self.workspaces.reap(&live).await {
             Ok(report) => tracing::debug!(?report, "reaped"),
             Err(error) => tracing::warn!(%error, "trees could not be reaped"),
@@ -64,16 +73,11 @@ impl Engine {
         Ok(())
     }
 
-    async fn repositories(
-        &self,
-        seat: &ForgeSeat,
-        open: &[Loop],
-        everything: bool,
-    ) -> Result<Vec<RepoRef>, StoreError> {
+    async fn repositories(&self, seat: &ForgeSeat, everything: bool) -> Result<Vec<RepoRef>, StoreError> {
         let name = seat.forge.name();
-        let mut seen: HashSet<i64> = HashSet::new();
-        let live = open.iter().map(|l| l.place.repo.clone()).filter(|r| r.forge == *name);
-        let mut all: Vec<RepoRef> = live.filter(|r| seen.insert(r.id.0)).collect();
+        let of = name.clone();
+        let mut all = self.store.read(move |c| loops::open_repositories(c, &of)).await?;
+        let mut seen: HashSet<i64> = all.iter().map(|repo| repo.id.0).collect();
         if everything {
             match seat.forge.repositories().await {
                 Ok(found) => {
@@ -94,19 +98,41 @@ impl Engine {
         Ok(all)
     }
 
-    /// Labels that were set, and comments that were written, without our having heard of it.
-    async fn reconcile_repository(&self, seat: &ForgeSeat, repo: &RepoRef) -> ForgeResult<()> {
+    /// What happened in a repository since the last look without our having heard of it: labels that were set, comments
+    /// that were written, issues and pull requests that were closed. Three requests, however many loops it has.
+    async fn reconcile_repository(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
+        let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
+        let begun = self.clock.now();
+        self.missed_labels(seat, repo).await?;
+        let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
+        let key = looked_at.clone();
+        let last = self.store.read(move |c| Ok((facts::meta(c, &key)?, loops::oldest_open(c, &r)?))).await?;
+        let last = match last {
+            (Some(text), _) => text.parse().map_or(begun, Timestamp),
+            (None, oldest) => oldest.unwrap_or(begun),
+        };
+        let since = last.plus_ms(-LOOK_BACK_MS);
+        for (number, comment) in seat.forge.comments_anywhere(repo, since).await? {
+            self.missed_comment(seat, repo, number, comment, since).await?;
+        }
+        for issue in seat.forge.changed(repo, since).await? {
+            let r = repo.clone();
+            let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
+            if let Some((id, _, true)) = found {
+                self.reconcile_loop(&id).await?;
+            }
+        }
+        self.store.write(move |c| facts::set_meta(c, &looked_at, &begun.0.to_string())).await?;
+        Ok(())
+    }
+
+    /// Labels that were set without our having heard of it.
+    async fn missed_labels(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
         let run = self.run_label(repo);
         for issue in seat.forge.issues_labelled(repo, &run).await? {
             let (r, n) = (repo.clone(), issue.number);
-            let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, facts::labels(c, &r, n)?))).await;
-            let (found, labels) = match known {
-                Ok(known) => known,
-                Err(error) => {
-                    tracing::warn!(%error, "the store could not be asked");
-                    continue;
-                }
-            };
+            let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, facts::labels(c, &r, n)?)));
+            let (found, labels) = known.await?;
             let heard = labels.is_some_and(|labels| labels.contains(&run));
             let late = self.clock.now().since(issue.updated_at) >= self.settings.event_patience_ms;
             // A loop that has ended took the label off; that it is there again is a wish for another.
@@ -149,8 +175,39 @@ impl Engine {
         self.wake.talk.notify_one();
     }
 
+    /// Looks at some open loops one by one, at others the next time.
+    async fn reconcile_some(&self, open: &[LoopId]) -> Result<(), StoreError> {
+        const CURSOR: &str = "reconciled_loop";
+        let last = self.store.read(|c| facts::meta(c, CURSOR)).await?.unwrap_or_default();
+        let first = open.partition_point(|id| id.as_str() <= last.as_str());
+        let round = open[first..].iter().chain(&open[..first]).take(LOOKS);
+        let mut looked = last;
+        for id in round {
+            self.reconcile_loop(id).await?;
+            looked = id.to_string();
+        }
+        self.store.write(move |c| facts::set_meta(c, CURSOR, &looked)).await
+    }
+
+    /// Has somebody look at what CI says of a loop's commit.
+    async fn look_at_ci(&self, id: &LoopId) -> Result<(), StoreError> {
+        let (id, now) = (id.clone(), self.clock.now());
+        let asked = self.store.write(move |c| {
+            let Some(current) = loops::get(c, &id)? else { return Ok(false) };
+            let Some(commit) = current.pushed else { return Ok(false) };
+            outbox::push(c, id.as_str(), Some(&id), &current.place, &Effect::Inspect { commit }, now)?;
+            Ok(true)
+        });
+        if asked.await? {
+            self.wake.talk.notify_one();
+        }
+        Ok(())
+    }
+
     /// What became of an open loop's issue and pull request.
-    async fn reconcile_loop(&self, current: &Loop) -> Result<(), StoreError> {
+    async fn reconcile_loop(&self, id: &LoopId) -> Result<(), StoreError> {
+        let id = id.clone();
+        let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
         let Some(seat) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
         let repo = match self.present_name(&current.place.repo).await {
             Ok(repo) => repo,
@@ -164,7 +221,6 @@ impl Engine {
             self.wake.step.notify_one();
             told.map(drop)
         };
-        let mut numbers = vec![current.place.issue];
         match seat.forge.issue(&repo, current.place.issue).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => {
                 return tell("gone", Input::IssueEnded { how: "deleted or moved away".into() }).await;
@@ -179,63 +235,33 @@ impl Engine {
             Ok(_) => {}
         }
         if let Some(pull) = &current.pull {
-            numbers.push(pull.number);
             match seat.forge.pull(&repo, pull.number).await {
                 Ok(now) if now.merged => return tell("merged", Input::PullMerged).await,
                 Ok(now) if !now.open => return tell("pull-closed", Input::PullClosed).await,
-                Ok(_) if current.state == State::Review => {
-                    if let Some(commit) = current.pushed.clone() {
-                        let (id, place, now) = (current.id.clone(), current.place.clone(), self.clock.now());
-                        let effect = Effect::Inspect { commit };
-                        self.store
-                            .write(move |c| outbox::push(c, id.as_str(), Some(&id), &place, &effect, now))
-                            .await?;
-                        self.wake.talk.notify_one();
-                    }
-                }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the pull request could not be looked at"),
             }
         }
-        let escalations = current.id.clone();
-        numbers.extend(self.store.read(move |c| loops::numbers(c, &escalations, loops::Role::Escalation)).await?);
-        for number in numbers {
-            self.missed_comments(seat, &repo, current, number).await?;
-        }
         Ok(())
     }
 
-    /// Commands whose delivery never came: comments since the loop's last look that no delivery told of. They take the
-    /// way of a delivery, so that permission is asked and nothing is done twice.
-    async fn missed_comments(
+    /// A comment whose delivery may never have come. It takes the way of a delivery, so that permission is asked and
+    /// nothing is done twice.
+    async fn missed_comment(
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
-        current: &Loop,
         number: Number,
-    ) -> Result<(), StoreError> {
-        let since = current.updated_at.plus_ms(-LOOK_BACK_MS).max(current.created_at);
-        let comments = match seat.forge.comments(repo, number, Some(since)).await {
-            Ok(comments) => comments,
-            Err(error) => {
-                tracing::debug!(%error, "comments could not be read");
-                return Ok(());
-            }
-        };
-        for comment in comments {
-            let own = comment.author.as_ref().is_none_or(|a| a.id == seat.own);
-            if own || comment.created_at < since || crate::domain::command::parse(&comment.body).is_empty() {
-                continue;
-            }
-            let (Some(sender), Ok(issue)) = (comment.author.clone(), seat.forge.issue(repo, number).await) else {
-                continue;
-            };
-            let now = self.clock.now();
-            if let Err(Trouble::Store(error)) = self.comment(seat, repo.clone(), issue, comment, sender, now).await {
-                return Err(error);
-            }
+        comment: CommentSnapshot,
+        since: Timestamp,
+    ) -> Result<(), Trouble> {
+        let own = comment.author.as_ref().is_none_or(|author| author.id == seat.own);
+        if own || comment.created_at < since || crate::domain::command::parse(&comment.body).is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let Some(sender) = comment.author.clone() else { return Ok(()) };
+        let issue = seat.forge.issue(repo, number).await?;
+        self.comment(seat, repo.clone(), issue, comment, sender, self.clock.now()).await.map(drop)
     }
 
     /// Ends the leases of processes that are gone, and what they left running.

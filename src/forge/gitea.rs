@@ -317,6 +317,14 @@ impl Forge for Gitea {
         Ok(issues.into_iter().map(WireIssue::snapshot).filter(bears).collect())
     }
 
+    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let what = format!("list what changed in {repo}");
+        let since = rfc3339(since);
+        let query = [("state", "all"), ("since", since.as_str())];
+        let found: Vec<WireIssue> = self.client.list(&what, &under(repo, &["issues"])?, &query, |_| false).await?;
+        Ok(found.into_iter().map(WireIssue::snapshot).collect())
+    }
+
     async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
         Ok(Vec::new())
     }
@@ -406,6 +414,15 @@ impl Forge for Gitea {
         let mut comments: Vec<_> = comments.into_iter().flatten().map(WireComment::snapshot).collect();
         comments.sort_by_key(|comment| (comment.created_at, comment.id));
         Ok(comments)
+    }
+
+    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        let what = format!("list the new comments of {repo}");
+        let since = rfc3339(since);
+        let query = [("since", since.as_str())];
+        let path = under(repo, &["issues", "comments"])?;
+        let found: Vec<WireComment> = self.client.list(&what, &path, &query, |_| false).await?;
+        Ok(found.into_iter().filter_map(|comment| Some((comment.issue()?, comment.snapshot()))).collect())
     }
 
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {

@@ -211,6 +211,10 @@ impl Forge for GitHub {
         self.open_issues_labelled(repo, label).await
     }
 
+    async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        self.issues_changed(repo, since).await
+    }
+
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>> {
         self.edits_of(repo, number).await
     }
@@ -255,6 +259,10 @@ impl Forge for GitHub {
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>> {
         self.comments_since(repo, number, since).await
+    }
+
+    async fn comments_anywhere(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        self.comments_of_all(repo, since).await
     }
 
     async fn create_comment(&self, repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {

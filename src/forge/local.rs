@@ -268,6 +268,11 @@ impl Forge for Local {
         Ok(state.issues.values().filter(bears).cloned().collect())
     }
 
+    async fn changed(&self, _repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let state = self.lock();
+        Ok(state.issues.values().filter(|issue| issue.updated_at >= since).cloned().collect())
+    }
+
     async fn issue_edits(&self, _repo: &RepoRef, _number: Number) -> ForgeResult<Vec<Edit>> {
         Ok(Vec::new())
     }
@@ -316,6 +321,14 @@ impl Forge for Local {
         let state = self.lock();
         let of_it = state.comments.iter().filter(|(on, c)| *on == number && since.is_none_or(|at| c.created_at >= at));
         Ok(of_it.map(|(_, comment)| comment.clone()).collect())
+    }
+
+    async fn comments_anywhere(
+        &self,
+        _repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        Ok(self.lock().comments.iter().filter(|(_, c)| c.created_at >= since).cloned().collect())
     }
 
     async fn create_comment(&self, _repo: &RepoRef, number: Number, body: &str) -> ForgeResult<CommentSnapshot> {

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult, outbox, timers};
 use crate::domain::effect::Effect;
-use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
+use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
 
 /// What part an issue or pull request has in a loop.
@@ -41,6 +41,30 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
     let rows = statement.query_map(params![only_open, most as i64], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// Ids of open loops, all or those in one state.
+pub fn open_ids(c: &Connection, state: Option<State>) -> StoreResult<Vec<LoopId>> {
+    let mut statement =
+        c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
+    let rows = statement.query_map([state.map(State::as_str)], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(LoopId::new(row?))).collect()
+}
+
+/// Repositories of a forge that have open loops, as one of them knows them.
+pub fn open_repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<RepoRef>> {
+    let sql = "SELECT data FROM loops WHERE id IN
+        (SELECT max(id) FROM loops WHERE open = 1 AND forge = ?1 GROUP BY repo_id) ORDER BY repo_id";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([forge.as_str()], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(serde_json::from_str::<Loop>(&row?)?.place.repo)).collect()
+}
+
+/// When the oldest open loop of a repository began.
+pub fn oldest_open(c: &Connection, repo: &RepoRef) -> StoreResult<Option<Timestamp>> {
+    let sql = "SELECT min(created_at) FROM loops WHERE open = 1 AND forge = ?1 AND repo_id = ?2";
+    let at: Option<i64> = c.query_row(sql, params![repo.forge.as_str(), repo.id.0], |row| row.get(0))?;
+    Ok(at.map(Timestamp))
 }
 
 /// Open loops in one state, oldest first.

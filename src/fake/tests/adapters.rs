@@ -178,6 +178,12 @@ async fn comments(forge: &dyn Forge, world: &World, repo: &RepoRef, number: Numb
     let all = forge.comments(repo, number, None).await.unwrap();
     assert_eq!((all.len(), all[0].body.as_str(), &all[101]), (102, "Comment 0", &made));
     assert_eq!(forge.comments(repo, number, Some(since)).await.unwrap(), std::slice::from_ref(&made));
+    assert_eq!(forge.comments_anywhere(repo, since).await.unwrap(), [(number, made.clone())]);
+    let since_ever = forge.comments_anywhere(repo, since.plus_ms(-3_600_000)).await.unwrap();
+    assert_eq!(since_ever.len(), 102, "all pages");
+    let changed = forge.changed(repo, since).await.unwrap();
+    assert_eq!(changed.iter().map(|issue| issue.number).collect::<Vec<_>>(), [number]);
+    assert_eq!(forge.changed(repo, since.plus_ms(3_600_000)).await.unwrap(), []);
 
     forge.edit_comment(repo, made.id, "Done").await.unwrap();
     forge.react(repo, made.id, Reaction::Eyes).await.unwrap();

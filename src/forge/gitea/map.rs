@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
-use crate::forge::{Permission, Repository, Review, ReviewRemark};
+use crate::forge::{Permission, Repository, Review, ReviewRemark, number_at_end};
 
 /// Prefix of a title that makes a pull request a draft, as we write it.
 pub(super) const DRAFT_PREFIX: &str = "WIP: ";
@@ -180,9 +180,20 @@ pub(super) struct WireComment {
     created_at: Timestamp,
     #[serde(default, deserialize_with = "text")]
     html_url: String,
+    /// Page of the issue that it stands in; empty in a pull request.
+    #[serde(default, deserialize_with = "text")]
+    issue_url: String,
+    /// Page of the pull request that it stands in; empty in an issue.
+    #[serde(default, deserialize_with = "text")]
+    pull_request_url: String,
 }
 
 impl WireComment {
+    /// The conversation that it stands in, where the answer names it.
+    pub(super) fn issue(&self) -> Option<Number> {
+        number_at_end(&self.issue_url).or_else(|| number_at_end(&self.pull_request_url))
+    }
+
     pub(super) fn snapshot(self) -> CommentSnapshot {
         CommentSnapshot {
             id: CommentId(self.id),

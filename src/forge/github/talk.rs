@@ -112,6 +112,35 @@ impl GitHub {
         Ok(issues)
     }
 
+    /// Issues and pull requests that changed since a moment.
+    pub(super) async fn issues_changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
+        let what = "list what changed in";
+        let since = seconds(since);
+        let call = Call::on(repo, Method::GET, &["issues"], what).query(&[
+            ("state", "all"),
+            ("since", &since),
+            ("per_page", "100"),
+        ]);
+        let found = self.client.pages(&call.background(), |page: Vec<wire::Issue>| page).await?;
+        understood(what, found.into_iter().map(wire::Issue::snapshot).collect())
+    }
+
+    /// Comments of all conversations since a moment, each with the number of its issue.
+    pub(super) async fn comments_of_all(
+        &self,
+        repo: &RepoRef,
+        since: Timestamp,
+    ) -> ForgeResult<Vec<(Number, CommentSnapshot)>> {
+        let what = "list the new comments of";
+        let since = seconds(since);
+        let query = [("since", since.as_str()), ("per_page", "100")];
+        let call = Call::on(repo, Method::GET, &["issues", "comments"], what).query(&query);
+        let found = self.client.pages(&call.background(), |page: Vec<wire::Comment>| page).await?;
+        let placed = found.into_iter().filter_map(|comment| Some((comment.issue()?, comment)));
+        let placed = placed.map(|(number, comment)| comment.snapshot().map(|comment| (number, comment)));
+        understood(what, placed.collect())
+    }
+
     /// The edits of an issue's text, oldest first. GitHub's list begins with the text as it was written.
     pub(super) async fn edits_of(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>> {
         let what = format!("read the edit history of #{number} of");
@@ -166,8 +195,7 @@ impl GitHub {
         since: Option<Timestamp>,
     ) -> ForgeResult<Vec<CommentSnapshot>> {
         let what = format!("list the comments on #{number} of");
-        let since = since.and_then(|at| jiff::Timestamp::from_second(at.0.div_euclid(1000)).ok());
-        let since = since.map(|at| at.to_string());
+        let since = since.map(seconds);
         let mut query = vec![("per_page", "100")];
         query.extend(since.as_deref().map(|since| ("since", since)));
         let call = Call::on(repo, Method::GET, &["issues", &number.to_string(), "comments"], &what).query(&query);
@@ -268,4 +296,9 @@ impl GitHub {
             Err(failure) => Err(failure),
         }
     }
+}
+
+/// A moment as the API takes it, in whole seconds.
+fn seconds(at: Timestamp) -> String {
+    jiff::Timestamp::from_second(at.0.div_euclid(1000)).unwrap_or(jiff::Timestamp::UNIX_EPOCH).to_string()
 }

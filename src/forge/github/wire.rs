@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::ids::User as Account;
 use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
-use crate::forge::{Repository as RepositoryFacts, Review as ReviewFacts, ReviewRemark};
+use crate::forge::{Repository as RepositoryFacts, Review as ReviewFacts, ReviewRemark, number_at_end};
 
 /// Reads an RFC 3339 moment.
 pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
@@ -108,12 +108,18 @@ pub(super) struct Comment {
     user: Option<User>,
     created_at: String,
     html_url: String,
+    issue_url: Option<String>,
     pub(super) path: Option<String>,
     line: Option<u64>,
     original_line: Option<u64>,
 }
 
 impl Comment {
+    /// The conversation that it stands in, where the answer names it.
+    pub(super) fn issue(&self) -> Option<Number> {
+        number_at_end(self.issue_url.as_deref()?)
+    }
+
     pub(super) fn snapshot(self) -> Result<CommentSnapshot, String> {
         Ok(CommentSnapshot {
             id: CommentId(self.id),
