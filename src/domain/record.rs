@@ -169,6 +169,30 @@ impl Record {
         }
         (self, wrong)
     }
+
+    /// The figures alone, each in its range, and how many were not; texts and lists are left empty, so that it costs the
+    /// same however long they are.
+    #[must_use]
+    pub fn figures(&self) -> (Self, u32) {
+        let figures = Self {
+            iteration: self.iteration,
+            completion: self.completion,
+            quality: self.quality,
+            errors: self.errors,
+            tests_passing: self.tests_passing,
+            tests_failing: self.tests_failing,
+            tests_skipped: self.tests_skipped,
+            coverage: self.coverage,
+            duration_s: self.duration_s,
+            tool_calls: self.tool_calls,
+            tokens_in: self.tokens_in,
+            tokens_out: self.tokens_out,
+            cost_usd: self.cost_usd,
+            completion_signal: self.completion_signal,
+            ..Self::default()
+        };
+        figures.cleaned()
+    }
 }
 
 #[cfg(test)]
@@ -195,11 +219,13 @@ mod tests {
             cost_usd: 0.25,
             ..Record::default()
         };
-        let (clean, wrong) = record.cleaned();
+        let (clean, wrong) = record.clone().cleaned();
         assert_eq!(wrong, 6);
         assert_eq!((clean.completion, clean.quality, clean.errors), (0.0, 1.0, 0.0));
         assert_eq!((clean.tokens_in, clean.coverage, clean.tests_failing), (LARGEST_COUNT, Some(0.0), Some(0.0)));
         assert_eq!(clean.cost_usd, 0.25);
-        assert_eq!(clean.clone().cleaned(), (clean, 0));
+        assert_eq!(clean.clone().cleaned(), (clean.clone(), 0));
+        let talkative = Record { blockers: vec!["no database".to_owned()], ..record };
+        assert_eq!(talkative.figures(), (clean, wrong));
     }
 }
