@@ -1,0 +1,75 @@
+//! Layer 1, control: a PID controller over the iterations of a loop. [`ControlState::step`] takes an iteration's record
+//! and gives a [`Decision`]; the same records give the same decisions.
+//!
+//! Invariants: every figure of a decision is finite, whatever a record holds; the state stays below [`MAX_STATE`] however
+//! long the loop and its texts are; a state that cannot be read is rebuilt from the records; control recommends, the
+//! overseer decides.
+
+mod actuators;
+mod advice;
+mod alarms;
+mod blockers;
+mod complexity;
+mod gains;
+mod merge;
+mod metrics;
+mod resources;
+mod settings;
+mod signal;
+mod state;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use serde::{Deserialize, Serialize};
+
+pub use actuators::{
+    Actuation, Actuator, ActuatorSettings, Breadth, BreadthLaw, EffortLaw, MemoryLaw, ModelLaw, ModelTier, Movement,
+    ToneLaw,
+};
+pub use advice::{Action, Recommendations};
+pub use alarms::{Alarm, AlarmKind, Severity};
+pub use blockers::{Blocker, Blockers};
+pub use complexity::{ComplexitySettings, complexity};
+pub use gains::{BUILT_IN, GainPatch, Gains, Schedule, Scheduled, Transition};
+pub use metrics::{MAX_INTEGRAL, MIN_INTEGRAL, Metrics, Sample, Trend};
+pub use settings::{AUTO, ControlSettings};
+pub use signal::{Terms, Urgency};
+pub use state::{ControlState, MAX_STATE};
+
+/// What control makes of an iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// Iteration that it is about, from 1.
+    pub iteration: u64,
+    /// What is recommended.
+    pub action: Action,
+    /// Whether the action takes effect without the overseer: `auto_intervene` is set and it is `pause` or `abort`.
+    pub takes_effect: bool,
+    /// u, 0..1.
+    pub control_signal: f64,
+    /// The band that u is in.
+    pub urgency: Urgency,
+    /// What u is made of, not clamped.
+    pub terms: Terms,
+    /// The gains that were used, and the profile that they move to.
+    pub gains: Scheduled,
+    /// The change of profile in this iteration, if there was one.
+    pub transition: Option<Transition>,
+    /// The figures, with trend and forecast.
+    pub metrics: Metrics,
+    /// The alarms that stand, the worst first.
+    pub alarms: Vec<Alarm>,
+    /// Those that this iteration raised.
+    pub raised: Vec<AlarmKind>,
+    /// Those that it cleared.
+    pub cleared: Vec<AlarmKind>,
+    /// What would help.
+    pub recommendations: Recommendations,
+    /// Sentences for the next prompt.
+    pub prompt_adjustments: Vec<String>,
+    /// Where the actuators are for the next iteration.
+    pub actuation: Actuation,
+    /// What was wrong with the record, one sentence each.
+    pub warnings: Vec<String>,
+}

@@ -1,0 +1,344 @@
+//! What the control signal changes in the next iteration: effort, model, breadth, tone, memory.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::metrics::{MAX_INTEGRAL, Metrics};
+use super::resources::Resources;
+use super::signal::Urgency;
+
+/// The laws of the actuators; each can be switched off, and then stays at its neutral place.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ActuatorSettings {
+    /// Time and turns of the agent's run.
+    pub effort: EffortLaw,
+    /// Tier of the model.
+    pub model: ModelLaw,
+    /// How much one iteration takes on.
+    pub breadth: BreadthLaw,
+    /// Whether the prompt says how urgent it is.
+    pub tone: ToneLaw,
+    /// Part of the context that memory gets.
+    pub memory: MemoryLaw,
+}
+
+/// `factor = clamp(offset + slope u, min, max)`, of the budget of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct EffortLaw {
+    /// Whether it is used.
+    pub enabled: bool,
+    /// Factor at u = 0, 0..10.
+    pub offset: f64,
+    /// What u = 1 adds, -10..10.
+    pub slope: f64,
+    /// Least factor, 0.1..10.
+    pub min: f64,
+    /// Greatest factor, 0.1..10.
+    pub max: f64,
+}
+
+/// Which tier of model runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelLaw {
+    /// Whether it is used.
+    pub enabled: bool,
+    /// u above it, `strong_iterations` times in a row, is for the strong model, 0..1.
+    pub strong_above: f64,
+    /// Iterations in a row, 1..100.
+    pub strong_iterations: u32,
+    /// Profiles that are for the strong model.
+    pub strong_profiles: Vec<String>,
+    /// u below it is for the cheap model, 0..1 ...
+    pub cheap_below: f64,
+    /// ... in these profiles.
+    pub cheap_profiles: Vec<String>,
+}
+
+/// How much one iteration takes on, by profile; what is in no list takes on the usual.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct BreadthLaw {
+    /// Whether it is used.
+    pub enabled: bool,
+    /// Profiles with only the first failing check.
+    pub first_failure: Vec<String>,
+    /// Profiles with one change at a time.
+    pub one_change: Vec<String>,
+    /// Profiles with everything that is open.
+    pub everything: Vec<String>,
+}
+
+/// Whether the prompt says how urgent it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ToneLaw {
+    /// Whether it is used.
+    pub enabled: bool,
+}
+
+/// `share = base + (max - base) max(I, 0) / 5`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MemoryLaw {
+    /// Whether it is used.
+    pub enabled: bool,
+    /// Share of the context without trouble, 0..1.
+    pub base: f64,
+    /// Share with the most trouble, 0..1.
+    pub max: f64,
+}
+
+fn names(profiles: &[&str]) -> Vec<String> {
+    profiles.iter().map(|name| (*name).to_owned()).collect()
+}
+
+impl Default for EffortLaw {
+    fn default() -> Self {
+        Self { enabled: true, offset: 0.5, slope: 1.0, min: 0.5, max: 1.5 }
+    }
+}
+
+impl Default for ModelLaw {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            strong_above: 0.8,
+            strong_iterations: 2,
+            strong_profiles: names(&["recovery"]),
+            cheap_below: 0.3,
+            cheap_profiles: names(&["cautious"]),
+        }
+    }
+}
+
+impl Default for BreadthLaw {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            first_failure: names(&["cautious", "damped"]),
+            one_change: names(&["conservative"]),
+            everything: names(&["aggressive"]),
+        }
+    }
+}
+
+impl Default for ToneLaw {
+    fn default() -> Self {
+        Self { enabled: true }
+    }
+}
+
+impl Default for MemoryLaw {
+    fn default() -> Self {
+        Self { enabled: true, base: 0.2, max: 0.5 }
+    }
+}
+
+/// Tier of a model; one that is not configured is the default. The repository's model rules win.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelTier {
+    /// For the last touches.
+    Cheap,
+    /// As configured.
+    #[default]
+    Default,
+    /// For what others could not do.
+    Strong,
+}
+
+/// How much one iteration takes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Breadth {
+    /// Only the first failing check.
+    FirstFailure,
+    /// One change.
+    OneChange,
+    /// What the agent thinks fit.
+    #[default]
+    Usual,
+    /// Everything that is open.
+    Everything,
+}
+
+/// What can be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Actuator {
+    /// [`Actuation::effort`].
+    Effort,
+    /// [`Actuation::model`].
+    Model,
+    /// [`Actuation::breadth`].
+    Breadth,
+    /// [`Actuation::tone`].
+    Tone,
+    /// [`Actuation::memory_share`].
+    Memory,
+}
+
+/// One actuator was moved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Movement {
+    /// Which.
+    pub actuator: Actuator,
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+    /// Why, in figures.
+    pub cause: String,
+}
+
+/// Where the actuators are for the next iteration, and why they moved.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Actuation {
+    /// Factor of the usual time and turns of a run.
+    pub effort: f64,
+    /// Seconds that the loop's limit leaves; `None` where there is no limit.
+    pub seconds_left: Option<f64>,
+    /// Dollars that the loop's limit leaves; `None` where there is no limit.
+    pub usd_left: Option<f64>,
+    /// Tier of the model.
+    pub model: ModelTier,
+    /// How much to take on.
+    pub breadth: Breadth,
+    /// How urgent the prompt says it is.
+    pub tone: Urgency,
+    /// Part of the context that memory gets, 0..1.
+    pub memory_share: f64,
+    /// What moved since the last iteration.
+    pub movements: Vec<Movement>,
+}
+
+impl Actuation {
+    /// Everything at its neutral place.
+    pub fn neutral(settings: &ActuatorSettings) -> Self {
+        Self {
+            effort: 1.0,
+            seconds_left: None,
+            usd_left: None,
+            model: ModelTier::Default,
+            breadth: Breadth::Usual,
+            tone: Urgency::Normal,
+            memory_share: settings.memory.base,
+            movements: Vec::new(),
+        }
+    }
+
+    /// Time for a run that usually gets `base` seconds, at most what the limit leaves.
+    pub fn seconds(&self, base: f64) -> f64 {
+        (base * self.effort).min(self.seconds_left.unwrap_or(f64::INFINITY))
+    }
+
+    /// Turns for a run that usually gets `base`, at least one.
+    pub fn turns(&self, base: u32) -> u32 {
+        (f64::from(base) * self.effort).round().max(1.0) as u32
+    }
+}
+
+/// What the laws look at.
+pub(super) struct Situation<'a> {
+    pub(super) signal: f64,
+    pub(super) profile: &'a str,
+    pub(super) metrics: &'a Metrics,
+    /// Iterations in a row with a signal above [`ModelLaw::strong_above`].
+    pub(super) strong_run: u32,
+    pub(super) resources: &'a Resources,
+}
+
+/// Moves the actuators from where they were.
+pub(super) fn actuate(before: &Actuation, now: &Situation<'_>, settings: &ActuatorSettings) -> Actuation {
+    let mut next = Actuation::neutral(settings);
+    next.seconds_left = now.resources.seconds.left();
+    next.usd_left = now.resources.usd.left();
+    let signal = format!("the control signal is {:.2}", now.signal);
+    let EffortLaw { offset, slope, min, max, .. } = settings.effort;
+    if settings.effort.enabled {
+        next.effort = (offset + slope * now.signal).max(min).min(max);
+    }
+    let (model, model_cause) = settings.model.choose(now);
+    next.model = model;
+    next.breadth = settings.breadth.choose(now.profile);
+    if settings.tone.enabled {
+        next.tone = Urgency::of(now.signal);
+    }
+    let MemoryLaw { enabled, base, max } = settings.memory;
+    if enabled {
+        next.memory_share = base + (max - base) * (now.metrics.i / MAX_INTEGRAL).clamp(0.0, 1.0);
+    }
+    let mut moved = |actuator, from: String, to: String, cause: &str| {
+        if from != to {
+            next.movements.push(Movement { actuator, from, to, cause: cause.to_owned() });
+        }
+    };
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    moved(Actuator::Effort, percent(before.effort), percent(next.effort), &signal);
+    moved(Actuator::Model, before.model.word().to_owned(), next.model.word().to_owned(), &model_cause);
+    let profile = format!("the profile is {}", now.profile);
+    moved(Actuator::Breadth, before.breadth.words().to_owned(), next.breadth.words().to_owned(), &profile);
+    moved(Actuator::Tone, before.tone.word().to_owned(), next.tone.word().to_owned(), &signal);
+    let integral = format!("I is {:.2}", now.metrics.i);
+    moved(Actuator::Memory, percent(before.memory_share), percent(next.memory_share), &integral);
+    next
+}
+
+impl ModelLaw {
+    fn choose(&self, now: &Situation<'_>) -> (ModelTier, String) {
+        let listed = |profiles: &[String]| profiles.iter().any(|name| name == now.profile);
+        if !self.enabled {
+            (ModelTier::Default, "it is switched off".to_owned())
+        } else if listed(&self.strong_profiles) {
+            (ModelTier::Strong, format!("the profile is {}", now.profile))
+        } else if now.strong_run >= self.strong_iterations {
+            let run = now.strong_run;
+            (ModelTier::Strong, format!("the control signal was above {} {run} times in a row", self.strong_above))
+        } else if now.signal < self.cheap_below && listed(&self.cheap_profiles) {
+            (ModelTier::Cheap, format!("the control signal is {:.2} and the profile is {}", now.signal, now.profile))
+        } else {
+            (ModelTier::Default, format!("the control signal is {:.2}", now.signal))
+        }
+    }
+}
+
+impl BreadthLaw {
+    fn choose(&self, profile: &str) -> Breadth {
+        let listed = |profiles: &[String]| self.enabled && profiles.iter().any(|name| name == profile);
+        if listed(&self.first_failure) {
+            Breadth::FirstFailure
+        } else if listed(&self.one_change) {
+            Breadth::OneChange
+        } else if listed(&self.everything) {
+            Breadth::Everything
+        } else {
+            Breadth::Usual
+        }
+    }
+}
+
+impl ModelTier {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cheap => "cheap",
+            Self::Default => "default",
+            Self::Strong => "strong",
+        }
+    }
+}
+
+impl Breadth {
+    /// As people read it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::FirstFailure => "only the first failing check",
+            Self::OneChange => "one change",
+            Self::Usual => "the usual",
+            Self::Everything => "everything that is open",
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! P, I and D of an iteration, and what follows from them: velocity, trend and forecast.
+//!
+//! P is the error now, I the error that stays, D the change of the error: **D > 0 is getting worse.**
+
+use serde::{Deserialize, Serialize};
+
+use super::settings::ControlSettings;
+
+/// What a whole loss of quality adds to P.
+const QUALITY_WEIGHT: f64 = 0.2;
+/// What each error adds to P.
+const ERROR_WEIGHT: f64 = 0.05;
+/// Most that errors add to P.
+const MAX_ERROR_PENALTY: f64 = 0.3;
+/// What each iteration of a recurring blocker adds to I.
+const BLOCKER_WEIGHT: f64 = 0.1;
+/// What each learning takes from I.
+const LEARNING_CREDIT: f64 = 0.05;
+/// Least value of I.
+pub const MIN_INTEGRAL: f64 = -1.0;
+/// Greatest value of I; what is kept is clamped, so that it cannot wind up further.
+pub const MAX_INTEGRAL: f64 = 5.0;
+
+/// What is kept of a past iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Completion, 0..1.
+    pub completion: f64,
+    /// Quality, 0..1.
+    pub quality: f64,
+    /// P, 0..1.
+    pub p: f64,
+}
+
+/// Where the loop is going.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trend {
+    /// D < 0.
+    Improving,
+    /// D = 0.
+    Stable,
+    /// D > 0.
+    Regressing,
+    /// P goes up and down.
+    Oscillating,
+}
+
+/// The figures of one iteration.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    /// `1 - completion`, 0..1.
+    pub gap: f64,
+    /// Error now, 0..1.
+    pub p: f64,
+    /// Error that stays, -1..5.
+    pub i: f64,
+    /// Change of the error without what is noise, -1..1.
+    pub d: f64,
+    /// Change of the error an iteration, -1..1.
+    pub d_raw: f64,
+    /// Gap closed an iteration: `-d_raw`.
+    pub velocity: f64,
+    /// Where it is going.
+    pub trend: Trend,
+    /// Iterations still needed at this velocity: 0 where nothing is open, `None` where it does not get better.
+    pub forecast: Option<u64>,
+}
+
+/// 0 where `|x| < band`, else `x`.
+pub(super) fn deadband(x: f64, band: f64) -> f64 {
+    if x.abs() < band { 0.0 } else { x }
+}
+
+/// `P = deadband(min(1, gap + 0.2 (1 - quality) + min(0.05 errors, 0.3)))`, 0..1.
+pub(super) fn proportional(gap: f64, quality: f64, errors: f64, band: f64) -> f64 {
+    let penalty = QUALITY_WEIGHT * (1.0 - quality) + (ERROR_WEIGHT * errors).min(MAX_ERROR_PENALTY);
+    deadband((gap + penalty).min(1.0), band)
+}
+
+/// `I = clamp(decay I + P + 0.1 recurrences - 0.05 learnings, -1, 5)`. `recurrences` is the sum, over this iteration's
+/// blockers that came up before, of the iterations in which they did, this one included.
+pub(super) fn integral(before: f64, decay: f64, p: f64, recurrences: u32, learnings: usize) -> f64 {
+    let blockers = BLOCKER_WEIGHT * f64::from(recurrences);
+    let credit = LEARNING_CREDIT * learnings as f64;
+    (decay * before + p + blockers - credit).clamp(MIN_INTEGRAL, MAX_INTEGRAL)
+}
+
+/// Changes between neighbours, oldest first.
+pub(super) fn changes(history: &[Sample]) -> impl DoubleEndedIterator<Item = f64> {
+    history.windows(2).map(|pair| pair[1].p - pair[0].p)
+}
+
+/// Mean of the changes within a window of samples, the i-th weighing i; 0 with fewer than two samples.
+pub(super) fn derivative(window: &[Sample]) -> f64 {
+    let (sum, weights) = changes(window).zip(1_u32..).fold((0.0, 0.0), |(sum, weights), (change, weight)| {
+        let weight = f64::from(weight);
+        (sum + weight * change, weights + weight)
+    });
+    if weights > 0.0 { sum / weights } else { 0.0 }
+}
+
+/// How often the changes that are no noise change their sign.
+pub(super) fn sign_changes(history: &[Sample], band: f64) -> usize {
+    let signs: Vec<bool> =
+        changes(history).filter(|change| *change != 0.0 && change.abs() >= band).map(|change| change > 0.0).collect();
+    signs.windows(2).filter(|pair| pair[0] != pair[1]).count()
+}
+
+/// `ceil(gap / velocity)`; 0 at no gap, `None` where the gap does not close.
+pub(super) fn forecast(gap: f64, velocity: f64) -> Option<u64> {
+    if gap <= 0.0 {
+        Some(0)
+    } else if velocity <= 0.0 {
+        None
+    } else {
+        Some((gap / velocity).ceil() as u64)
+    }
+}
+
+/// The last `len` of a history.
+pub(super) fn last(history: &[Sample], len: usize) -> &[Sample] {
+    &history[history.len().saturating_sub(len)..]
+}
+
+/// The figures after an iteration of which `history` holds the sample as its last.
+pub(super) fn measure(history: &[Sample], integral: f64, settings: &ControlSettings) -> Metrics {
+    let (gap, p) = history.last().map_or((0.0, 0.0), |now| (1.0 - now.completion, now.p));
+    let window = settings.window_len();
+    let d_raw = derivative(last(history, window));
+    let d = deadband(d_raw.clamp(-1.0, 1.0), settings.deadband);
+    let velocity = 0.0 - d_raw;
+    let turns = sign_changes(last(history, window + 1), settings.deadband);
+    let trend = if turns >= settings.oscillation_count.max(1) as usize {
+        Trend::Oscillating
+    } else if d < 0.0 {
+        Trend::Improving
+    } else if d > 0.0 {
+        Trend::Regressing
+    } else {
+        Trend::Stable
+    };
+    Metrics { gap, p, i: integral, d, d_raw, velocity, trend, forecast: forecast(gap, velocity) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(ps: &[f64]) -> Vec<Sample> {
+        ps.iter().map(|p| Sample { completion: 1.0 - p, quality: 1.0, p: *p }).collect()
+    }
+
+    #[test]
+    fn p_adds_penalties_up_to_one_and_forgets_noise() {
+        assert_eq!(proportional(0.5, 0.5, 2.0, 0.05), 0.7);
+        assert_eq!(proportional(0.9, 1.0, 1e12, 0.05), 1.0);
+        assert_eq!(proportional(0.03, 0.95, 0.0, 0.05), 0.0);
+    }
+
+    #[test]
+    fn i_decays_and_what_is_kept_is_clamped() {
+        assert_eq!(integral(1.0, 0.9, 0.5, 2, 1), 0.9 + 0.5 + 0.2 - 0.05);
+        assert_eq!(integral(5.0, 0.9, 1.0, u32::MAX, 0), MAX_INTEGRAL);
+        assert_eq!(integral(0.0, 0.9, 0.0, 0, usize::MAX), MIN_INTEGRAL);
+    }
+
+    #[test]
+    fn d_weighs_the_latest_change_most() {
+        assert_eq!(derivative(&samples(&[0.5])), 0.0);
+        let weighed = derivative(&samples(&[0.5, 0.25, 1.0]));
+        assert!((weighed - (-0.25 + 2.0 * 0.75) / 3.0).abs() < 1e-12, "{weighed}");
+    }
+
+    #[test]
+    fn small_changes_are_no_change_of_direction() {
+        assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.5, 0.25]), 0.05), 2);
+        assert_eq!(sign_changes(&samples(&[0.5, 0.49, 0.5, 0.49]), 0.05), 0);
+        assert_eq!(sign_changes(&samples(&[0.5, 0.25, 0.26, 0.01, 0.25]), 0.05), 1);
+    }
+
+    #[test]
+    fn a_forecast_needs_progress() {
+        assert_eq!(forecast(0.5, 0.2), Some(3));
+        assert_eq!(forecast(0.0, -1.0), Some(0));
+        assert_eq!(forecast(0.5, 0.0), None);
+        assert_eq!(forecast(1.0, 1e-300), Some(u64::MAX));
+    }
+}

@@ -1,0 +1,87 @@
+//! The control signal: what the three terms add up to, and how urgent that is.
+
+use serde::{Deserialize, Serialize};
+
+use super::gains::Gains;
+use super::metrics::Metrics;
+
+/// The parts of the control signal, before it is clamped.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    /// `kp P`.
+    pub p: f64,
+    /// `ki I`.
+    pub i: f64,
+    /// `kd D`.
+    pub d: f64,
+}
+
+impl Terms {
+    /// Each figure times its gain.
+    pub fn of(gains: Gains, metrics: &Metrics) -> Self {
+        Self { p: gains.kp * metrics.p, i: gains.ki * metrics.i, d: gains.kd * metrics.d }
+    }
+
+    /// `u = clamp(kp P + ki I + kd D, 0, 1)`.
+    pub fn signal(self) -> f64 {
+        (self.p + self.i + self.d).clamp(0.0, 1.0)
+    }
+}
+
+/// How urgent it is to do something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Urgency {
+    /// u up to 0.3.
+    Normal,
+    /// u > 0.3.
+    Elevated,
+    /// u > 0.5.
+    High,
+    /// u > 0.8.
+    Critical,
+}
+
+impl Urgency {
+    /// The band that a control signal, 0..1, is in.
+    pub fn of(signal: f64) -> Self {
+        if signal > 0.8 {
+            Self::Critical
+        } else if signal > 0.5 {
+            Self::High
+        } else if signal > 0.3 {
+            Self::Elevated
+        } else {
+            Self::Normal
+        }
+    }
+
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::Elevated => "elevated",
+            Self::High => "high",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_band_ends_with_its_bound() {
+        let words: Vec<_> = [0.3, 0.31, 0.5, 0.51, 0.8, 0.81].map(|u| Urgency::of(u).word()).to_vec();
+        assert_eq!(words, ["normal", "elevated", "elevated", "high", "high", "critical"]);
+    }
+
+    #[test]
+    fn the_sum_of_the_terms_counts() {
+        let terms = Terms { p: 0.225, i: 0.18, d: -0.02 };
+        assert!((terms.signal() - 0.385).abs() < 1e-12);
+        assert_eq!(Terms { p: 1.0, i: 2.0, d: 0.0 }.signal(), 1.0);
+        assert_eq!(Terms { p: 0.0, i: -0.4, d: 0.0 }.signal(), 0.0);
+    }
+}
