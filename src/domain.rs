@@ -11,6 +11,7 @@ pub mod permit;
 pub mod policy;
 pub mod prompt;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod sanitize;
 pub mod tamper;
