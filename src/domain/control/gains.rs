@@ -62,10 +62,13 @@ impl Gains {
     }
 }
 
+/// What is used where a name is of no profile, which valid settings do not have.
+const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
+
 /// The profiles that are there without configuration.
 pub const BUILT_IN: [(&str, Gains); 7] = [
     ("conservative", Gains::new(0.3, 0.05, 0.4)),
-    ("standard", Gains::new(0.5, 0.15, 0.25)),
+    ("standard", STANDARD),
     ("aggressive", Gains::new(0.8, 0.25, 0.1)),
     ("recovery", Gains::new(1.0, 0.4, -0.1)),
     ("cautious", Gains::new(0.2, 0.02, 0.5)),
@@ -205,7 +208,7 @@ impl ControlSettings {
         task: &Bearing<'_>,
         metrics: &Metrics,
     ) -> (Scheduled, Option<Transition>) {
-        let gains_of = |name: &str| self.profile(name).unwrap_or(BUILT_IN[1].1);
+        let gains_of = |name: &str| self.profile(name).unwrap_or(STANDARD);
         let first = || Scheduled { profile: task.base.to_owned(), gains: gains_of(task.base) };
         let before = before.cloned().unwrap_or_else(first);
         if !self.adaptive_gains {

@@ -9,13 +9,13 @@ use super::{ControlSettings, ControlState, Decision};
 use crate::domain::record::{Record, TaskFacts};
 
 /// The decisions over a whole loop.
-fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {
+pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {
     let mut state = ControlState::default();
     records.iter().map(|record| state.step(record, facts, settings)).collect()
 }
 
 /// Records of nothing but completions.
-fn completions(values: &[f64]) -> Vec<Record> {
+pub(super) fn completions(values: &[f64]) -> Vec<Record> {
     let record = |(iteration, completion): (u32, &f64)| Record {
         iteration: f64::from(iteration),
         completion: *completion,
@@ -25,6 +25,6 @@ fn completions(values: &[f64]) -> Vec<Record> {
 }
 
 /// A task with iterations enough.
-fn long() -> TaskFacts {
+pub(super) fn long() -> TaskFacts {
     TaskFacts { max_iterations: 1000.0, ..TaskFacts::default() }
 }

@@ -1,33 +1,14 @@
 //! Each alarm: raised, updated, cleared.
 
 use super::*;
-use crate::domain::control::settings::ControlSettings;
-use crate::domain::control::{ControlState, Decision};
-use crate::domain::record::{Record, TaskFacts};
+use crate::domain::control::tests::{completions, long, run};
+use crate::domain::control::{ControlSettings, Decision};
+use crate::domain::record::TaskFacts;
 
 use AlarmKind::{
     DerivativeSpike, IntegralWindup, Oscillation, QualityDegradation, Regression, ResourceBurn, StuckLoop,
 };
 use Severity::{Critical, Emergency, Info, Warning};
-
-/// A task with iterations enough.
-fn long() -> TaskFacts {
-    TaskFacts { max_iterations: 1000.0, ..TaskFacts::default() }
-}
-
-fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {
-    let mut state = ControlState::default();
-    records.iter().map(|record| state.step(record, facts, settings)).collect()
-}
-
-fn completions(values: &[f64]) -> Vec<Record> {
-    let record = |(iteration, completion): (u32, &f64)| Record {
-        iteration: f64::from(iteration),
-        completion: *completion,
-        ..Record::default()
-    };
-    (1..).zip(values).map(record).collect()
-}
 
 /// The severity of one kind of alarm after each iteration.
 fn course(kind: AlarmKind, decisions: &[Decision]) -> Vec<Option<Severity>> {
