@@ -59,12 +59,14 @@ impl Engine {
         for id in self.store.read(|c| loops::open_ids(c, Some(State::Review))).await? {
             self.look_at_ci(&id).await?;
         }
+        let standing = self.workspaces.standing();
         let open = self.store.read(|c| loops::open_ids(c, None)).await?;
         if everything {
             self.reconcile_some(&open).await?;
         }
         let live: HashSet<LoopId> = open.into_iter().collect();
-        match self.workspaces.reap(&live).await {
+        let reaped = async { self.workspaces.reap(standing?, &live).await };
+        match reaped.await {
             Ok(report) => tracing::debug!(?report, "reaped"),
             Err(error) => tracing::warn!(%error, "trees could not be reaped"),
         }
@@ -112,7 +114,12 @@ impl Engine {
             (None, oldest) => oldest.unwrap_or(begun),
         };
         let since = last.plus_ms(-LOOK_BACK_MS);
-        for (number, comment) in seat.forge.comments_anywhere(repo, since).await? {
+        let comments = match seat.forge.comments_anywhere(repo, since).await {
+            // Servers that are only like the forge lack this list; their deliveries have to do.
+            Err(error) if error.kind == ForgeErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        for (number, comment) in comments {
             self.missed_comment(seat, repo, number, comment, since).await?;
         }
         for issue in seat.forge.changed(repo, since).await? {

@@ -1,6 +1,7 @@
 //! Where everything lies on disk, and how names from outside become file and ref names.
 
 use std::collections::HashSet;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,7 +12,10 @@ use crate::domain::ids::{LoopId, RepoRef};
 #[derive(Debug)]
 pub(super) struct Layout {
     root: PathBuf,
-    /// Entries of `tmp/` that this process uses now; the reaper leaves them alone.
+    /// This process's folder in `tmp/`. As long as the lock beside it is held, no other process's reaper looks inside.
+    scratches: PathBuf,
+    _alive: File,
+    /// Entries of that folder that are used now; the reaper leaves them alone.
     in_use: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
@@ -30,8 +34,11 @@ impl Layout {
     pub fn open(root: &Path) -> Result<Self, WorkspaceError> {
         std::fs::create_dir_all(root).map_err(WorkspaceError::io("create", root))?;
         let root = root.canonicalize().map_err(WorkspaceError::io("find", root))?;
-        let layout = Self { root, in_use: Arc::default() };
-        for dir in [layout.mirrors(), layout.trees(), layout.pools(), layout.tmp(), layout.home()] {
+        let tmp = root.join("tmp");
+        std::fs::create_dir_all(&tmp).map_err(WorkspaceError::io("create", &tmp))?;
+        let (scratches, alive) = claim(&tmp)?;
+        let layout = Self { root, scratches, _alive: alive, in_use: Arc::default() };
+        for dir in [layout.mirrors(), layout.trees(), layout.pools(), layout.home()] {
             std::fs::create_dir_all(&dir).map_err(WorkspaceError::io("create", &dir))?;
         }
         Ok(layout)
@@ -68,26 +75,27 @@ impl Layout {
         }
     }
 
-    /// A new empty folder in `tmp/` that the reaper leaves alone as long as the value lives.
+    /// A new empty folder on the same disk that the reaper leaves alone as long as the value lives.
     pub fn scratch(&self) -> Result<Scratch, WorkspaceError> {
         // Held while the folder comes up, so that the reaper cannot see it without its entry.
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        let tmp = self.tmp();
-        let path = tempfile::Builder::new()
-            .prefix("x-")
-            .tempdir_in(&tmp)
-            .map_err(WorkspaceError::io("create a folder in", &tmp))?
-            .keep();
+        let path = new_folder(&self.scratches)?;
         in_use.insert(path.clone());
         Ok(Scratch { path, in_use: self.in_use.clone() })
     }
 
-    /// Entries of `tmp/` that nobody in this process uses.
+    /// What was put aside or left in `tmp/`, by this process and by those that are gone.
     pub fn leftovers(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
-        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let tmp = self.tmp();
-        let entries = std::fs::read_dir(&tmp).map_err(WorkspaceError::io("list", &tmp))?;
-        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| !in_use.contains(path)).collect())
+        let _claims = claims(&tmp)?;
+        let mut found = entries(&tmp)?;
+        found.retain(|path| {
+            let folder = path.with_extension("");
+            folder != self.scratches && *path != claims_path(&tmp) && !is_alive(&folder)
+        });
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        found.extend(entries(&self.scratches)?.into_iter().filter(|path| !in_use.contains(path)));
+        Ok(found)
     }
 
     /// Puts something out of the way in one step; the reaper deletes it later. Missing things are fine.
@@ -100,7 +108,49 @@ impl Layout {
     }
 }
 
-/// A folder in `tmp/`, left for the reaper when dropped.
+/// A folder of this process's own in `tmp/`, and the lock that says that the process lives.
+fn claim(tmp: &Path) -> Result<(PathBuf, File), WorkspaceError> {
+    let _claims = claims(tmp)?;
+    let folder = new_folder(tmp)?;
+    let path = lock_of(&folder);
+    let lock = File::create(&path).map_err(WorkspaceError::io("create", &path))?;
+    lock.lock().map_err(WorkspaceError::io("lock", &path))?;
+    Ok((folder, lock))
+}
+
+/// Held for moments while folders are claimed or looked through, so that none is seen without its lock.
+fn claims(tmp: &Path) -> Result<File, WorkspaceError> {
+    let path = claims_path(tmp);
+    let lock = File::create(&path).map_err(WorkspaceError::io("create", &path))?;
+    lock.lock().map_err(WorkspaceError::io("lock", &path))?;
+    Ok(lock)
+}
+
+fn claims_path(tmp: &Path) -> PathBuf {
+    tmp.join("claims.lock")
+}
+
+fn lock_of(folder: &Path) -> PathBuf {
+    folder.with_extension("lock")
+}
+
+/// Whether the process that claimed a folder still holds its lock.
+fn is_alive(folder: &Path) -> bool {
+    let lock = File::open(lock_of(folder));
+    lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+fn new_folder(parent: &Path) -> Result<PathBuf, WorkspaceError> {
+    let made = tempfile::Builder::new().prefix("x-").tempdir_in(parent);
+    Ok(made.map_err(WorkspaceError::io("create a folder in", parent))?.keep())
+}
+
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, WorkspaceError> {
+    let entries = std::fs::read_dir(dir).map_err(WorkspaceError::io("list", dir))?;
+    Ok(entries.flatten().map(|entry| entry.path()).collect())
+}
+
+/// A scratch folder, left for the reaper when dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     path: PathBuf,

@@ -25,12 +25,17 @@ pub struct ReapReport {
 }
 
 impl Workspaces {
-    /// Clears away everything that does not belong to a live loop or to a call that runs now. Commits stay. Read `live`
-    /// from the store just before: the tree of a loop that is not in it goes.
-    pub async fn reap(&self, live: &HashSet<LoopId>) -> Result<ReapReport, WorkspaceError> {
+    /// Folders of loops as they stand now. Ask before the store is asked which loops live: a loop that begins in between
+    /// is not among them.
+    pub fn standing(&self) -> Result<Vec<PathBuf>, WorkspaceError> {
+        children(&self.layout.trees())
+    }
+
+    /// Clears away what was `standing` and belongs to no live loop, and what no call uses now. Commits stay.
+    pub async fn reap(&self, standing: Vec<PathBuf>, live: &HashSet<LoopId>) -> Result<ReapReport, WorkspaceError> {
         let live: HashSet<String> = live.iter().map(loop_name).collect();
         let mut report = ReapReport::default();
-        self.reap_trees(&live, &mut report).await?;
+        self.reap_trees(standing, &live, &mut report).await?;
         self.reap_pools(&mut report)?;
         for mirror in children(&self.layout.mirrors())?.into_iter().filter(|path| path.is_dir()) {
             if let Err(error) = self.reap_mirror(&mirror, &live, &mut report).await {
@@ -52,8 +57,13 @@ impl Workspaces {
         Ok(report)
     }
 
-    async fn reap_trees(&self, live: &HashSet<String>, report: &mut ReapReport) -> Result<(), WorkspaceError> {
-        for folder in children(&self.layout.trees())? {
+    async fn reap_trees(
+        &self,
+        standing: Vec<PathBuf>,
+        live: &HashSet<String>,
+        report: &mut ReapReport,
+    ) -> Result<(), WorkspaceError> {
+        for folder in standing {
             if name_of(&folder).is_some_and(|name| live.contains(name)) {
                 continue;
             }

@@ -16,7 +16,7 @@ use ralph_bot::store::loops;
 use run::Sim;
 
 /// Seeds played where nobody says how many.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 500;
 
 /// Plays a seed with faults; where the script allows it, without them as well, and compares the ends.
 fn play(seed: u64, trace: bool) {

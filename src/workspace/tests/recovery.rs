@@ -151,7 +151,7 @@ async fn the_reaper_takes_what_is_dead_and_nothing_else() {
     sh(&world.mirror(), "touch packed-refs.lock");
 
     let live = [other.clone()].into_iter().collect();
-    let report = world.workspaces.reap(&live).await.unwrap();
+    let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
     assert!(report.failures.is_empty(), "{report:?}");
     assert_eq!((report.trees, report.pooled, report.locks), (1, 2, 1), "{report:?}");
     assert!(!info.dir.exists() && in_use.dir.join("work").exists() && !dead.exists());
@@ -160,10 +160,10 @@ async fn the_reaper_takes_what_is_dead_and_nothing_else() {
     assert_eq!(refs, format!("refs/ralph/loops/{}/{commit}\nrefs/ralph/trees/{other}", world.loop_id));
 
     world.restart();
-    let report = world.workspaces.reap(&live).await.unwrap();
-    assert_eq!((report.trees, report.pooled, report.locks, report.leftovers), (0, 0, 0, 1), "{report:?}");
+    let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
+    assert_eq!((report.trees, report.pooled, report.locks, report.leftovers), (0, 0, 0, 2), "{report:?}");
     assert!(!in_use.dir.exists());
-    let report = world.workspaces.reap(&live).await.unwrap();
+    let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
     assert_eq!(report, ReapReport::default());
     // The live one goes on.
     let again =

@@ -33,7 +33,8 @@ net.Server.prototype.listen = function (...given) {
 "#;
 
 /// What it has no endpoint for.
-const MISSING: [&str; 4] = ["/reactions ", "/status?", "/graphql ", " /installation/repositories?"];
+const MISSING: [&str; 5] =
+    ["/reactions ", "/status?", "/graphql ", " /installation/repositories?", "/issues/comments?since="];
 
 /// A GitHub with a repository, a maintainer and a bot.
 struct GitHub {
