@@ -14,6 +14,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod sanitize;
+pub mod signature;
 pub mod tamper;
 pub mod task;
 pub mod view;

@@ -1,0 +1,173 @@
+//! Finds the first error in what a failing check printed: compilers, linters and test runners, each in its own form.
+
+use std::sync::LazyLock;
+
+use regex::RegexSet;
+
+use super::{cut, normalise, without_ansi};
+
+/// Bytes at each end of an output that are looked at; the middle of a longer one is not.
+const MAX_END: usize = 1024 * 1024;
+/// Bytes of a line that are looked at.
+const MAX_LINE: usize = 500;
+/// Lines after an error among which the one that completes it is looked for.
+const MAX_AHEAD: usize = 4;
+
+/// What a line is to somebody who looks for the first error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// Looks like an error and is none: sums, hints, tests that passed.
+    Noise,
+    /// Names the test that the next errors belong to.
+    TestHeading,
+    /// Names the file that the next findings belong to.
+    FileHeading,
+    /// An error of the file in the heading.
+    Finding,
+    /// An error of the test in the heading.
+    InTest,
+    /// An error, complete in itself.
+    Error,
+    /// An error whose place is on the next line (`-->`).
+    Placed,
+    /// A failure whose message is on the next line.
+    Failure,
+    /// A failing Go test: its message is indented below it, after those of its subtests.
+    GoFailure,
+    /// Perhaps an error: what is taken where nothing better comes.
+    Suspect,
+}
+
+/// The forms, most specific first: a line is what its first match says.
+const FORMS: [(Line, &str); 20] = [
+    (Line::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
+    (
+        Line::Noise,
+        r"^\[ERROR\]\s*(?:$|Tests run:|COMPILATION ERROR|Failures:|Errors:|Failed to execute|\[Help|To see|Re-run|For more|See |->)",
+    ),
+    (Line::Suspect, r"^error: (?:test failed|could not compile|aborting due|\d+ targets? failed|process didn't)"),
+    (Line::TestHeading, r"^_{3,} \S.* _{3,}$|^(?:FAIL|ERROR): \w+ \(.+\)$|^\s*FAIL\s+\S.* > "),
+    (Line::FileHeading, r"^(?:/|[A-Za-z]:\\|[\w.-]+/)?\S+\.(?:[cm]?[jt]sx?|vue|svelte)$"),
+    (Line::Finding, r"^\s+\d+:\d+\s+error\s"),
+    (Line::InTest, r"^E\s{2,}\S"),
+    (Line::Failure, r"^thread '.*panicked at .*:$"),
+    (Line::Error, r"^thread '.*panicked at "),
+    (Line::Noise, r"^\s*● Console$"),
+    (Line::Failure, r"^\s*● \S"),
+    (Line::GoFailure, r"^\s*--- FAIL: "),
+    (Line::Failure, r"^\[ERROR\] .*<<< (?:FAILURE|ERROR)!"),
+    (Line::Error, r"^\[ERROR\] |^panic: |^e: "),
+    (Line::Placed, r"^error(?:\[E\d+\])?: "),
+    (Line::Error, r"^\S+?\.\w+[:(]\d+(?:[:,]\d+)*\)?(?::| -)\s+(?:fatal )?error\b"),
+    (Line::Error, r"^\S+\.go:\d+:\d+: |^\S+\.py:\d+:\d+: [A-Z]+\d+ "),
+    (Line::Noise, r"(?i)\b(?:0|no) (?:errors?|fail\w*|problems?)\b"),
+    (Line::InTest, r"^\s{0,6}(?:Uncaught )?(?:[\w$]+\.)*(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?(?::|$)"),
+    (
+        Line::Suspect,
+        r"(?i)\b(?:error|fail(?:ed|ure|ing|s)?|fatal|panic(?:ked)?|exception|cannot|undefined|unresolved|not found|no such|denied|refused|timed? ?out|segmentation fault|killed|aborted)\b",
+    ),
+];
+
+static SET: LazyLock<RegexSet> =
+    LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(_, pattern)| pattern)).expect("constant patterns"));
+
+/// The first error in the output of a check that failed, normalised, with the test or file that it belongs to. `None`
+/// where no line looks like one. Of an output above 2 MiB it reads the first and the last MiB.
+pub fn first_error(output: &str) -> Option<String> {
+    if output.len() <= 2 * MAX_END {
+        let (sure, suspect) = search(output);
+        return sure.or(suspect);
+    }
+    let (sure, suspect) = search(cut(output, MAX_END));
+    sure.or_else(|| {
+        let tail = &output[output.ceil_char_boundary(output.len() - MAX_END)..];
+        let (sure, late) = search(tail);
+        sure.or(suspect).or(late)
+    })
+}
+
+/// The first sure error and the first suspect before it.
+fn search(text: &str) -> (Option<String>, Option<String>) {
+    let (mut test, mut file, mut suspect) = (None, None, None);
+    let mut rest = text;
+    while let Some((line, after)) = next_line(rest) {
+        rest = after;
+        let line = visible(line);
+        let sure = match kind_of(&line) {
+            None | Some(Line::Noise) => continue,
+            Some(Line::TestHeading) => {
+                test = Some(line.into_owned());
+                continue;
+            }
+            Some(Line::FileHeading) => {
+                file = Some(line.into_owned());
+                continue;
+            }
+            Some(Line::Suspect) => {
+                suspect = suspect.or_else(|| Some(normalise(&line)));
+                continue;
+            }
+            Some(Line::Finding) => joined(file.as_deref(), &line),
+            Some(Line::InTest) => joined(test.as_deref(), &line),
+            Some(Line::Error) => line.into_owned(),
+            Some(Line::Placed) => match ahead(rest, 1).next() {
+                Some(place) if place.trim_start().starts_with("-->") => joined(Some(&line), &place),
+                _ => line.into_owned(),
+            },
+            Some(Line::Failure) => match ahead(rest, MAX_AHEAD).next() {
+                Some(message) => joined(Some(&line), &message),
+                None => line.into_owned(),
+            },
+            Some(Line::GoFailure) => go_failure(line.into_owned(), rest),
+        };
+        return (Some(normalise(&sure)), suspect);
+    }
+    (None, suspect)
+}
+
+/// A failing Go test with the message below it; of nested tests the innermost.
+fn go_failure(mut failure: String, rest: &str) -> String {
+    for line in ahead(rest, MAX_AHEAD) {
+        if kind_of(&line) == Some(Line::GoFailure) {
+            failure = line;
+        } else if line.starts_with([' ', '\t']) {
+            return joined(Some(&failure), &line);
+        } else {
+            break;
+        }
+    }
+    failure
+}
+
+fn joined(first: Option<&str>, second: &str) -> String {
+    match first {
+        Some(first) => format!("{} {}", first.trim_matches([' ', '_']), second.trim()),
+        None => second.trim().to_owned(),
+    }
+}
+
+/// The next lines that are not blank, out of at most `lines`.
+fn ahead(text: &str, lines: usize) -> impl Iterator<Item = String> {
+    let mut rest = text;
+    let next = move || {
+        let (line, after) = next_line(rest)?;
+        rest = after;
+        Some(visible(line).into_owned())
+    };
+    std::iter::from_fn(next).take(lines).filter(|line| !line.trim().is_empty())
+}
+
+fn next_line(text: &str) -> Option<(&str, &str)> {
+    if text.is_empty() { None } else { Some(text.split_once('\n').unwrap_or((text, ""))) }
+}
+
+/// A line as a terminal shows it: without colours, and what was written last where a progress bar wrote over itself.
+fn visible(line: &str) -> std::borrow::Cow<'_, str> {
+    let line = line.trim_end();
+    let line = line.rsplit_once('\r').map_or(line, |(_, last)| last);
+    without_ansi(cut(line, MAX_LINE))
+}
+
+fn kind_of(line: &str) -> Option<Line> {
+    SET.matches(line).iter().next().map(|form| FORMS[form].0)
+}
