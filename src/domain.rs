@@ -15,6 +15,7 @@ pub mod replay;
 pub mod report;
 pub mod sanitize;
 pub mod signature;
+pub mod similarity;
 pub mod tamper;
 pub mod task;
 pub mod view;

@@ -1,0 +1,211 @@
+//! How alike two texts are: the cosine of their words, rare words weighing more (TF-IDF).
+//!
+//! Identifiers and paths fall apart into words (`parseHttpHeader`, `parse_http_header`, `parse/http/header` are three
+//! words each), endings of English words are dropped, and what every text has (articles, `src`, extensions) is left out.
+
+/// Longest text that is read, in bytes.
+const MAX_TEXT: usize = 64 * 1024;
+/// Words that say nothing about what a text is about.
+const EMPTY_WORDS: [&str; 62] = [
+    "about", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "before", "but", "by", "can",
+    "do", "for", "from", "had", "has", "have", "how", "if", "in", "into", "is", "it", "its", "js", "jsx", "lib", "md",
+    "more", "no", "not", "now", "of", "on", "or", "our", "py", "rs", "should", "so", "src", "than", "that", "the",
+    "then", "they", "this", "to", "ts", "tsx", "was", "we", "were", "when", "which", "will", "with",
+];
+
+/// The words of a text with how often each comes, by their hashes, in the order of the hashes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Words(Vec<(u64, u32)>);
+
+impl Words {
+    /// The words of a text; of a longer one, of its first 64 KiB.
+    pub fn of(text: &str) -> Self {
+        let mut hashes = Vec::with_capacity(text.len().min(MAX_TEXT) / 6);
+        split(&text[..text.floor_char_boundary(MAX_TEXT)], |word| hashes.push(hash(word)));
+        hashes.sort_unstable();
+        let counted = hashes.chunk_by(|a, b| a == b).map(|run| (run[0], u32::try_from(run.len()).unwrap_or(u32::MAX)));
+        Self(counted.collect())
+    }
+
+    /// How many different words there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// How rare each word is among some texts.
+#[derive(Debug, Clone, Default)]
+pub struct Rarity {
+    texts: f64,
+    /// In how many texts each word is, in the order of the hashes.
+    in_texts: Vec<(u64, u32)>,
+}
+
+impl Rarity {
+    /// Counts over texts.
+    pub fn among<'a>(texts: impl IntoIterator<Item = &'a Words>) -> Self {
+        let mut count = 0.0;
+        let mut all = Vec::new();
+        for text in texts {
+            count += 1.0;
+            all.extend(text.0.iter().map(|(word, _)| *word));
+        }
+        all.sort_unstable();
+        let counted = all.chunk_by(|a, b| a == b).map(|run| (run[0], u32::try_from(run.len()).unwrap_or(u32::MAX)));
+        Self { texts: count, in_texts: counted.collect() }
+    }
+
+    /// How alike two texts are, 0 (no word in common) to 1 (the same words, equally often); 0 where one has no words.
+    pub fn cosine(&self, a: &Words, b: &Words) -> f64 {
+        let (mut at, mut bt) = (0, 0);
+        let mut product = 0.0;
+        while let (Some((left, n)), Some((right, m))) = (a.0.get(at), b.0.get(bt)) {
+            if left == right {
+                product += self.weight(*left, *n) * self.weight(*right, *m);
+            }
+            at += usize::from(left <= right);
+            bt += usize::from(right <= left);
+        }
+        let lengths = self.length(a) * self.length(b);
+        if lengths > 0.0 { (product / lengths).clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    fn length(&self, words: &Words) -> f64 {
+        words.0.iter().map(|(word, n)| self.weight(*word, *n).powi(2)).sum::<f64>().sqrt()
+    }
+
+    /// `(1 + ln n) * ln(1 + texts / texts with it)`: often is more, but not as many times more.
+    fn weight(&self, word: u64, n: u32) -> f64 {
+        let with = self.in_texts.binary_search_by_key(&word, |(known, _)| *known).map_or(1, |at| self.in_texts[at].1);
+        (1.0 + f64::from(n).ln()) * (1.0 + self.texts.max(1.0) / f64::from(with)).ln()
+    }
+}
+
+/// How alike two texts are, 0..1, by themselves.
+pub fn similarity(a: &str, b: &str) -> f64 {
+    let (a, b) = (Words::of(a), Words::of(b));
+    Rarity::among([&a, &b]).cosine(&a, &b)
+}
+
+/// Gives each word that says something, in lower case and without its ending, to `take`.
+fn split(text: &str, mut take: impl FnMut(&str)) {
+    let mut word = String::new();
+    let mut flush = |word: &mut String| {
+        if word.len() > 1 && EMPTY_WORDS.binary_search(&word.as_str()).is_err() {
+            without_ending(word);
+            take(word);
+        }
+        word.clear();
+    };
+    let mut before = ' ';
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let ends_capitals = character.is_uppercase()
+            && before.is_uppercase()
+            && characters.peek().is_some_and(|next| next.is_lowercase());
+        let hump = character.is_uppercase() && before.is_lowercase();
+        let ideograph = character >= '\u{2e80}';
+        if hump || ends_capitals || ideograph || before >= '\u{2e80}' {
+            flush(&mut word);
+        }
+        if character.is_alphanumeric() {
+            word.extend(character.to_lowercase());
+        } else {
+            flush(&mut word);
+        }
+        before = character;
+    }
+    flush(&mut word);
+}
+
+/// Drops the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` are one word.
+fn without_ending(word: &mut String) {
+    if !word.is_ascii() {
+        return;
+    }
+    for ending in ["ing", "ed", "es", "s"] {
+        let Some(stem) = word.strip_suffix(ending) else { continue };
+        if stem.len() < 3 || ending == "s" && stem.ends_with('s') {
+            continue;
+        }
+        word.truncate(stem.len());
+        break;
+    }
+    let doubled = {
+        let bytes = word.as_bytes();
+        bytes.len() > 3 && bytes[bytes.len() - 1] == bytes[bytes.len() - 2]
+    };
+    if word.len() > 3 && (word.ends_with('e') || doubled) {
+        word.pop();
+    }
+}
+
+/// FNV-1a, 64 bits.
+fn hash(word: &str) -> u64 {
+    word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        split(text, |word| all.push(word.to_owned()));
+        all
+    }
+
+    #[test]
+    fn identifiers_and_paths_fall_apart() {
+        let cases = [
+            (
+                "parseHttpHeader parse_http_header parse/http/header.rs",
+                "pars http header pars http header pars http header",
+            ),
+            ("HTTPServer2 XMLParser", "http server2 xml parser"),
+            ("The tests were fixed; fixing a fix fixes it", "test fix fix fix fix"),
+            ("running the runner, passes pass", "run runner pas pas"),
+            ("größe ändern", "größe ändern"),
+            ("修正する", "修 正 す る"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(words(text).join(" "), expected, "{text}");
+        }
+        assert!(EMPTY_WORDS.is_sorted());
+    }
+
+    #[test]
+    fn alike_is_more_than_unlike() {
+        let task = "Fix the failing authentication tests in the login service";
+        let alike =
+            similarity(task, "Fixed authentication: login service checks the token; src/login/authentication.rs");
+        let unlike = similarity(task, "Improved the README and added badges; README.md docs/api.md");
+        assert!(alike > 0.4 && unlike < 0.05, "{alike} {unlike}");
+        assert!((similarity(task, task) - 1.0).abs() < 1e-9);
+        assert_eq!(similarity("", ""), 0.0);
+        assert!(similarity("parse_header", "ParseHeaders") > 0.99);
+    }
+
+    #[test]
+    fn rare_words_weigh_more() {
+        let texts =
+            ["test the parser", "test the lexer", "test the printer", "test the parser of headers"].map(Words::of);
+        let rarity = Rarity::among(&texts);
+        assert!(rarity.cosine(&texts[0], &texts[3]) > rarity.cosine(&texts[0], &texts[1]));
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_symmetric_and_within_its_range(a in any::<String>(), b in any::<String>()) {
+            let there = similarity(&a, &b);
+            prop_assert!((0.0..=1.0).contains(&there));
+            prop_assert!((there - similarity(&b, &a)).abs() < 1e-12);
+        }
+    }
+}
