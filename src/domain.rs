@@ -7,6 +7,7 @@ pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod lifecycle;
+pub mod oversight;
 pub mod permit;
 pub mod policy;
 pub mod prompt;

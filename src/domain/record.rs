@@ -23,6 +23,12 @@ pub struct TaskFacts {
     pub breaking_changes: bool,
     /// Iterations that a task of this sort usually takes.
     pub estimated_iterations: Option<f64>,
+    /// Dollars that a task of this sort usually costs.
+    pub estimated_cost_usd: Option<f64>,
+    /// Minutes that a task of this sort usually takes.
+    pub estimated_minutes: Option<f64>,
+    /// Files and folders that the task is about; where there are none, those that its words name.
+    pub scope: Vec<String>,
 }
 
 impl Default for TaskFacts {
@@ -36,6 +42,9 @@ impl Default for TaskFacts {
             security_sensitive: false,
             breaking_changes: false,
             estimated_iterations: None,
+            estimated_cost_usd: None,
+            estimated_minutes: None,
+            scope: Vec::new(),
         }
     }
 }
@@ -104,6 +113,8 @@ pub struct Record {
     pub cost_usd: f64,
     /// Whether the agent said that it was done.
     pub completion_signal: bool,
+    /// How alike what was done and the objective are by an embedding model, 0..1; `None` where none was asked.
+    pub objective_similarity: Option<f64>,
 }
 
 impl Default for Record {
@@ -133,6 +144,7 @@ impl Default for Record {
             tokens_out: 0.0,
             cost_usd: 0.0,
             completion_signal: false,
+            objective_similarity: None,
         }
     }
 }
@@ -166,6 +178,9 @@ impl Record {
         }
         if let Some(coverage) = &mut self.coverage {
             clamp(coverage, 0.0, 100.0, 0.0);
+        }
+        if let Some(similarity) = &mut self.objective_similarity {
+            clamp(similarity, 0.0, 1.0, 0.0);
         }
         (self, wrong)
     }

@@ -1,0 +1,48 @@
+//! The trail of oversight: what was done, why, after which iteration. Only ever added to; whoever keeps it adds the time.
+
+use serde::{Deserialize, Serialize};
+
+use super::detection::Kind;
+use super::intervention::Level;
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditEvent {
+    /// The overseer stepped in.
+    Intervened,
+    /// People are told.
+    Escalated,
+    /// A detection turned out to be none.
+    Withdrawn,
+    /// The best iteration is to be restored.
+    Restored,
+    /// Restoring it failed.
+    RestoreFailed,
+    /// A person let the loop go on.
+    Resumed,
+}
+
+/// One line of the trail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// After which iteration.
+    pub iteration: u32,
+    /// What happened.
+    pub event: AuditEvent,
+    /// How hard, for interventions.
+    pub level: Option<Level>,
+    /// Because of which kind of detection.
+    pub kind: Option<Kind>,
+    /// Because of which cause.
+    pub cause: Option<String>,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
+impl AuditEntry {
+    /// An entry about the loop as a whole.
+    pub(super) fn new(iteration: u32, event: AuditEvent, reason: String) -> Self {
+        Self { iteration, event, level: None, kind: None, cause: None, reason }
+    }
+}

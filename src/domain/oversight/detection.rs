@@ -1,0 +1,191 @@
+//! What a detection is: which kind, how severe, by which signals, and what to do about it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What can be wrong with a loop's behaviour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// No way forward.
+    Stuck,
+    /// To and fro.
+    Oscillation,
+    /// Work on something else than the objective.
+    Deviation,
+    /// Much spent for little.
+    ResourceBurn,
+    /// What held before holds no more.
+    Regression,
+    /// Checks that were weakened.
+    TestTampering,
+    /// Iterations that changed nothing.
+    NoChange,
+    /// A backend that fails.
+    AgentFailure,
+}
+
+impl Kind {
+    /// Its name, as in configuration and traces.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stuck => "stuck",
+            Self::Oscillation => "oscillation",
+            Self::Deviation => "deviation",
+            Self::ResourceBurn => "resource_burn",
+            Self::Regression => "regression",
+            Self::TestTampering => "test_tampering",
+            Self::NoChange => "no_change",
+            Self::AgentFailure => "agent_failure",
+        }
+    }
+
+    /// What is told to people and agents, without a full stop.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Stuck => "The loop is stuck",
+            Self::Oscillation => "The loop goes to and fro",
+            Self::Deviation => "The work leaves the objective",
+            Self::ResourceBurn => "The loop spends much for little",
+            Self::Regression => "What held before holds no more",
+            Self::TestTampering => "Checks were weakened",
+            Self::NoChange => "Nothing was changed while checks fail",
+            Self::AgentFailure => "The backend fails",
+        }
+    }
+
+    /// What to do about it, most useful first.
+    pub fn recommendations(self) -> &'static [&'static str] {
+        match self {
+            Self::Stuck => &[
+                "Take a different approach; what was tried does not work.",
+                "Find the cause in a smallest example before changing more.",
+                "Split the task and do its smallest part first.",
+            ],
+            Self::Oscillation => &[
+                "Decide for one approach and say why; do not return to the other.",
+                "Look for requirements that contradict each other and name them.",
+            ],
+            Self::Deviation => &[
+                "Read the objective and the failing checks again.",
+                "Leave alone what they do not ask for, and take back what was changed there.",
+            ],
+            Self::ResourceBurn => &[
+                "Do only what the first failing check needs.",
+                "Split what remains into smaller tasks, or raise the limits if it is worth it.",
+            ],
+            Self::Regression => &[
+                "Mend what used to hold before going on.",
+                "Compare with the best iteration and take back the change that broke it.",
+            ],
+            Self::TestTampering => &[
+                "Put the tests and the configuration of checks back as they were.",
+                "Make the checks pass by changing what they test.",
+            ],
+            Self::NoChange => &[
+                "Change the code that the first failing check points at.",
+                "If nothing can be changed, say what is missing as a blocker.",
+            ],
+            Self::AgentFailure => {
+                &["Switch to another backend or model.", "Make the steps smaller, so that each fits the time limit."]
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How bad it is, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth a record.
+    Low,
+    /// Worth a warning.
+    Medium,
+    /// The approach has to change.
+    High,
+    /// A person has to look.
+    Critical,
+}
+
+impl Severity {
+    /// One less.
+    #[must_use]
+    pub fn lowered(self) -> Self {
+        match self {
+            Self::Low | Self::Medium => Self::Low,
+            Self::High => Self::Medium,
+            Self::Critical => Self::High,
+        }
+    }
+}
+
+/// A signal that fired, with its figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// Name of the signal.
+    pub signal: String,
+    /// What was measured, in the unit of the threshold.
+    pub value: f64,
+    /// The threshold that it crossed.
+    pub threshold: f64,
+    /// Both in a sentence without a full stop.
+    pub text: String,
+}
+
+impl Evidence {
+    /// Evidence for a signal.
+    pub(super) fn new(signal: &str, value: impl Into<f64>, threshold: impl Into<f64>, text: String) -> Self {
+        Self { signal: signal.to_owned(), value: value.into(), threshold: threshold.into(), text }
+    }
+}
+
+/// Something that was found in a loop's history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Detection {
+    /// What it is.
+    pub kind: Kind,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The signals that fired, at least one.
+    pub evidence: Vec<Evidence>,
+    /// What to do about it, most useful first.
+    pub recommendations: Vec<String>,
+    /// The same for as long as the cause is the same: the kind, or the kind and what it is about (`stuck:` and the error).
+    pub cause: String,
+}
+
+/// Longest part of a cause after the kind, in characters.
+const MAX_CAUSE: usize = 80;
+
+impl Detection {
+    /// A detection where any signal fired.
+    pub(super) fn of(kind: Kind, severity: Severity, evidence: Vec<Evidence>) -> Option<Self> {
+        let recommendations = kind.recommendations().iter().map(|text| (*text).to_owned()).collect();
+        (!evidence.is_empty()).then(|| Self {
+            kind,
+            severity,
+            evidence,
+            recommendations,
+            cause: kind.name().to_owned(),
+        })
+    }
+
+    /// The same with what its cause is about.
+    #[must_use]
+    pub(super) fn about(mut self, what: &str) -> Self {
+        self.cause = format!("{}:{}", self.kind, what.chars().take(MAX_CAUSE).collect::<String>());
+        self
+    }
+
+    /// The evidence in one sentence without a full stop.
+    pub fn evidence_text(&self) -> String {
+        self.evidence.iter().map(|evidence| evidence.text.as_str()).collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,122 @@
+//! Deviation: what is done has little to do with the objective, or mostly lies outside of the task's scope.
+//!
+//! Words are a weak witness: an objective can be met with others. So a loop whose checks come nearer never deviates, and
+//! an iteration that says nothing is not judged.
+
+use std::collections::BTreeSet;
+
+use super::detection::{Detection, Evidence, Kind, Severity};
+use super::scene::{Scene, percent};
+use crate::domain::record::{Record, TaskFacts};
+use crate::domain::similarity::{Rarity, Words};
+
+/// Bytes of the objective, and of an iteration's words, that are compared.
+const MAX_TEXT: usize = 1_000;
+/// Files of an iteration that are looked at.
+const MAX_FILES: usize = 40;
+/// Words that a text has at least to be judged by.
+const MIN_WORDS: usize = 2;
+
+pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
+    let settings = &scene.settings.deviation;
+    if scene.progressing() || scene.rate(settings.window.saturating_add(1)) >= scene.settings.min_progress {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    let mut severity = Severity::Medium;
+    let similarities = similarities(scene);
+    let is_low = |similarity: &&Option<f64>| similarity.is_some_and(|found| found < settings.objective_similarity);
+    let low = similarities.iter().rev().take(settings.window as usize).filter(is_low).count();
+    if low >= settings.low_iterations as usize {
+        let run = similarities.iter().rev().take_while(is_low).count();
+        if run >= settings.high_after as usize {
+            severity = Severity::High;
+        }
+        let judged: Vec<f64> = similarities.iter().rev().take(settings.window as usize).copied().flatten().collect();
+        let average = judged.iter().sum::<f64>() / judged.len() as f64;
+        let text = format!("the last {} iterations are {} like the objective", judged.len(), percent(average));
+        evidence.push(Evidence::new("objective", average, settings.objective_similarity, text));
+    }
+    evidence.extend(scope_creep(scene));
+    Detection::of(Kind::Deviation, severity, evidence)
+}
+
+/// How like the objective each of the last iterations is, oldest first; `None` where there is no telling.
+fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
+    let settings = &scene.settings.deviation;
+    let records = scene.recent(settings.window.max(settings.high_after));
+    let objective = Words::of(cut(&scene.facts.task));
+    let texts: Vec<[Words; 2]> =
+        records.iter().map(|record| [Words::of(&said(record)), Words::of(&changed(record))]).collect();
+    let rarity = Rarity::among(texts.iter().flatten().chain([&objective]));
+    let judge = |(record, texts): (&Record, &[Words; 2])| {
+        let by_words = || {
+            let judged = texts.iter().filter(|words| words.len() >= MIN_WORDS);
+            judged.map(|words| rarity.cosine(words, &objective)).reduce(f64::max)
+        };
+        record.objective_similarity.or_else(|| if objective.len() < MIN_WORDS { None } else { by_words() })
+    };
+    records.iter().zip(&texts).map(judge).collect()
+}
+
+/// What the agent said that it did.
+fn said(record: &Record) -> String {
+    let mut text = cut(&record.summary).to_owned();
+    for learning in &record.learnings {
+        text.push(' ');
+        text.push_str(cut(learning));
+    }
+    cut(&text).to_owned()
+}
+
+/// What it changed.
+fn changed(record: &Record) -> String {
+    let files: Vec<&str> = record.files.iter().take(MAX_FILES).map(String::as_str).collect();
+    cut(&files.join(" ")).to_owned()
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT)]
+}
+
+/// Files outside of the task's scope, where they are many more than those inside.
+fn scope_creep(scene: &Scene<'_>) -> Option<Evidence> {
+    let settings = &scene.settings.deviation;
+    let scope = scope(scene.facts);
+    if scope.is_empty() {
+        return None;
+    }
+    let records = scene.recent(settings.window).iter();
+    let touched: BTreeSet<&str> =
+        records.flat_map(|record| record.files.iter().take(MAX_FILES)).map(String::as_str).collect();
+    let inside = touched.iter().filter(|file| scope.iter().any(|place| is_within(file, place))).count();
+    let outside = touched.len() - inside;
+    let ratio = outside as f64 / inside.max(1) as f64;
+    let creeps = ratio > settings.scope_creep_ratio && outside >= settings.scope_min_files as usize;
+    let text = format!("{outside} files outside of the task's scope were changed and {inside} within");
+    creeps.then(|| Evidence::new("scope", ratio, settings.scope_creep_ratio, text))
+}
+
+/// What the task is about, as it says, or as its words name files and folders.
+fn scope(facts: &TaskFacts) -> Vec<&str> {
+    if !facts.scope.is_empty() {
+        return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
+    }
+    let is_edge = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-'));
+    let words = cut(&facts.task).split_whitespace().map(|word| word.trim_matches(is_edge));
+    let is_path = |word: &&str| {
+        let (folder, name) = word.rsplit_once('/').unwrap_or_default();
+        !folder.is_empty() && !word.contains("://") && (name.is_empty() || name.contains('.'))
+    };
+    words.filter(is_path).map(|word| word.trim_end_matches('/')).collect()
+}
+
+/// Whether a file is the place, lies in it or next to it, or is named after it (its tests).
+fn is_within(file: &str, place: &str) -> bool {
+    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
+    let stem = place.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(place);
+    file == place
+        || file.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
+        || folder(file).is_some() && folder(file) == folder(place)
+        || stem.len() > 3 && file.contains(stem)
+}

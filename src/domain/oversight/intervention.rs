@@ -1,0 +1,134 @@
+//! What is done about a detection: the five levels, what each tells whom, and the words for the next prompt.
+
+use serde::{Deserialize, Serialize};
+
+use super::detection::{Detection, Kind, Severity};
+
+/// How hard the overseer steps in, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// It is recorded.
+    Log,
+    /// A warning opens the next prompt.
+    Warn,
+    /// The next prompt changes the approach; a fresh session of the agent.
+    Redirect,
+    /// The loop waits for a person.
+    Pause,
+    /// The loop ends, its work saved.
+    Abort,
+}
+
+impl Level {
+    /// One more; a pause is the most that is climbed to.
+    pub(super) fn climbed(self) -> Self {
+        match self {
+            Self::Log => Self::Warn,
+            Self::Warn => Self::Redirect,
+            Self::Redirect | Self::Pause => Self::Pause,
+            Self::Abort => Self::Abort,
+        }
+    }
+
+    /// Its name, in capitals as people know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Log => "LOG",
+            Self::Warn => "WARN",
+            Self::Redirect => "REDIRECT",
+            Self::Pause => "PAUSE",
+            Self::Abort => "ABORT",
+        }
+    }
+}
+
+/// Something that is done about a detection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Intervention {
+    /// How hard.
+    pub level: Level,
+    /// Because of which kind of detection.
+    pub kind: Kind,
+    /// Because of which cause; see [`Detection::cause`].
+    pub cause: String,
+    /// How severe the detection is.
+    pub severity: Severity,
+    /// Whether this level is reached for the first time for this cause; one that only still stands is told to nobody
+    /// again.
+    pub fresh: bool,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
+/// How loudly people are told, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EscalationLevel {
+    /// The log.
+    Info,
+    /// The status comment.
+    Warning,
+    /// An escalation issue.
+    Critical,
+    /// An escalation issue that blocks.
+    Emergency,
+}
+
+/// Telling people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Escalation {
+    /// How loudly.
+    pub level: EscalationLevel,
+    /// Whether an escalation issue, webhooks and the desktop are told; else only the loop's own issue.
+    pub outside: bool,
+}
+
+impl Escalation {
+    /// What an intervention asks for.
+    pub(super) fn of(level: Level, severity: Severity, auto_escalate: bool) -> Self {
+        let loud = match level {
+            Level::Log => EscalationLevel::Info,
+            Level::Warn => EscalationLevel::Warning,
+            Level::Redirect if severity == Severity::Critical => EscalationLevel::Critical,
+            Level::Redirect => EscalationLevel::Warning,
+            Level::Pause => EscalationLevel::Critical,
+            Level::Abort => EscalationLevel::Emergency,
+        };
+        Self { level: loud, outside: auto_escalate && loud >= EscalationLevel::Critical }
+    }
+}
+
+/// The level that a severity asks for.
+pub(super) fn level_of(kind: Kind, severity: Severity) -> Level {
+    match (severity, kind) {
+        (Severity::Low, _) => Level::Log,
+        (Severity::Medium, _) | (Severity::High, Kind::Deviation | Kind::Regression | Kind::NoChange) => Level::Warn,
+        (Severity::High, _) => Level::Redirect,
+        (Severity::Critical, _) => Level::Pause,
+    }
+}
+
+/// What the next prompt says for an intervention; `None` for levels that say nothing to the agent.
+pub(super) fn directive(level: Level, detection: &Detection) -> Option<String> {
+    let opening = match level {
+        Level::Warn => format!("WARNING: {}.", detection.kind.title()),
+        Level::Redirect => format!("OVERRIDE: {}", order(detection.kind)),
+        Level::Log | Level::Pause | Level::Abort => return None,
+    };
+    let steps: String = detection.recommendations.iter().map(|step| format!("\n- {step}")).collect();
+    Some(format!("{opening} Evidence: {}.{steps}", detection.evidence_text()))
+}
+
+fn order(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Stuck => "Stop the present approach; it does not work. Take one that was not tried.",
+        Kind::Oscillation => "Stop alternating. Choose one approach, give the reason, and stay with it.",
+        Kind::Deviation => "Return to the objective. Nothing else is to be changed.",
+        Kind::ResourceBurn => "Do the least that makes the first failing check pass, and nothing else.",
+        Kind::Regression => "Mend what used to hold before anything else.",
+        Kind::TestTampering => "Put the checks back as they were. They are not yours to change.",
+        Kind::NoChange => "Change something now: start with the first failing check.",
+        Kind::AgentFailure => "Work in small steps; earlier runs failed before they were done.",
+    }
+}

@@ -1,0 +1,90 @@
+//! The figures to tune thresholds by: how often what was found and done, and whether it helped.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::detection::Kind;
+use super::intervention::Level;
+use super::state::OverseerState;
+
+/// How often progress followed an intervention within two iterations, and how often it did not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Followed {
+    /// Completion rose above its best before.
+    pub progress: u32,
+    /// It did not.
+    pub none: u32,
+}
+
+impl Followed {
+    /// Share that progress followed, 0..1; `None` where nothing is known yet.
+    pub fn rate(self) -> Option<f64> {
+        let known = self.progress + self.none;
+        (known > 0).then(|| f64::from(self.progress) / f64::from(known))
+    }
+}
+
+/// What oversight came to, of one loop or of many.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct OversightReport {
+    /// Iterations in which each kind was detected.
+    pub detections: BTreeMap<Kind, u32>,
+    /// Interventions by level.
+    pub interventions: BTreeMap<Level, u32>,
+    /// What followed those that the agent was told of.
+    pub followed: BTreeMap<Level, Followed>,
+}
+
+/// What oversight of a loop came to.
+pub fn report(state: &OverseerState) -> OversightReport {
+    OversightReport {
+        detections: state.detections.clone(),
+        interventions: state.interventions.clone(),
+        followed: state.followed.clone(),
+    }
+}
+
+impl OversightReport {
+    /// Sum of two, for a repository or all loops.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (kind, count) in &other.detections {
+            *self.detections.entry(*kind).or_default() += count;
+        }
+        for (level, count) in &other.interventions {
+            *self.interventions.entry(*level).or_default() += count;
+        }
+        for (level, followed) in &other.followed {
+            let sum = self.followed.entry(*level).or_default();
+            sum.progress += followed.progress;
+            sum.none += followed.none;
+        }
+        self
+    }
+}
+
+impl fmt::Display for OversightReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.detections.is_empty() {
+            return writeln!(f, "Nothing was detected.");
+        }
+        writeln!(f, "Detections (iterations each):")?;
+        for (kind, count) in &self.detections {
+            writeln!(f, "  {kind:<16}{count:>5}")?;
+        }
+        writeln!(f, "Interventions:")?;
+        for (level, count) in &self.interventions {
+            write!(f, "  {:<16}{count:>5}", level.name())?;
+            match self.followed.get(level) {
+                Some(followed) => {
+                    let known = followed.progress + followed.none;
+                    writeln!(f, "   progress followed {} of {known}", followed.progress)?;
+                }
+                None => writeln!(f)?,
+            }
+        }
+        Ok(())
+    }
+}

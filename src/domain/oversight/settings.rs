@@ -1,0 +1,355 @@
+//! Thresholds of the overseer, their defaults, and what each may be.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::detection::Kind;
+
+/// Settings of oversight. Setting one leaves the others at their defaults.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OversightSettings {
+    /// Whether people are told by escalation issue, webhook and notification. Without it a pause is told on the loop's issue
+    /// alone.
+    pub auto_escalate: bool,
+    /// Whether a critical regression ends the loop at once, without an attempt to restore its best iteration.
+    pub strict_regression: bool,
+    /// Iterations that a detection may stand before its intervention climbs one level.
+    pub climb_after: u32,
+    /// Iterations after a person's resume during which what paused the loop only warns.
+    pub grace_iterations: u32,
+    /// Completion that an iteration gains at least where there is progress, 0..1.
+    pub min_progress: f64,
+    /// No way forward.
+    pub stuck: StuckSettings,
+    /// To and fro.
+    pub oscillation: OscillationSettings,
+    /// Work on something else.
+    pub deviation: DeviationSettings,
+    /// Much spent for little.
+    pub resource_burn: ResourceBurnSettings,
+    /// What held before holds no more.
+    pub regression: RegressionSettings,
+    /// Checks that were weakened.
+    pub test_tampering: TestTamperingSettings,
+    /// Iterations without a change.
+    pub no_change: NoChangeSettings,
+    /// Backends that fail.
+    pub agent_failure: AgentFailureSettings,
+}
+
+impl Default for OversightSettings {
+    fn default() -> Self {
+        Self {
+            auto_escalate: true,
+            strict_regression: false,
+            climb_after: 2,
+            grace_iterations: 3,
+            min_progress: 0.02,
+            stuck: StuckSettings::default(),
+            oscillation: OscillationSettings::default(),
+            deviation: DeviationSettings::default(),
+            resource_burn: ResourceBurnSettings::default(),
+            regression: RegressionSettings::default(),
+            test_tampering: TestTamperingSettings::default(),
+            no_change: NoChangeSettings::default(),
+            agent_failure: AgentFailureSettings::default(),
+        }
+    }
+}
+
+/// Declares the settings of one detection: its two switches, and its thresholds with their defaults.
+macro_rules! thresholds {
+    ($(#[$of:meta])* $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty = $default:expr,)* }) => {
+        $(#[$of])*
+        #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            /// Whether it is looked for.
+            pub enabled: bool,
+            /// Whether it is only recorded and counted, whatever its severity.
+            pub observe: bool,
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { enabled: true, observe: false, $($field: $default,)* }
+            }
+        }
+    };
+}
+
+thresholds! {
+    /// When a loop is stuck.
+    StuckSettings {
+        /// Iterations among which the same error is counted.
+        window: u32 = 5,
+        /// How often it occurs at least.
+        same_error_count: u32 = 3,
+        /// How often it occurs where that is critical.
+        critical_error_count: u32 = 5,
+        /// Iterations without progress.
+        no_progress_iterations: u32 = 5,
+        /// Completion that they gain together, less than which is no progress, 0..1.
+        no_progress_gain: f64 = 0.05,
+        /// Iterations in a row with the same reflection.
+        same_reflection_count: u32 = 3,
+    }
+}
+thresholds! {
+    /// When a loop goes to and fro.
+    OscillationSettings {
+        /// Iterations that are looked at.
+        window: u32 = 8,
+        /// Returns to an earlier state.
+        undo_redo_cycles: u32 = 2,
+        /// Returns where that is critical.
+        critical_cycles: u32 = 4,
+        /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return, 0..1.
+        file_churn_threshold: f64 = 0.8,
+        /// Turns between gain and loss of completion.
+        sign_changes: u32 = 3,
+        /// Change of completion that counts as gain or loss, 0..1.
+        min_swing: f64 = 0.03,
+    }
+}
+thresholds! {
+    /// When a loop works on something else.
+    DeviationSettings {
+        /// Similarity of work and objective, less than which is low, 0..1.
+        objective_similarity: f64 = 0.5,
+        /// Iterations that are looked at.
+        window: u32 = 3,
+        /// How many of them are low.
+        low_iterations: u32 = 2,
+        /// Low iterations in a row from which on it is severe.
+        high_after: u32 = 4,
+        /// Files outside the task's scope for each one within.
+        scope_creep_ratio: f64 = 1.5,
+        /// Files outside, fewer than which are no creep.
+        scope_min_files: u32 = 4,
+    }
+}
+thresholds! {
+    /// When a loop spends much for little.
+    ResourceBurnSettings {
+        /// Iterations, as a multiple of the estimate.
+        iteration_multiplier: f64 = 2.0,
+        /// Money, as a multiple of the estimate (of the limit where there is none).
+        cost_multiplier: f64 = 2.0,
+        /// Time, as a multiple of the estimate (of the limit where there is none).
+        time_multiplier: f64 = 2.0,
+        /// Multiple of any estimate where that is critical.
+        critical_multiplier: f64 = 2.5,
+        /// Calls of tools in all.
+        tool_calls: u32 = 5_000,
+        /// Average completion, less than which so many calls are a burn, 0..1.
+        tool_calls_completion: f64 = 0.3,
+        /// Completion, more than which it is one severity less, 0..1.
+        nearly_done: f64 = 0.9,
+        /// Completion an iteration, less than which a critical burn ends the loop, 0..1.
+        abort_efficiency: f64 = 0.01,
+        /// Completion, less than which a critical burn ends the loop, 0..1.
+        abort_completion: f64 = 0.5,
+    }
+}
+thresholds! {
+    /// When what held before holds no more.
+    RegressionSettings {
+        /// Whether tests and checks that passed and fail now count.
+        test_pass_to_fail: bool = true,
+        /// Iterations in a row that show it; one flaky run is none.
+        consecutive: u32 = 2,
+        /// Share of all tests, more of which lost at once needs no second iteration, 0..1.
+        sudden_loss: f64 = 0.2,
+        /// Points of coverage lost, more than which is a regression, 0..100.
+        coverage_drop_percent: f64 = 10.0,
+        /// Completion lost by falls in a row, 0..1.
+        completion_fall: f64 = 0.02,
+        /// How often the best iteration is restored before a critical regression ends the loop.
+        restores: u32 = 1,
+    }
+}
+thresholds! {
+    /// Whether weakened checks are looked for.
+    TestTamperingSettings {}
+}
+thresholds! {
+    /// When iterations change nothing.
+    NoChangeSettings {
+        /// Iterations in a row.
+        iterations: u32 = 2,
+        /// Iterations in a row where that is severe.
+        high_iterations: u32 = 3,
+    }
+}
+thresholds! {
+    /// When backends fail.
+    AgentFailureSettings {
+        /// Iterations that failed.
+        iterations: u32 = 3,
+        /// Iterations among which they are counted.
+        window: u32 = 5,
+    }
+}
+
+/// A setting that may not be what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingFault {
+    /// Its key below `oversight`, with dots.
+    pub key: String,
+    /// What it is, as JSON.
+    pub value: String,
+    /// What it may be, as the end of a sentence.
+    pub allowed: String,
+}
+
+impl fmt::Display for SettingFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "oversight.{} is {}; allowed is {}", self.key, self.value, self.allowed)
+    }
+}
+
+impl std::error::Error for SettingFault {}
+
+/// Keys of numbers with the least and the most that they may be, both inclusive.
+const RANGES: [(&str, f64, f64); 35] = [
+    ("climb_after", 1.0, 100.0),
+    ("grace_iterations", 0.0, 100.0),
+    ("min_progress", 0.0, 1.0),
+    ("stuck.window", 2.0, 100.0),
+    ("stuck.same_error_count", 2.0, 100.0),
+    ("stuck.critical_error_count", 2.0, 100.0),
+    ("stuck.no_progress_iterations", 2.0, 100.0),
+    ("stuck.no_progress_gain", 0.0, 1.0),
+    ("stuck.same_reflection_count", 2.0, 100.0),
+    ("oscillation.window", 3.0, 50.0),
+    ("oscillation.undo_redo_cycles", 1.0, 50.0),
+    ("oscillation.critical_cycles", 1.0, 50.0),
+    ("oscillation.file_churn_threshold", 0.0, 1.0),
+    ("oscillation.sign_changes", 1.0, 50.0),
+    ("oscillation.min_swing", 0.0, 1.0),
+    ("deviation.objective_similarity", 0.0, 1.0),
+    ("deviation.window", 1.0, 10.0),
+    ("deviation.low_iterations", 1.0, 10.0),
+    ("deviation.high_after", 1.0, 10.0),
+    ("deviation.scope_creep_ratio", 0.1, 1_000.0),
+    ("deviation.scope_min_files", 1.0, 10_000.0),
+    ("resource_burn.iteration_multiplier", 1.0, 1_000.0),
+    ("resource_burn.cost_multiplier", 1.0, 1_000.0),
+    ("resource_burn.time_multiplier", 1.0, 1_000.0),
+    ("resource_burn.critical_multiplier", 1.0, 1_000.0),
+    ("resource_burn.tool_calls_completion", 0.0, 1.0),
+    ("resource_burn.nearly_done", 0.0, 1.0),
+    ("resource_burn.abort_efficiency", 0.0, 1.0),
+    ("resource_burn.abort_completion", 0.0, 1.0),
+    ("regression.consecutive", 1.0, 100.0),
+    ("regression.sudden_loss", 0.0, 1.0),
+    ("regression.coverage_drop_percent", 0.0, 100.0),
+    ("regression.completion_fall", 0.0, 1.0),
+    ("no_change.iterations", 1.0, 100.0),
+    ("agent_failure.iterations", 1.0, 100.0),
+];
+
+/// Keys that may not be above another key.
+const ORDERED: [(&str, &str); 9] = [
+    ("stuck.same_error_count", "stuck.critical_error_count"),
+    ("stuck.critical_error_count", "stuck.window"),
+    ("oscillation.undo_redo_cycles", "oscillation.critical_cycles"),
+    ("oscillation.critical_cycles", "oscillation.window"),
+    ("oscillation.sign_changes", "oscillation.window"),
+    ("deviation.low_iterations", "deviation.window"),
+    ("resource_burn.iteration_multiplier", "resource_burn.critical_multiplier"),
+    ("no_change.iterations", "no_change.high_iterations"),
+    ("agent_failure.iterations", "agent_failure.window"),
+];
+
+impl OversightSettings {
+    /// Whether a detection is looked for, and whether it is only observed.
+    pub fn switches(&self, kind: Kind) -> (bool, bool) {
+        match kind {
+            Kind::Stuck => (self.stuck.enabled, self.stuck.observe),
+            Kind::Oscillation => (self.oscillation.enabled, self.oscillation.observe),
+            Kind::Deviation => (self.deviation.enabled, self.deviation.observe),
+            Kind::ResourceBurn => (self.resource_burn.enabled, self.resource_burn.observe),
+            Kind::Regression => (self.regression.enabled, self.regression.observe),
+            Kind::TestTampering => (self.test_tampering.enabled, self.test_tampering.observe),
+            Kind::NoChange => (self.no_change.enabled, self.no_change.observe),
+            Kind::AgentFailure => (self.agent_failure.enabled, self.agent_failure.observe),
+        }
+    }
+
+    /// These settings with those of `over` in their place, deeply. An unknown key, a wrong type and a value out of range
+    /// are faults, all of them told.
+    pub fn merged(&self, over: &Value) -> Result<Self, Vec<SettingFault>> {
+        let mut value = as_value(self);
+        let mut faults = Vec::new();
+        merge(&mut value, over, "", &mut faults);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let merged: Self = serde_json::from_value(value).map_err(|error| {
+            vec![SettingFault { key: String::new(), value: over.to_string(), allowed: error.to_string() }]
+        })?;
+        merged.validate().map(|()| merged)
+    }
+
+    /// All faults of range and order.
+    pub fn validate(&self) -> Result<(), Vec<SettingFault>> {
+        let value = as_value(self);
+        let number = |key: &str| at(&value, key).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        let fault = |key: &str, allowed: String| SettingFault {
+            key: key.to_owned(),
+            value: at(&value, key).map_or_else(String::new, Value::to_string),
+            allowed,
+        };
+        let out_of_range = RANGES.iter().filter(|(key, least, most)| !(*least..=*most).contains(&number(key)));
+        let mut faults: Vec<_> =
+            out_of_range.map(|(key, least, most)| fault(key, format!("{least} to {most}"))).collect();
+        for (low, high) in ORDERED.iter().filter(|(low, high)| number(low) > number(high)) {
+            faults.push(fault(low, format!("at most {high}, which is {}", number(high))));
+        }
+        if faults.is_empty() { Ok(()) } else { Err(faults) }
+    }
+}
+
+fn as_value(settings: &OversightSettings) -> Value {
+    serde_json::to_value(settings).unwrap_or_default()
+}
+
+fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    key.split('.').try_fold(value, |value, part| value.get(part))
+}
+
+/// Puts the values of `over` into `base`, which has every key.
+fn merge(base: &mut Value, over: &Value, key: &str, faults: &mut Vec<SettingFault>) {
+    let mut fault = |allowed: &str| {
+        faults.push(SettingFault { key: key.to_owned(), value: over.to_string(), allowed: allowed.to_owned() });
+    };
+    match (&mut *base, over) {
+        (Value::Object(base), Value::Object(over)) => {
+            let known = base.keys().cloned().collect::<Vec<_>>().join(", ");
+            for (name, value) in over {
+                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
+                match base.get_mut(name) {
+                    Some(base) => merge(base, value, &key, faults),
+                    None => faults.push(SettingFault {
+                        key,
+                        value: value.to_string(),
+                        allowed: format!("no key of this name but {known}"),
+                    }),
+                }
+            }
+        }
+        (Value::Object(_), _) => fault("a map of settings"),
+        (Value::Bool(_), Value::Bool(_)) => *base = over.clone(),
+        (Value::Bool(_), _) => fault("true or false"),
+        (Value::Number(number), Value::Number(new)) if number.is_f64() || new.is_u64() => *base = over.clone(),
+        (Value::Number(number), _) if number.is_f64() => fault("a number"),
+        _ => fault("a whole number from 0"),
+    }
+}

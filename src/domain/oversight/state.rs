@@ -1,0 +1,184 @@
+//! What the overseer remembers of a loop between two iterations. Bounded: it does not grow with the loop.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::audit::{AuditEntry, AuditEvent};
+use super::detection::{Detection, Kind};
+use super::intervention::Level;
+use super::report::Followed;
+use super::settings::OversightSettings;
+
+/// Causes that a standing detection remembers having told.
+const MAX_TOLD: usize = 8;
+/// Interventions whose effect is waited for.
+const MAX_AWAITED: usize = 16;
+/// Iterations within which progress counts as having followed an intervention.
+const FOLLOW_WITHIN: u32 = 2;
+
+/// How a loop is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Nothing is wrong.
+    #[default]
+    Healthy,
+    /// Something is wrong.
+    Warning,
+    /// Something is badly wrong.
+    Critical,
+    /// It waits for a person.
+    Paused,
+    /// It has ended.
+    Aborted,
+}
+
+/// What the overseer remembers. Kept with the loop after every review, before anything acts on the verdict.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OverseerState {
+    /// How the loop is. Paused and aborted stay until [`OverseerState::resume`].
+    pub health: Health,
+    /// Times that the best iteration was restored.
+    pub restores: u32,
+    /// Detections by kind.
+    pub detections: BTreeMap<Kind, u32>,
+    /// Interventions by level.
+    pub interventions: BTreeMap<Level, u32>,
+    /// Whether progress followed, by level.
+    pub followed: BTreeMap<Level, Followed>,
+    /// The last iteration after which each kind was redirected.
+    pub(super) redirected: BTreeMap<Kind, u32>,
+    standing: BTreeMap<Kind, Standing>,
+    /// Until after which iteration a kind only warns, because a person resumed in spite of it.
+    acknowledged: BTreeMap<Kind, u32>,
+    awaited: Vec<Awaited>,
+}
+
+/// A detection that stands, with what was done about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Standing {
+    level: Level,
+    /// After which iteration the level was reached.
+    since: u32,
+    /// After which iteration it was seen last.
+    seen: u32,
+    /// Causes that were told at this level.
+    told: Vec<String>,
+}
+
+/// An intervention whose effect is not known yet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Awaited {
+    level: Level,
+    iteration: u32,
+    /// Best completion until then.
+    completion: f64,
+}
+
+impl OverseerState {
+    /// A person lets the loop go on, after so many iterations. What paused it only warns for a while; a burn, which time
+    /// does not mend, for good: the loop's limits still hold.
+    pub fn resume(&mut self, iteration: u32, by: &str, settings: &OversightSettings) -> AuditEntry {
+        let paused = std::mem::take(&mut self.standing);
+        for (kind, _) in paused.into_iter().filter(|(_, standing)| standing.level >= Level::Pause) {
+            let until = match kind {
+                Kind::ResourceBurn => u32::MAX,
+                _ => iteration.saturating_add(settings.grace_iterations),
+            };
+            self.acknowledged.insert(kind, until);
+        }
+        self.redirected.clear();
+        self.health = Health::Healthy;
+        AuditEntry::new(iteration, AuditEvent::Resumed, format!("resumed by {by}"))
+    }
+
+    /// Drops what is not seen any more; a regression that is gone in the next iteration was none.
+    pub(super) fn forget(&mut self, iteration: u32, detections: &[Detection], climb_after: u32) -> Vec<AuditEntry> {
+        let mut withdrawn = Vec::new();
+        self.standing.retain(|kind, standing| {
+            if detections.iter().any(|detection| detection.kind == *kind) {
+                return true;
+            }
+            if *kind == Kind::Regression {
+                let reason = format!("{kind} recovered");
+                withdrawn.push(AuditEntry {
+                    kind: Some(*kind),
+                    ..AuditEntry::new(iteration, AuditEvent::Withdrawn, reason)
+                });
+                return false;
+            }
+            iteration.saturating_sub(standing.seen) < climb_after
+        });
+        withdrawn
+    }
+
+    /// Notes a detection whose severity asks for a level, and says which level it has come to (one more where it persisted
+    /// for `climb_after` iterations; without them it does not climb) and whether that is new for its cause.
+    pub(super) fn reach(
+        &mut self,
+        iteration: u32,
+        detection: &Detection,
+        asked: Level,
+        climb_after: Option<u32>,
+    ) -> (Level, bool) {
+        let quiet = self.acknowledged.get(&detection.kind).is_some_and(|until| iteration <= *until);
+        let most = if quiet { Level::Warn } else { Level::Abort };
+        let standing = self.standing.entry(detection.kind).or_insert(Standing {
+            level: Level::Log,
+            since: iteration,
+            seen: iteration,
+            told: Vec::new(),
+        });
+        standing.seen = iteration;
+        let stands_for = iteration.saturating_sub(standing.since);
+        let persists = standing.level > Level::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
+        let climbed = if persists { standing.level.climbed() } else { standing.level };
+        let level = asked.max(climbed).min(most);
+        if level > standing.level {
+            standing.since = iteration;
+            standing.level = level;
+            standing.told.clear();
+        }
+        let level = standing.level;
+        let fresh = !standing.told.contains(&detection.cause);
+        if fresh {
+            standing.told.truncate(MAX_TOLD - 1);
+            standing.told.insert(0, detection.cause.clone());
+        }
+        (level, fresh)
+    }
+
+    /// Counts an intervention, and waits for what follows it; `best` is the best completion until now.
+    pub(super) fn count(&mut self, iteration: u32, kind: Kind, level: Level, best: f64) {
+        *self.interventions.entry(level).or_default() += 1;
+        if level == Level::Redirect {
+            self.redirected.insert(kind, iteration);
+        }
+        if matches!(level, Level::Warn | Level::Redirect) && self.awaited.len() < MAX_AWAITED {
+            // Kept to a millionth, which reads back as it was written.
+            let completion = (best.clamp(0.0, 1.0) * 1e6).round() / 1e6;
+            self.awaited.push(Awaited { level, iteration, completion });
+        }
+    }
+
+    /// Notes whether progress followed the interventions of the iterations before.
+    pub(super) fn follow(&mut self, iteration: u32, completion: f64, min_progress: f64) {
+        let followed = &mut self.followed;
+        self.awaited.retain(|awaited| {
+            let progress = completion > awaited.completion + min_progress;
+            let over = iteration.saturating_sub(awaited.iteration) >= FOLLOW_WITHIN;
+            if progress || over {
+                let counts = followed.entry(awaited.level).or_default();
+                if progress { counts.progress += 1 } else { counts.none += 1 }
+            }
+            !progress && !over
+        });
+    }
+
+    /// Whether a person has to act before the loop goes on.
+    pub fn is_held(&self) -> bool {
+        matches!(self.health, Health::Paused | Health::Aborted)
+    }
+}

@@ -1,0 +1,82 @@
+//! Traces that must be found and traces that must not, and what is done about them.
+
+mod fires;
+mod healthy;
+mod levels;
+mod properties;
+mod settings;
+
+use super::*;
+
+/// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
+fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
+    let record = |(at, completion): (usize, &f64)| {
+        let mut record = Record { iteration: at as f64 + 1.0, completion: *completion, ..Record::default() };
+        change(at, &mut record);
+        record
+    };
+    completions.iter().enumerate().map(record).collect()
+}
+
+/// A trace of this length in which nothing moves.
+fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
+    trace(&vec![0.3; length], change)
+}
+
+/// A loop that is reviewed after each iteration.
+struct Loop {
+    facts: TaskFacts,
+    control: ControlView,
+    settings: OversightSettings,
+    state: OverseerState,
+}
+
+impl Default for Loop {
+    fn default() -> Self {
+        let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+        Self {
+            facts,
+            control: ControlView::default(),
+            settings: OversightSettings::default(),
+            state: OverseerState::default(),
+        }
+    }
+}
+
+impl Loop {
+    fn on(task: &str) -> Self {
+        let mut it = Self::default();
+        it.facts.task = task.to_owned();
+        it
+    }
+
+    fn with_alarm(name: &str, severity: Severity) -> Self {
+        let control = ControlView { alarms: vec![(name.to_owned(), severity)], ..ControlView::default() };
+        Self { control, ..Self::default() }
+    }
+
+    fn review(&mut self, history: &[Record]) -> Verdict {
+        review(&mut self.state, history, &self.facts, &self.control, &self.settings)
+    }
+
+    /// Reviews the whole trace, iteration by iteration.
+    fn run(&mut self, records: &[Record]) -> Vec<Verdict> {
+        (1..=records.len()).map(|until| self.review(&records[..until])).collect()
+    }
+}
+
+/// Severity of a kind in a verdict.
+fn severity(verdict: &Verdict, kind: Kind) -> Option<Severity> {
+    verdict.detections.iter().find(|found| found.kind == kind).map(|found| found.severity)
+}
+
+/// Level of a kind in a verdict.
+fn level(verdict: &Verdict, kind: Kind) -> Option<Level> {
+    verdict.interventions.iter().find(|done| done.kind == kind).map(|done| done.level)
+}
+
+/// Names of the signals of a kind, over all verdicts.
+fn signals(verdicts: &[Verdict], kind: Kind) -> Vec<&str> {
+    let found = verdicts.iter().flat_map(|verdict| &verdict.detections).filter(|found| found.kind == kind);
+    found.flat_map(|found| &found.evidence).map(|evidence| evidence.signal.as_str()).collect()
+}

@@ -1,0 +1,66 @@
+//! Settings: defaults, deep merging, and errors that name key, value and what is allowed.
+
+use super::*;
+use serde_json::json;
+
+#[test]
+fn defaults_are_valid_and_come_back() {
+    let settings = OversightSettings::default();
+    assert_eq!(settings.validate(), Ok(()));
+    let text = serde_json::to_string(&settings).expect("settings are JSON");
+    assert_eq!(serde_json::from_str::<OversightSettings>(&text).expect("the same"), settings);
+    assert_eq!(serde_json::from_str::<OversightSettings>("{}").expect("defaults"), settings);
+    assert!(serde_json::from_str::<OversightSettings>(r#"{"stuck": {"windows": 3}}"#).is_err());
+}
+
+#[test]
+fn setting_one_leaves_its_neighbours() {
+    let file: OversightSettings = serde_json::from_value(json!({"stuck": {"same_error_count": 2}})).expect("valid");
+    assert_eq!((file.stuck.same_error_count, file.stuck.window), (2, 5));
+    let merged =
+        file.merged(&json!({"stuck": {"no_progress_iterations": 8}, "min_progress": 0, "auto_escalate": false}));
+    let merged = merged.expect("valid");
+    assert_eq!((merged.stuck.same_error_count, merged.stuck.no_progress_iterations), (2, 8));
+    assert_eq!((merged.min_progress, merged.auto_escalate, merged.regression), (0.0, false, file.regression));
+}
+
+#[test]
+fn faults_say_what_is_allowed() {
+    let faults = |over: serde_json::Value| match OversightSettings::default().merged(&over) {
+        Ok(_) => String::new(),
+        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    };
+    let types = json!({"stuck": {"windw": 3, "window": 2.5, "observe": 1}, "regression": 7, "min_progress": "a", "climb_after": -1});
+    insta::assert_snapshot!(faults(types), @r#"
+        oversight.stuck.windw is 3; allowed is no key of this name but enabled, observe, window, same_error_count, critical_error_count, no_progress_iterations, no_progress_gain, same_reflection_count
+        oversight.stuck.window is 2.5; allowed is a whole number from 0
+        oversight.stuck.observe is 1; allowed is true or false
+        oversight.regression is 7; allowed is a map of settings
+        oversight.min_progress is "a"; allowed is a number
+        oversight.climb_after is -1; allowed is a whole number from 0
+        "#);
+    let values = json!({"stuck": {"same_error_count": 1, "window": 4}, "deviation": {"objective_similarity": 1.5},
+        "resource_burn": {"iteration_multiplier": 3}});
+    insta::assert_snapshot!(faults(values), @r#"
+        oversight.stuck.same_error_count is 1; allowed is 2 to 100
+        oversight.deviation.objective_similarity is 1.5; allowed is 0 to 1
+        oversight.stuck.critical_error_count is 5; allowed is at most stuck.window, which is 4
+        oversight.resource_burn.iteration_multiplier is 3.0; allowed is at most resource_burn.critical_multiplier, which is 2.5
+        "#);
+    assert_eq!(faults(json!({"climb_after": 5_000_000_000_u64})).lines().count(), 1);
+}
+
+#[test]
+fn tighter_thresholds_find_sooner() {
+    let mut it = Loop::default();
+    it.settings = it.settings.merged(&json!({"stuck": {"same_error_count": 2}})).expect("valid");
+    let error = |_: usize, r: &mut Record| r.error_signature = Some("boom".to_owned());
+    assert!(signals(&it.run(&flat(3, error)), Kind::Stuck).contains(&"same_error"));
+    let mut it = Loop::default();
+    let over = json!({"stuck": {"same_error_count": 5, "no_progress_iterations": 8}});
+    it.settings = it.settings.merged(&over).expect("valid");
+    assert!(signals(&it.run(&flat(4, error)), Kind::Stuck).is_empty());
+    it.settings.regression.coverage_drop_percent = 1.0;
+    let bleed = trace(&[0.3, 0.4], |at, r| r.coverage = Some([80.0, 78.5][at]));
+    assert_eq!(signals(&it.run(&bleed), Kind::Regression), ["coverage"]);
+}
