@@ -13,6 +13,9 @@ const EMPTY_WORDS: [&str; 62] = [
     "then", "they", "this", "to", "ts", "tsx", "was", "we", "were", "when", "which", "will", "with",
 ];
 
+/// Bytes of the longest of them.
+const LONGEST_EMPTY: usize = 6;
+
 /// The words of a text with how often each comes, by their hashes, in the order of the hashes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Words(Vec<(u64, u32)>);
@@ -96,24 +99,27 @@ pub fn similarity(a: &str, b: &str) -> f64 {
 fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut word = String::new();
     let mut flush = |word: &mut String| {
-        if word.len() > 1 && EMPTY_WORDS.binary_search(&word.as_str()).is_err() {
+        let is_empty = word.len() <= LONGEST_EMPTY && EMPTY_WORDS.binary_search(&word.as_str()).is_ok();
+        if word.len() > 1 && !is_empty {
             without_ending(word);
             take(word);
         }
         word.clear();
     };
     let mut before = ' ';
-    let mut characters = text.chars().peekable();
+    let mut characters = text.chars();
     while let Some(character) = characters.next() {
-        let ends_capitals = character.is_uppercase()
-            && before.is_uppercase()
-            && characters.peek().is_some_and(|next| next.is_lowercase());
-        let hump = character.is_uppercase() && before.is_lowercase();
+        let capital = character.is_uppercase();
+        let hump = capital && before.is_lowercase();
+        let ends_capitals =
+            capital && before.is_uppercase() && characters.as_str().starts_with(|next: char| next.is_lowercase());
         let ideograph = character >= '\u{2e80}';
         if hump || ends_capitals || ideograph || before >= '\u{2e80}' {
             flush(&mut word);
         }
-        if character.is_alphanumeric() {
+        if character.is_ascii_alphanumeric() {
+            word.push(character.to_ascii_lowercase());
+        } else if character.is_alphanumeric() {
             word.extend(character.to_lowercase());
         } else {
             flush(&mut word);
@@ -177,7 +183,7 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(words(text).join(" "), expected, "{text}");
         }
-        assert!(EMPTY_WORDS.is_sorted());
+        assert!(EMPTY_WORDS.is_sorted() && EMPTY_WORDS.iter().all(|word| word.len() <= LONGEST_EMPTY));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::scene::{Scene, percent};
 use crate::domain::record::{Record, TaskFacts};
 use crate::domain::similarity::{Rarity, Words};
 
-/// Bytes of the objective, and of an iteration's words, that are compared.
-const MAX_TEXT: usize = 1_000;
+/// Bytes of the objective, and of an iteration's words and paths, that are compared.
+const MAX_TEXT: usize = 500;
 /// Files of an iteration that are looked at.
-const MAX_FILES: usize = 40;
+const MAX_FILES: usize = 20;
 /// Words that a text has at least to be judged by.
 const MIN_WORDS: usize = 2;
 

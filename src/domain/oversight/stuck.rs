@@ -5,6 +5,9 @@ use super::scene::{Scene, percent};
 use crate::domain::record::Record;
 use crate::domain::signature::normalise;
 
+/// Bytes of an error or a reflection that are compared.
+const MAX_TEXT: usize = 200;
+
 /// A loop that is getting somewhere is not stuck, whatever repeats.
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     if scene.progressing() {
@@ -61,10 +64,11 @@ fn repeated_reflection(scene: &Scene<'_>) -> Option<String> {
 
 /// How many records have the text of the newest, numbers and the like aside, and that text normalised.
 fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'a str>) -> Option<(u32, String)> {
-    let newest = text(records.last()?)?;
+    let beginning = |record| text(record).map(|text| &text[..text.floor_char_boundary(MAX_TEXT)]);
+    let newest = beginning(records.last()?)?;
     let normal = normalise(newest);
     let same = |other: &str| other == newest || normalise(other) == normal;
-    let count = records.iter().filter_map(text).filter(|other| same(other)).count();
+    let count = records.iter().filter_map(beginning).filter(|other| same(other)).count();
     (!normal.is_empty()).then_some((u32::try_from(count).unwrap_or(u32::MAX), normal))
 }
 
