@@ -17,6 +17,7 @@ pub mod report;
 pub mod sanitize;
 pub mod signature;
 pub mod similarity;
+pub mod strategy;
 pub mod tamper;
 pub mod task;
 pub mod view;

@@ -87,6 +87,13 @@ pub struct Verdict {
     pub audit: Vec<AuditEntry>,
 }
 
+impl Verdict {
+    /// The most severe REDIRECT that stands, be it new or not.
+    pub fn redirect(&self) -> Option<&Intervention> {
+        self.interventions.iter().find(|done| done.level == Level::Redirect)
+    }
+}
+
 /// Judges the newest iteration. `history` has all iterations, oldest first, with figures in their ranges
 /// ([`Record::cleaned`]); without any there is nothing to judge. The same input gives the same verdict and state.
 pub fn review(
@@ -112,7 +119,7 @@ pub fn review(
 
 /// All detections that are switched on, most severe first.
 fn detect(scene: &Scene<'_>) -> Vec<Detection> {
-    let finished = scene.finished();
+    let finished = scene.last.is_finished();
     // Work that is finished because its checks were weakened is not finished.
     let applies = |kind| scene.settings.switches(kind).0 && (!finished || kind == Kind::TestTampering);
     let mut found: Vec<Detection> =

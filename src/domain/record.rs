@@ -208,6 +208,14 @@ impl Record {
         };
         figures.cleaned()
     }
+
+    /// Whether every check holds.
+    pub fn is_finished(&self) -> bool {
+        match self.checks.as_slice() {
+            [] => self.completion >= 1.0,
+            checks => checks.iter().all(|check| check.passed),
+        }
+    }
 }
 
 #[cfg(test)]

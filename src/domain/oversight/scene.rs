@@ -97,14 +97,6 @@ impl<'a> Scene<'a> {
         let least = |records: &[Record]| records.iter().filter_map(&count).fold(f64::NAN, f64::min);
         least(new) < least(before)
     }
-
-    /// Whether every check holds.
-    pub fn finished(&self) -> bool {
-        match self.last.checks.as_slice() {
-            [] => self.last.completion >= 1.0,
-            checks => checks.iter().all(|check| check.passed),
-        }
-    }
 }
 
 /// Number of the newest iteration; its place where the record has none.

@@ -1,0 +1,108 @@
+//! Strategy: what the next iteration is to be, decided by rules from what the last ones came to. No model is asked.
+//!
+//! [`assess`] says where the loop stands, [`plan`] chooses an approach, [`validate_before`] looks whether it may start and
+//! [`validate_after`] what to make of its outcome.
+
+mod assess;
+mod plan;
+mod validate;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
+pub use plan::{Approach, Priority, Situation, StrategyPlan, plan};
+pub use validate::{Issue, PostValidation, PreValidation, Readiness, Repair, validate_after, validate_before};
+
+/// Thresholds of strategy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StrategySettings {
+    /// Share of the budget, less than which the loop is in its early phase, 0..1.
+    pub early: f64,
+    /// Share of the budget, more than which the loop is in its late phase, 0..1.
+    pub late: f64,
+    /// Completion, more than which only what still fails is worked on, 0..1.
+    pub near_completion: f64,
+    /// Completion that counts as progress, 0..1.
+    pub min_progress: f64,
+    /// Iterations without progress after which a person is asked.
+    pub escalation_threshold: u32,
+    /// Iterations in which a blocker is named before it becomes the goal.
+    pub blocker_count: u32,
+    /// Iterations that an approach is given before the next one.
+    pub patience: u32,
+    /// Share of the budget, more than which the loop goes on only where the forecast fits, 0..1.
+    pub budget_critical: f64,
+    /// Errors of the agent's tools in an iteration, more than which are an issue.
+    pub tool_errors: u32,
+    /// Quality, less than which is an issue, 0..1.
+    pub min_quality: f64,
+}
+
+impl Default for StrategySettings {
+    fn default() -> Self {
+        Self {
+            early: 0.2,
+            late: 0.8,
+            near_completion: 0.8,
+            min_progress: 0.02,
+            escalation_threshold: 7,
+            blocker_count: 2,
+            patience: 2,
+            budget_critical: 0.9,
+            tool_errors: 5,
+            min_quality: 0.5,
+        }
+    }
+}
+
+/// Approaches that are remembered; there are fewer names than this.
+const MAX_TRIED: usize = 50;
+
+/// What strategy remembers of a loop.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StrategyState {
+    /// Approaches that were tried, oldest first.
+    pub tried: Vec<Tried>,
+    /// How often the agent said that it was done.
+    pub claims: u32,
+    /// How often that was so.
+    pub right_claims: u32,
+}
+
+/// An approach that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Its name.
+    pub name: String,
+    /// What for: the rule, or the cause of the redirect.
+    pub cause: String,
+    /// From which iteration on.
+    pub since: u32,
+}
+
+impl StrategyState {
+    /// Whether an approach was tried.
+    pub fn has_tried(&self, name: &str) -> bool {
+        self.tried.iter().any(|tried| tried.name == name)
+    }
+
+    fn remember(&mut self, name: &str, cause: &str, since: u32) {
+        if !self.has_tried(name) {
+            if self.tried.len() >= MAX_TRIED {
+                self.tried.remove(0);
+            }
+            self.tried.push(Tried { name: name.to_owned(), cause: cause.to_owned(), since });
+        }
+    }
+
+    /// Share of the agent's claims to be done that were right, 0..1; `None` where it made none.
+    pub fn trustworthiness(&self) -> Option<f64> {
+        (self.claims > 0).then(|| f64::from(self.right_claims) / f64::from(self.claims))
+    }
+}
+
+#[cfg(test)]
+mod tests;

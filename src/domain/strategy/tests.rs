@@ -1,0 +1,298 @@
+//! Each rule, and the order of the rules.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::oversight::{Intervention, Kind, Level, Severity};
+use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
+
+fn history(completions: &[f64]) -> Vec<Record> {
+    let record = |(at, completion): (usize, &f64)| Record {
+        iteration: at as f64 + 1.0,
+        completion: *completion,
+        ..Record::default()
+    };
+    completions.iter().enumerate().map(record).collect()
+}
+
+fn assessed(history: &[Record]) -> StateAssessment {
+    assess(
+        history,
+        &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() },
+        None,
+        None,
+        &StrategySettings::default(),
+    )
+}
+
+fn blocked(history: &mut [Record], times: usize, what: &str) {
+    let from = history.len() - times;
+    history[from..].iter_mut().for_each(|record| record.blockers = vec![what.to_owned()]);
+}
+
+fn situation(assessment: &StateAssessment) -> Situation<'_> {
+    Situation { assessment, redirect: None, stuck: false, oscillating: false, reviews: &[], failed: &[] }
+}
+
+fn planned(situation: &Situation<'_>) -> StrategyPlan {
+    plan(&mut StrategyState::default(), situation, &StrategySettings::default())
+}
+
+fn redirected(reason: &str) -> Intervention {
+    Intervention {
+        level: Level::Redirect,
+        kind: Kind::Oscillation,
+        cause: "oscillation".to_owned(),
+        severity: Severity::High,
+        fresh: true,
+        reason: reason.to_owned(),
+    }
+}
+
+fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
+    CheckOutcome {
+        name: name.to_owned(),
+        command: name.to_owned(),
+        holds,
+        why: if holds { String::new() } else { "exited with 1".to_owned() },
+        exit_code: Some(1),
+        duration_ms: 1,
+        tests: None,
+        measured: None,
+        output: output.to_owned(),
+    }
+}
+
+#[test]
+fn phases() {
+    let phase = |completions: &[f64]| assessed(&history(completions)).phase;
+    assert_eq!(phase(&[]), Phase::Early);
+    assert_eq!(phase(&[0.1, 0.2, 0.3]), Phase::Early);
+    assert_eq!(phase(&[0.1, 0.2, 0.3, 0.4]), Phase::Mid);
+    assert_eq!(phase(&[0.81]), Phase::Late);
+    assert_eq!(phase(&[0.3; 17]), Phase::Late);
+    let facts = TaskFacts { max_iterations: 20.0, max_cost_usd: Some(1.0), ..TaskFacts::default() };
+    let mut dear = history(&[0.1, 0.2]);
+    dear[0].cost_usd = 0.5;
+    let assessment = assess(&dear, &facts, None, None, &StrategySettings::default());
+    assert_eq!((assessment.phase, assessment.budget_used, assessment.iterations_left), (Phase::Mid, 0.5, 2.0));
+}
+
+#[test]
+fn what_fails_with_its_first_error_and_what_waits_for_it() {
+    let report = CheckReport {
+        outcomes: vec![
+            outcome("npm test", false, "  ● sum › adds\n\n    expect(received).toBe(expected)\n"),
+            outcome("lint", true, ""),
+            outcome("coverage", false, "quiet"),
+            outcome("npm run build", false, "src/a.ts(3,5): error TS2304: Cannot find name 'x'.\n"),
+        ],
+    };
+    let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false };
+    let change = DiffStat { files: vec![file("a"), file("b")] };
+    let settings = StrategySettings::default();
+    let found = assess(&history(&[0.4]), &TaskFacts::default(), Some(&report), Some(&change), &settings);
+    let failing: Vec<_> = found.failing.iter().map(|c| (c.name.as_str(), c.error.as_deref(), c.waiting)).collect();
+    let build = Some("src/a.ts(#): error TS2304: Cannot find name 'x'.");
+    let test = Some("● sum › adds expect(received).toBe(expected)");
+    assert_eq!(failing, [("npm run build", build, 2), ("npm test", test, 1), ("coverage", Some("exited with 1"), 0)]);
+    assert_eq!(found.last_change, Some(LastChange { files: 2, added: 6, removed: 2 }));
+
+    let mut by_record = history(&[0.4]);
+    by_record[0].checks = vec![CheckFact { name: "test".to_owned(), passed: false, baseline: None }];
+    by_record[0].error_signature = Some("boom".to_owned());
+    assert_eq!(assessed(&by_record).failing[0].error.as_deref(), Some("boom"));
+}
+
+#[test]
+fn blockers_are_counted_whatever_their_numbers() {
+    let mut records = history(&[0.1, 0.2, 0.3]);
+    records[0].blockers = vec!["port 8080 is taken".to_owned()];
+    records[2].blockers =
+        vec!["No credentials".to_owned(), "port 9090 is taken".to_owned(), "port 1 is taken".to_owned()];
+    let found = assessed(&records).blockers;
+    let found: Vec<_> = found.iter().map(|blocker| (blocker.text.as_str(), blocker.seen)).collect();
+    assert_eq!(found, [("port 9090 is taken", 2), ("No credentials", 1)]);
+}
+
+#[test]
+fn the_first_rule_that_holds_decides() {
+    // Everything holds at once; from the top, each rule is taken away in turn.
+    let redirect = redirected("The loop goes to and fro: 2 returns");
+    let mut all = history(&[0.85; 8]);
+    blocked(&mut all, 3, "no database");
+    let at_rest = assessed(&all);
+    let full = Situation { redirect: Some(&redirect), stuck: true, oscillating: true, ..situation(&at_rest) };
+    assert_eq!((at_rest.without_progress, planned(&full).approach), (7, Approach::Escalate));
+
+    let mut moving = history(&[0.5, 0.6, 0.7, 0.85]);
+    blocked(&mut moving, 3, "no database");
+    let assessment = assessed(&moving);
+    let full = Situation { assessment: &assessment, ..full };
+    let found = planned(&full);
+    let reasoning = "the overseer redirected the loop: The loop goes to and fro: 2 returns";
+    assert_eq!((found.approach, found.reasoning.as_str()), (Approach::Pivot, reasoning));
+
+    let found = planned(&Situation { redirect: None, ..full });
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "blocker: no database"));
+
+    let assessment = assessed(&history(&[0.5, 0.6, 0.7, 0.85]));
+    let clear = Situation { assessment: &assessment, redirect: None, ..full };
+    let found = planned(&clear);
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "find the cause first"));
+
+    let found = planned(&Situation { stuck: false, ..clear });
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Simplify, "one change at a time"));
+
+    let found = planned(&Situation { stuck: false, oscillating: false, ..clear });
+    assert_eq!(
+        (found.approach, found.reasoning.as_str(), found.adjustments.len()),
+        (Approach::Persist, "85 % are done", 1)
+    );
+
+    let begun = assessed(&history(&[0.3]));
+    let found = planned(&situation(&begun));
+    assert_eq!((found.approach, found.adjustments.len()), (Approach::Persist, 0));
+}
+
+#[test]
+fn no_approach_is_proposed_twice() {
+    let mut state = StrategyState::default();
+    let mut names = Vec::new();
+    let failed = vec!["Smallest reproduction did not show the failure.".to_owned()];
+    for iteration in 1..40 {
+        let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
+        let stuck = Situation { stuck: true, failed: &failed, ..situation(&assessment) };
+        let found = plan(&mut state, &stuck, &StrategySettings::default());
+        if found.approach == Approach::Escalate {
+            assert!(found.reasoning.contains("no approach is left; tried before: find the cause first, "));
+            break;
+        }
+        assert!(!found.reasoning.is_empty());
+        names.push(found.name);
+    }
+    // Each has its two iterations, one after the other; what failed elsewhere is left out.
+    assert_eq!(names.len(), 12);
+    names.dedup();
+    assert_eq!(names.len(), 6);
+    assert!(!names.contains(&"smallest reproduction".to_owned()));
+}
+
+#[test]
+fn a_blocker_is_turned_to_once() {
+    let mut state = StrategyState::default();
+    let mut records = history(&[0.1, 0.2]);
+    blocked(&mut records, 2, "no database");
+    let assessment = assessed(&records);
+    let mut approaches = Vec::new();
+    for iteration in 3..6 {
+        let assessment = StateAssessment { iteration, ..assessment.clone() };
+        approaches.push(plan(&mut state, &situation(&assessment), &StrategySettings::default()).approach);
+    }
+    assert_eq!(approaches, [Approach::Pivot, Approach::Pivot, Approach::Persist]);
+    let stored = serde_json::to_string(&state).expect("a state is JSON");
+    assert_eq!(serde_json::from_str::<StrategyState>(&stored).expect("and comes back"), state);
+}
+
+#[test]
+fn priorities_in_order() {
+    let mut records = history(&[0.4]);
+    let check = |name: &str| CheckFact { name: name.to_owned(), passed: false, baseline: None };
+    records[0].checks = vec![check("test"), check("build")];
+    records[0].blockers = vec!["no key".to_owned()];
+    let reviews = vec!["Rename this.".to_owned()];
+    let priorities = |records: &[Record]| {
+        let assessment = assessed(records);
+        planned(&Situation { reviews: &reviews, ..situation(&assessment) }).priorities
+    };
+    let checks = [Priority::Check("build".to_owned()), Priority::Check("test".to_owned())];
+    let others = [Priority::Blocker("no key".to_owned()), Priority::Review("Rename this.".to_owned())];
+    assert_eq!(priorities(&records), [checks.clone(), others].concat());
+    records[0].completion = 0.9;
+    assert_eq!(priorities(&records), checks, "near completion only what still fails");
+}
+
+#[test]
+fn before_an_iteration() {
+    let settings = StrategySettings::default();
+    let fine = Readiness { verifiable: true, dirty: false, locked: false, forecast: Some(2.0) };
+    let mut records = history(&[0.5; 4]);
+    blocked(&mut records, 1, "no key");
+    let assessment = assessed(&records);
+    let planned = planned(&situation(&assessment));
+    let check = |plan: &StrategyPlan, assessment: &StateAssessment, readiness: &Readiness| {
+        let found = validate_before(plan, assessment, readiness, &settings);
+        (found.issues.iter().map(|issue| issue.severity).collect::<Vec<_>>(), found.repairs.clone(), found.stops())
+    };
+    assert_eq!(check(&planned, &assessment, &fine), (vec![], vec![], false));
+    let blind = StrategyPlan { approach: Approach::Pivot, reasoning: " ".to_owned(), ..planned.clone() };
+    assert_eq!(check(&blind, &assessment, &fine).0, [Severity::High]);
+    let forgetful = StrategyPlan { priorities: Vec::new(), ..planned.clone() };
+    assert_eq!(check(&forgetful, &assessment, &fine).0, [Severity::Medium]);
+    let late = StateAssessment { budget_used: 0.95, iterations_left: 2.0, ..assessment.clone() };
+    assert_eq!(check(&planned, &late, &fine).0, [Severity::Low]);
+    assert!(check(&planned, &late, &Readiness { forecast: Some(3.0), ..fine }).2);
+    assert!(check(&planned, &late, &Readiness { forecast: None, ..fine }).2);
+    assert!(check(&planned, &assessment, &Readiness { verifiable: false, ..fine }).2);
+    let messy = Readiness { dirty: true, locked: true, ..fine };
+    assert_eq!(check(&planned, &assessment, &messy), (vec![], vec![Repair::RemoveLocks, Repair::ResetTree], false));
+}
+
+#[test]
+fn after_an_iteration() {
+    let mut state = StrategyState::default();
+    let mut check = |record: Record| {
+        let found = validate_after(&mut state, &record, &StrategySettings::default());
+        (found.issues.into_iter().map(|issue| issue.text).collect::<Vec<_>>().join("; "), found.claim)
+    };
+    let record = Record { completion: 0.5, ..Record::default() };
+    assert_eq!(check(record.clone()), (String::new(), None));
+    let near = Record { completion: 0.9, ..record.clone() };
+    assert_eq!(check(near).0, "the work is nearly complete and the agent does not say so");
+    let claims = Record { completion_signal: true, ..record.clone() };
+    assert_eq!(check(claims), ("the agent says that it is done and checks fail".to_owned(), Some(false)));
+    let right = Record { completion: 1.0, completion_signal: true, ..record.clone() };
+    assert_eq!(check(right), (String::new(), Some(true)));
+    let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
+    let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };
+    assert_eq!(check(tools(6.0)).0, "");
+    assert_eq!(check(tools(7.0)).0, "6 errors of the agent's tools");
+    assert_eq!(check(Record { quality: 0.3, ..record.clone() }).0, "quality is 0.30");
+    assert_eq!(state.trustworthiness(), Some(0.5));
+    assert_eq!(StrategyState::default().trustworthiness(), None);
+}
+
+proptest! {
+    #[test]
+    fn any_history_is_planned(
+        completions in prop::collection::vec(prop_oneof![any::<f64>(), 0.0..=1.0], 0..12),
+        texts in prop::collection::vec(any::<String>(), 0..4),
+        flags in any::<[bool; 3]>(),
+        limit in any::<f64>(),
+    ) {
+        let settings = StrategySettings::default();
+        let mut records = history(&completions);
+        records.iter_mut().for_each(|record| record.blockers.clone_from(&texts));
+        let facts = TaskFacts { max_iterations: limit, max_cost_usd: Some(limit), ..TaskFacts::default() };
+        let assessment = assess(&records, &facts, None, None, &settings);
+        let redirect = redirected(&texts.concat());
+        let situation = Situation {
+            assessment: &assessment,
+            redirect: flags[0].then_some(&redirect),
+            stuck: flags[1],
+            oscillating: flags[2],
+            reviews: &texts,
+            failed: &texts,
+        };
+        let (mut state, mut twin) = (StrategyState::default(), StrategyState::default());
+        let first = plan(&mut state, &situation, &settings);
+        prop_assert_eq!(&first, &plan(&mut twin, &situation, &settings));
+        prop_assert_eq!(&state, &twin);
+        let readiness = Readiness { verifiable: true, dirty: flags[0], locked: flags[1], forecast: Some(limit) };
+        validate_before(&first, &assessment, &readiness, &settings);
+        for record in &records {
+            validate_after(&mut state, record, &settings);
+        }
+    }
+}
