@@ -1,8 +1,7 @@
 //! Agent failure: a backend that crashes, runs out of time or answers with nothing that can be used.
 
 use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::Scene;
-use crate::domain::signature::normalise;
+use super::scene::{Scene, line};
 
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     let settings = &scene.settings.agent_failure;
@@ -13,8 +12,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     if failed < settings.iterations {
         return None;
     }
-    let text =
-        format!("the backend failed in {failed} of the last {} iterations, now: {}", window.len(), normalise(newest));
+    let text = format!("the backend failed in {failed} of the last {} iterations, now: {}", window.len(), line(newest));
     Detection::of(
         Kind::AgentFailure,
         Severity::High,

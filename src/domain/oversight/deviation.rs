@@ -48,11 +48,13 @@ fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
     let objective = Words::of(cut(&scene.facts.task));
     let texts: Vec<[Words; 2]> =
         records.iter().map(|record| [Words::of(&said(record)), Words::of(&changed(record))]).collect();
-    let rarity = Rarity::among(texts.iter().flatten().chain([&objective]));
+    // Among the few texts of one loop a word is common because the loop is about it: rarity would say the opposite.
+    let rarity = Rarity::default();
     let judge = |(record, texts): (&Record, &[Words; 2])| {
         let by_words = || {
             let judged = texts.iter().filter(|words| words.len() >= MIN_WORDS);
-            judged.map(|words| rarity.cosine(words, &objective)).reduce(f64::max)
+            // Texts about the same have few words in common: a cosine of 1/8 is half alike.
+            judged.map(|words| rarity.cosine(words, &objective).cbrt()).reduce(f64::max)
         };
         record.objective_similarity.or_else(|| if objective.len() < MIN_WORDS { None } else { by_words() })
     };

@@ -1,7 +1,7 @@
 //! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
 
 use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, check, number, percent};
+use super::scene::{Scene, check, line, number, percent};
 use crate::domain::record::{CheckFact, Record};
 
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
@@ -17,7 +17,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
             let signal = if *at_baseline { "baseline_check" } else { "check" };
             let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
             let runs = settings.consecutive;
-            let text = format!("`{name}` passed {when} and fails for {runs} iterations");
+            let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
             evidence.push(Evidence::new(signal, runs, runs, text));
         }
         evidence.extend(lost_tests(scene));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::detection::{Kind, Severity};
 use super::settings::OversightSettings;
 use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::sanitize::visible;
 
 /// Where the gap to completion is going, by control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -42,6 +43,8 @@ impl ControlView {
     }
 }
 
+/// Bytes of other people's text in evidence.
+const MAX_LINE: usize = 200;
 /// Records over which a loop's present direction is read.
 const IMPROVING_OVER: u32 = 3;
 
@@ -114,6 +117,12 @@ pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a
         Some(check) if check.name == name => Some(check),
         _ => record.checks.iter().find(|check| check.name == name),
     }
+}
+
+/// Text of others on one line, at most 200 bytes.
+pub(super) fn line(text: &str) -> String {
+    let start = &text[..text.floor_char_boundary(MAX_LINE)];
+    visible(start).split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A share as a percentage for people.
