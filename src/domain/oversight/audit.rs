@@ -13,7 +13,7 @@ pub enum AuditEvent {
     Intervened,
     /// People are told.
     Escalated,
-    /// A detection turned out to be none.
+    /// A regression recovered.
     Withdrawn,
     /// The best iteration is to be restored.
     Restored,

@@ -10,8 +10,10 @@ use super::scene::{Scene, percent};
 use crate::domain::record::{Record, TaskFacts};
 use crate::domain::similarity::{Rarity, Words};
 
-/// Bytes of the objective, and of an iteration's words and paths, that are compared.
-const MAX_TEXT: usize = 500;
+/// Bytes of the objective that are compared.
+const MAX_TASK: usize = 500;
+/// Bytes of an iteration's words, and of its paths, that are compared.
+const MAX_TEXT: usize = 300;
 /// Files of an iteration that are looked at.
 const MAX_FILES: usize = 20;
 /// Words that a text has at least to be judged by.
@@ -44,41 +46,46 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
 /// How like the objective each of the last iterations is, oldest first; `None` where there is no telling.
 fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
     let settings = &scene.settings.deviation;
-    let records = scene.recent(settings.window.max(settings.high_after));
-    let objective = Words::of(cut(&scene.facts.task));
-    let texts: Vec<[Words; 2]> =
-        records.iter().map(|record| [Words::of(&said(record)), Words::of(&changed(record))]).collect();
-    // Among the few texts of one loop a word is common because the loop is about it: rarity would say the opposite.
-    let rarity = Rarity::default();
-    let judge = |(record, texts): (&Record, &[Words; 2])| {
-        let by_words = || {
-            let judged = texts.iter().filter(|words| words.len() >= MIN_WORDS);
-            // Texts about the same have few words in common: a cosine of 1/8 is half alike.
-            judged.map(|words| rarity.cosine(words, &objective).cbrt()).reduce(f64::max)
-        };
-        record.objective_similarity.or_else(|| if objective.len() < MIN_WORDS { None } else { by_words() })
+    let task = cut(&scene.facts.task, MAX_TASK);
+    let objective = Words::of(task);
+    let by_words = |text: &str| {
+        let words = Words::of(text);
+        let comparable = objective.len().min(words.len()) >= MIN_WORDS && is_latin(task) == is_latin(text);
+        // All words weigh the same: among the few texts of one loop a word is common because the loop is about it. Texts
+        // about the same have few words in common; a cosine of 1/8 is half alike.
+        comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
     };
-    records.iter().zip(&texts).map(judge).collect()
+    let judge = |record: &Record| {
+        let by_texts = || [said(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
+        record.objective_similarity.or_else(by_texts)
+    };
+    scene.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
+}
+
+/// Whether most letters are plain Latin ones: words of different scripts cannot be compared.
+fn is_latin(text: &str) -> bool {
+    let letters = || text.chars().filter(|character| character.is_alphabetic());
+    2 * letters().filter(char::is_ascii).count() >= letters().count()
 }
 
 /// What the agent said that it did.
 fn said(record: &Record) -> String {
-    let mut text = cut(&record.summary).to_owned();
+    let mut text = cut(&record.summary, MAX_TEXT).to_owned();
     for learning in &record.learnings {
         text.push(' ');
-        text.push_str(cut(learning));
+        text.push_str(cut(learning, MAX_TEXT));
     }
-    cut(&text).to_owned()
+    cut(&text, MAX_TEXT).to_owned()
 }
 
 /// What it changed.
 fn changed(record: &Record) -> String {
     let files: Vec<&str> = record.files.iter().take(MAX_FILES).map(String::as_str).collect();
-    cut(&files.join(" ")).to_owned()
+    cut(&files.join(" "), MAX_TEXT).to_owned()
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TEXT)]
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
 }
 
 /// Files outside of the task's scope, where they are many more than those inside.
@@ -105,7 +112,7 @@ fn scope(facts: &TaskFacts) -> Vec<&str> {
         return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
     }
     let is_edge = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-'));
-    let words = cut(&facts.task).split_whitespace().map(|word| word.trim_matches(is_edge));
+    let words = cut(&facts.task, MAX_TASK).split_whitespace().map(|word| word.trim_matches(is_edge));
     let is_path = |word: &&str| {
         let (folder, name) = word.rsplit_once('/').unwrap_or_default();
         !folder.is_empty() && !word.contains("://") && (name.is_empty() || name.contains('.'))
@@ -115,10 +122,13 @@ fn scope(facts: &TaskFacts) -> Vec<&str> {
 
 /// Whether a file is the place, lies in it or next to it, or is named after it (its tests).
 fn is_within(file: &str, place: &str) -> bool {
-    let folder = |path: &str| path.rsplit_once('/').map(|(folder, _)| folder.to_owned());
     let stem = place.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(place);
     file == place
         || file.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
         || folder(file).is_some() && folder(file) == folder(place)
         || stem.len() > 3 && file.contains(stem)
+}
+
+fn folder(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(folder, _)| folder)
 }

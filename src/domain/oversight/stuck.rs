@@ -5,8 +5,8 @@ use super::scene::{Scene, percent};
 use crate::domain::record::Record;
 use crate::domain::signature::normalise;
 
-/// Bytes of an error or a reflection that are compared.
-const MAX_TEXT: usize = 200;
+/// Bytes of an error or a reflection that are compared; signatures are shorter.
+const MAX_TEXT: usize = 400;
 
 /// A loop that is getting somewhere is not stuck, whatever repeats.
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {

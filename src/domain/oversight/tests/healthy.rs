@@ -120,6 +120,14 @@ fn near_deviation() {
             r.objective_similarity = Some(if at == 1 { 0.1 } else { 0.8 });
         }),
     );
+    quiet(
+        "another script",
+        Loop::on("ログイン後にセッションが切れる問題を直す"),
+        &flat(4, |at, r| {
+            words(at, r);
+            r.errors = 3.0 + at as f64;
+        }),
+    );
     quiet("no objective known", Loop::default(), &flat(4, |at, r| words(at, r)));
 }
 

@@ -25,6 +25,15 @@ fn setting_one_leaves_its_neighbours() {
 }
 
 #[test]
+fn every_detection_has_its_switches() {
+    for (kind, _) in DETECTORS {
+        let off = OversightSettings::default().merged(&json!({kind.name(): {"enabled": false, "observe": true}}));
+        assert_eq!(off.expect("valid").switches(kind), (false, true), "{kind}");
+        assert_eq!(OversightSettings::default().switches(kind), (true, false), "{kind}");
+    }
+}
+
+#[test]
 fn faults_say_what_is_allowed() {
     let faults = |over: serde_json::Value| match OversightSettings::default().merged(&over) {
         Ok(_) => String::new(),
