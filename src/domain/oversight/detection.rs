@@ -142,7 +142,9 @@ pub struct Evidence {
 impl Evidence {
     /// Evidence for a signal.
     pub(super) fn new(signal: &str, value: impl Into<f64>, threshold: impl Into<f64>, text: String) -> Self {
-        Self { signal: signal.to_owned(), value: value.into(), threshold: threshold.into(), text }
+        // JSON has no infinities.
+        let finite = |figure: f64| if figure.is_nan() { 0.0 } else { figure.clamp(f64::MIN, f64::MAX) };
+        Self { signal: signal.to_owned(), value: finite(value.into()), threshold: finite(threshold.into()), text }
     }
 }
 

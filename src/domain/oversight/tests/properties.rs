@@ -74,6 +74,8 @@ proptest! {
             let again = review(&mut twin, &records[..until], &facts, &control, &settings);
             prop_assert_eq!(format!("{verdict:?}"), format!("{again:?}"));
             prop_assert_eq!(&state, &twin);
+            let stored = serde_json::to_string(&verdict).expect("a verdict is JSON");
+            prop_assert!(serde_json::from_str::<Verdict>(&stored).is_ok(), "{}", stored);
             prop_assert_eq!(verdict.detections.len(), verdict.interventions.len());
             prop_assert!(verdict.interventions.iter().all(|done| !done.reason.contains('\n')));
         }
