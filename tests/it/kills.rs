@@ -22,38 +22,13 @@ const AT_ONCE: usize = 2;
 type Kills = &'static [&'static str];
 
 /// While something comes in.
-const INTAKE: &[Kills] = &[&["K03"], &["K04"], &["K05"], &["K06"], &["K08"], &["K09"], &["K30"]];
+const INTAKE: &[Kills] = &[&["K03", "K08", "K30"], &["K04", "K09"], &["K05", "K06"]];
 /// While it works.
-const WORK: &[Kills] = &[
-    &["K07"],
-    &["K07:6"],
-    &["K12"],
-    &["K13"],
-    &["K14"],
-    &["K15:2"],
-    &["K18"],
-    &["K21"],
-    &["K21:3"],
-    &["K22"],
-    &["K23"],
-    &["K24"],
-    &["K24:2"],
-];
+const WORK: &[Kills] =
+    &[&["K07", "K13", "K18", "K23"], &["K12", "K15:2", "K22"], &["K14", "K21", "K24:2"], &["K07:6", "K21:3"], &["K24"]];
 /// While it tells the forge.
-const TALK: &[Kills] = &[
-    &["K10"],
-    &["K10:2"],
-    &["K10:3"],
-    &["K11"],
-    &["K11:8"],
-    &["K25"],
-    &["K27"],
-    &["K28"],
-    &["K28b"],
-    &["K28b:3"],
-    &["K29"],
-    &["K29b"],
-];
+const TALK: &[Kills] =
+    &[&["K10", "K11:8", "K28b:3"], &["K10:2", "K25", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
 /// While it starts or stops, and a second time while it recovers from the first.
 const AROUND: &[Kills] = &[
     &["K38"],
@@ -240,7 +215,7 @@ fn kinds(world: &World, number: Number) -> Vec<String> {
 #[expect(clippy::disallowed_methods, reason = "a look at the forge from outside")]
 fn commits(world: &World) -> Vec<String> {
     let mut git = std::process::Command::new("git");
-    git.arg("-C").arg(world.forge.repo_path(world.repo)).args(["log", "--format=%s", "main"]);
+    git.arg("-C").arg(world.forge.repo_path(world.repo)).args(["log", "--topo-order", "--format=%s", "main"]);
     let output = git.output().expect("git runs");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }

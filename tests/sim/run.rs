@@ -186,7 +186,11 @@ impl Sim {
         let Some(current) = self.newest(issue) else { return };
         match event {
             Event::HumanPush => self.world.human_push(&current.branch),
-            Event::BranchDeleted => drop(self.world.branches.remove(&current.branch)),
+            Event::BranchDeleted => {
+                self.world.branches.remove(&current.branch);
+                // Whoever deletes a branch throws away what others have pushed to it; we cannot.
+                self.world.others.retain(|(branch, _)| *branch != current.branch);
+            }
             Event::Conflict if current.state == State::Review => self.world.base_moves(),
             _ => {}
         }
