@@ -25,6 +25,7 @@ use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
 use crate::forge::http::Pace;
 use crate::forge::signature::SignatureStyle;
+use crate::http::serve::{Limits, serve};
 use crate::http::{self, Edge, Hook};
 use crate::process::Masker;
 use crate::process::sandbox::{SandboxProbe, Tier, View, probe, tool_environment};
@@ -166,10 +167,10 @@ async fn listen(
         .await
         .with_context(|| format!("cannot listen on {}; is another instance running?", config.server.listen))?;
     let address = listener.local_addr()?;
-    let serve = axum::serve(listener, http::router(Arc::new(edge)))
-        .with_graceful_shutdown(async move { deaf.cancelled().await });
+    let router = http::router(Arc::new(edge));
+    let serve = serve(listener, router, Limits::of_this_process(), async move { deaf.cancelled().await });
     #[expect(clippy::disallowed_methods, reason = "the root of all tasks")]
-    let handle = tokio::spawn(serve.into_future());
+    let handle = tokio::spawn(serve);
     Ok((address, handle))
 }
 

@@ -2,6 +2,7 @@
 
 mod client;
 mod map;
+mod parts;
 mod webhook;
 
 #[cfg(test)]
@@ -130,58 +131,6 @@ impl Gitea {
             repository_hooks: true,
             partial_clone: true,
         })
-    }
-
-    /// Ids of the labels that can be set in a repository, its organisation's included; the repository's own win.
-    async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<BTreeMap<String, i64>> {
-        let what = format!("list the labels of {repo}");
-        let own: Vec<WireLabel> = self.client.list(&what, &under(repo, &["labels"])?, &[], |_| false).await?;
-        let of_owner = self.client.list(&what, &["orgs", &repo.owner, "labels"], &[], |_| false).await;
-        let shared: Vec<WireLabel> = match of_owner {
-            // A person's repository has no organisation; a narrow token may not read one.
-            Err(ForgeError { kind: NotFound | Denied, .. }) => Vec::new(),
-            other => other?,
-        };
-        let known: BTreeMap<String, i64> = shared.into_iter().chain(own).map(|label| (label.name, label.id)).collect();
-        lock(&self.labels).insert(repo.id, known.clone());
-        Ok(known)
-    }
-
-    /// Ids for names of labels, from what is remembered if that knows them all.
-    async fn label_ids(&self, repo: &RepoRef, names: &[String]) -> ForgeResult<Vec<i64>> {
-        let remembered = lock(&self.labels).get(&repo.id).cloned().unwrap_or_default();
-        let known = if names.iter().all(|name| remembered.contains_key(name)) {
-            remembered
-        } else {
-            self.fetch_labels(repo).await?
-        };
-        names
-            .iter()
-            .map(|name| {
-                let missing =
-                    || error(NotFound, &format!("find the label {name:?} in {repo}"), "there is none; make it");
-                known.get(name).copied().ok_or_else(missing)
-            })
-            .collect()
-    }
-
-    async fn wire_pull(&self, repo: &RepoRef, number: Number) -> ForgeResult<WirePull> {
-        let what = format!("read pull request {repo}#{number}");
-        self.client.get(&what, &under(repo, &["pulls", &number.to_string()])?, &[]).await
-    }
-
-    async fn edit_pull(&self, repo: &RepoRef, number: Number, fields: serde_json::Value) -> ForgeResult<WirePull> {
-        let what = format!("edit pull request {repo}#{number}");
-        let path = [String::from("pulls"), number.to_string()];
-        let answer = self.client.send(&what, Method::PATCH, &under(repo, &[&path[0], &path[1]])?, &fields).await?;
-        read(&what, &answer)
-    }
-
-    async fn ask_reviewers(&self, repo: &RepoRef, number: Number, logins: &[String]) -> ForgeResult<()> {
-        let what = format!("ask for a review of {repo}#{number}");
-        let number = number.to_string();
-        let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
-        self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
     }
 }
 

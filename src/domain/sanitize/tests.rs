@@ -240,8 +240,7 @@ fn acting(markdown: &str) -> Vec<String> {
     // Markers are read from a comment's text as it is, not as it is shown.
     let marker = regex::Regex::new(r"(?i)<!--\s*ralph:").expect("a constant pattern");
     found.extend(marker.find_iter(markdown).map(|m| format!("marker {}", m.as_str())));
-    let live =
-        regex::Regex::new(r"(?im)@[a-z0-9]|#\d|\bGH-\d|https?://|\bwww\.\w|!\d").expect("a constant pattern");
+    let live = regex::Regex::new(r"(?im)@[a-z0-9]|#\d|\bGH-\d|https?://|\bwww\.\w|!\d").expect("a constant pattern");
     found.extend(live.find_iter(&text).map(|m| format!("text {}", m.as_str())));
     found
 }

@@ -1,0 +1,190 @@
+//! The label that starts a loop: who set it, on whose text, and who took it off.
+
+use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
+use crate::domain::command::RunOptions;
+use crate::domain::effect::{Effect, Place};
+use crate::domain::event::IssueSnapshot;
+use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::lifecycle::{CommentRef, Input, Start, Task};
+use crate::domain::permit::{Level, Verdict};
+use crate::domain::view::{View, WhoMayView};
+use crate::domain::{report, sanitize};
+use crate::engine::{Engine, ForgeSeat};
+use crate::failpoint::kill_point;
+use crate::forge::ForgeErrorKind;
+use crate::store::facts;
+use crate::store::loops::{self, Role};
+
+impl Engine {
+    /// A set of labels: what changed is found by comparing with the set seen before.
+    pub(super) async fn label_set(
+        &self,
+        seat: &ForgeSeat,
+        repo: RepoRef,
+        issue: IssueSnapshot,
+        sender: User,
+        origin: &Origin,
+    ) -> Intake {
+        let run = self.run_label(&repo);
+        let (seen_in, labels, at) = (repo.clone(), issue.labels.clone(), issue.updated_at);
+        let number = issue.number;
+        let has = issue.labels.contains(&run);
+        let peek = repo.clone();
+        let before = self.store.read(move |c| facts::labels(c, &peek, number)).await?;
+        let had = before.is_some_and(|labels| labels.contains(&run));
+        let own = sender.id == seat.own;
+        let outcome = match (had, has) {
+            _ if own => ignored("our own doing"),
+            (false, true) => self.label_added(seat, repo, issue, sender, origin).await,
+            (true, false) => self.label_removed(seat, repo, number, sender, origin).await,
+            _ => ignored(format!("{run} did not change")),
+        };
+        // Remembered last: a delivery that has to wait must find the same difference again. Forges tell times by the second,
+        // so a set that is known to be old must not take the place of a newer one of the same second.
+        if matches!(outcome, Ok(Outcome::Done(_) | Outcome::Ignored(_))) {
+            self.store.write(move |c| facts::save_labels(c, &seen_in, number, &labels, at)).await?;
+        }
+        outcome
+    }
+
+    pub(super) async fn label_added(
+        &self,
+        seat: &ForgeSeat,
+        repo: RepoRef,
+        issue: IssueSnapshot,
+        sender: User,
+        origin: &Origin,
+    ) -> Intake {
+        if issue.is_pull {
+            return ignored("a pull request; loops start on issues");
+        }
+        match seat.forge.issue(&repo, issue.number).await {
+            Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
+            Err(e) => return Err(e.into()),
+            Ok(now) if !now.open => return ignored("stale: the issue is closed"),
+            Ok(now) if !now.labels.contains(&self.run_label(&repo)) => {
+                return Ok(Outcome::Stale("stale: the label is off again".into()));
+            }
+            Ok(_) => {}
+        }
+        let place = Place { repo: repo.clone(), issue: issue.number };
+        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+            self.tell_who_may(&place, &sender).await?;
+            return ignored(format!("{} may not start a loop: {reason}", sender.login));
+        }
+        kill_point("K08");
+        let (r, n) = (repo.clone(), issue.number);
+        if let Some((id, Role::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
+            return self.tell(&id, Input::RunLabelAdded { by: sender }, origin, 0).await;
+        }
+        self.begin(seat, place, issue, sender, RunOptions::default(), None, origin).await
+    }
+
+    /// Begins a loop for somebody who may, on the text as the signed payload has it.
+    #[expect(clippy::too_many_arguments, reason = "a start and all that it came with")]
+    pub(super) async fn begin(
+        &self,
+        seat: &ForgeSeat,
+        place: Place,
+        issue: IssueSnapshot,
+        by: User,
+        options: RunOptions,
+        comment: Option<CommentRef>,
+        origin: &Origin,
+    ) -> Intake {
+        let author_trusted = match &issue.author {
+            Some(author) => level(seat.forge.permission(&place.repo, author).await?) >= Level::Write,
+            None => false,
+        };
+        let unconfirmed_editor = self.outside_editor(seat, &place, &issue, origin.received_at).await?;
+        let (r, n) = (place.repo.clone(), place.issue);
+        let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
+        let hidden =
+            sanitize::for_prompt(&issue.title).hidden_removed + sanitize::for_prompt(&issue.body).hidden_removed;
+        let start = Start {
+            id: LoopId::from_parts(place.issue, self.random()),
+            place: place.clone(),
+            by,
+            task: Task {
+                hash: text_hash(&issue.title, &issue.body),
+                title: issue.title,
+                body: issue.body,
+                url: issue.url,
+                author: issue.author,
+                author_trusted,
+                unconfirmed_editor,
+                labels: issue.labels,
+            },
+            options,
+            policy: self.settings.policy(&place.repo.forge),
+            comment,
+            hidden_removed: u32::try_from(hidden).unwrap_or(u32::MAX),
+            round: earlier + 1,
+        };
+        let (now, id, key) = (self.clock.now(), start.id.clone(), origin.part(0));
+        if self.store.write(move |c| loops::begin(c, start, &key, now)).await? {
+            kill_point("K09");
+            tracing::info!(loop_id = %id, repo = %place.repo, issue = %place.issue, "a loop begins");
+            done(format!("loop {id} begins"))
+        } else {
+            ignored("the issue has an open loop already")
+        }
+    }
+
+    /// Login of somebody without write access who changed the text shortly before it was labelled.
+    pub(super) async fn outside_editor(
+        &self,
+        seat: &ForgeSeat,
+        place: &Place,
+        issue: &IssueSnapshot,
+        received_at: Timestamp,
+    ) -> Result<Option<String>, Trouble> {
+        let labelled_at = issue.updated_at.min(received_at);
+        let from = labelled_at.plus_ms(-QUIET_BEFORE_LABEL_MS);
+        let (repo, number) = (place.repo.clone(), place.issue);
+        let mut editors: Vec<User> = self
+            .store
+            .read(move |c| facts::edits_since(c, &repo, number, from))
+            .await?
+            .into_iter()
+            .filter(|(at, _)| *at <= labelled_at)
+            .map(|(_, editor)| editor)
+            .collect();
+        if seat.forge.capabilities().await?.edit_history {
+            let edits = seat.forge.issue_edits(&place.repo, place.issue).await?;
+            let recent = edits.into_iter().filter(|e| e.at >= from && e.at <= labelled_at);
+            editors.extend(recent.filter_map(|e| e.editor));
+        }
+        for editor in editors {
+            if level(seat.forge.permission(&place.repo, &editor).await?) < Level::Write {
+                return Ok(Some(editor.login));
+            }
+        }
+        Ok(None)
+    }
+
+    /// One comment an issue that says who may, to somebody who may not.
+    pub(super) async fn tell_who_may(&self, place: &Place, sender: &User) -> Result<(), Trouble> {
+        let policy = self.settings.policy(&place.repo.forge);
+        let view = View::WhoMay(WhoMayView {
+            who: sender.login.clone(),
+            label: self.run_label(&place.repo),
+            who_may: report::who_may(&policy),
+        });
+        self.say(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) }).await
+    }
+
+    pub(super) async fn label_removed(
+        &self,
+        seat: &ForgeSeat,
+        repo: RepoRef,
+        number: Number,
+        sender: User,
+        origin: &Origin,
+    ) -> Intake {
+        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+            return ignored(format!("{} may not pause a loop: {reason}", sender.login));
+        }
+        self.tell_open(&repo, number, Role::Issue, Input::RunLabelRemoved { by: sender }, origin).await
+    }
+}

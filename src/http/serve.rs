@@ -1,0 +1,147 @@
+//! Takes connections in: so many at a time, and none for long that does not send a request's head.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Pause after a connection could not be accepted, as when all file descriptors are in use.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest time for a request's head.
+const HEAD: Duration = Duration::from_secs(5);
+/// Most connections at a time, a few KiB each: thousands of idle ones keep nobody out.
+const MOST_CONNECTIONS: u64 = 8_192;
+/// Open files that are kept for the database, git, agents and calls to forges.
+const OTHER_FILES: u64 = 512;
+
+/// What connections may take.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time; further ones wait in the system's queue. Each costs a file descriptor.
+    pub connections: usize,
+    /// Longest time for a request's head, also between two requests of one connection.
+    pub head: Duration,
+}
+
+impl Limits {
+    /// As many connections as the process may have open files, less those for everything else; its soft limit, often
+    /// 1,024, is raised as far as it may be.
+    pub fn of_this_process() -> Self {
+        let mut files = getrlimit(Resource::Nofile);
+        let wanted =
+            files.maximum.map_or(MOST_CONNECTIONS + OTHER_FILES, |most| most.min(MOST_CONNECTIONS + OTHER_FILES));
+        if files.current.is_some_and(|now| now < wanted) {
+            let raised = rustix::process::Rlimit { current: Some(wanted), ..files };
+            if setrlimit(Resource::Nofile, raised).is_ok() {
+                files = raised;
+            }
+        }
+        let room =
+            files.current.map_or(MOST_CONNECTIONS, |now| now.saturating_sub(OTHER_FILES)).clamp(16, MOST_CONNECTIONS);
+        Self { connections: usize::try_from(room).unwrap_or(16), head: HEAD }
+    }
+}
+
+/// Serves until `stop`, then lets the requests under way end.
+///
+/// # Errors
+/// None now; the result is what a task that serves is expected to give.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let mut connection = http1::Builder::new();
+    connection.timer(TokioTimer::new()).header_read_timeout(limits.head);
+    let room = Arc::new(Semaphore::new(limits.connections));
+    let (graceful, mut open) = (GracefulShutdown::new(), JoinSet::new());
+    tokio::pin!(stop);
+    loop {
+        let accepted = async {
+            let permit = room.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            () = &mut stop => break,
+            accepted = accepted => accepted,
+        };
+        let stream = match accepted {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Answers are small and wanted at once; without it they are only later.
+        let _ = stream.set_nodelay(true);
+        let served = connection.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router.clone()));
+        let served = graceful.watch(served);
+        open.spawn(async move {
+            // Broken and silent connections are the other side's affair.
+            let _ = served.await;
+            drop(permit);
+        });
+        while open.try_join_next().is_some() {}
+    }
+    drop(listener);
+    graceful.shutdown().await;
+    while open.join_next().await.is_some() {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    async fn everything(mut stream: TcpStream) -> String {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an end");
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_head_that_never_ends_holds_nobody_up_for_long() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let router = Router::new().route("/healthz", get(|| async { "ok" }));
+        let limits = Limits { connections: 1, head: Duration::from_millis(200) };
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let clients = async {
+            // It takes up the only place and sends half a head.
+            let mut slow = TcpStream::connect(address).await.expect("connected");
+            slow.write_all(b"GET /healthz HTTP/1.1\r\nx: ").await.expect("sent");
+            let mut next = TcpStream::connect(address).await.expect("queued");
+            next.write_all(REQUEST).await.expect("sent");
+            let answer = everything(next).await;
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
+            assert!(!everything(slow).await.contains("200"));
+            // Between two requests the same holds.
+            let mut idle = TcpStream::connect(address).await.expect("connected");
+            idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
+            assert!(everything(idle).await.ends_with("ok"));
+            drop(stop);
+        };
+        let served = serve(listener, router, limits, async { drop(stopped.await) });
+        let (served, ()) = tokio::join!(served, clients);
+        served.expect("a quiet end");
+    }
+}
