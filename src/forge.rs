@@ -203,6 +203,17 @@ pub struct CiFailure {
     pub log: String,
 }
 
+/// A label that is on an issue, as the forge's own record has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Labelled {
+    /// Who set it.
+    pub by: User,
+    /// When.
+    pub at: Timestamp,
+    /// When the issue's title was last changed, where it was.
+    pub renamed_at: Option<Timestamp>,
+}
+
 /// An earlier text of an issue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Edit {
@@ -272,6 +283,10 @@ pub trait Forge: Send + Sync {
     async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>>;
     /// Edits of an issue's text, oldest first; empty where the forge keeps none.
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>>;
+    /// Who set a label that is on an issue now; `None` where the forge does not say.
+    async fn labelled(&self, _repo: &RepoRef, _number: Number, _label: &str) -> ForgeResult<Option<Labelled>> {
+        Ok(None)
+    }
     /// Opens an issue.
     async fn create_issue(&self, repo: &RepoRef, issue: &NewIssue) -> ForgeResult<IssueSnapshot>;
     /// Opens or closes an issue.

@@ -14,8 +14,8 @@ use crate::{Run, Size};
 /// What is measured, for the page.
 pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB with distinct delivery ids over \
 64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
-synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing: it verifies, parses, answers, \
-and stores nothing. Runs take turns and the median counts. With the delay, `strace` holds each sync back by 5 ms, and \
+synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing, served as `probot run` does: \
+it verifies, parses, logs, answers, and stores nothing; and its middleware alone in a bare server of Node. Runs take turns and the median counts. With the delay, `strace` holds each sync back by 5 ms, and \
 slows the service down besides. Times of answers are from when a request was due.";
 
 const NAME: &str = "ingest";
@@ -33,7 +33,26 @@ const SLOW_DISK: [&str; 11] = [
     "inject=fdatasync,fsync:delay_exit=5000",
     "--",
 ];
-const PROBOT: &str = r#"import { createServer } from "node:http";
+/// `probot` as `probot run` serves it, which is how its documentation starts it; its log goes nowhere.
+pub const PROBOT: &str = r#"import { createServer } from "node:net";
+import { generateKeyPairSync } from "node:crypto";
+import { pino } from "pino";
+import { Probot, Server } from "probot";
+const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+const key = privateKey.export({ type: "pkcs8", format: "pem" });
+const free = createServer().listen(0, "127.0.0.1", async () => {
+  const { port } = free.address();
+  free.close();
+  const log = pino({ level: "info" }, pino.destination("/dev/null"));
+  const own = Probot.defaults({ appId: 1, privateKey: key, secret: process.env.SECRET, log });
+  const server = new Server({ host: "127.0.0.1", port, webhookPath: "/webhooks/github", log, Probot: own });
+  await server.load((app) => { app.on("issues", async () => {}); });
+  await server.start();
+  console.log(`127.0.0.1:${port}`);
+});
+"#;
+/// The middleware of `probot` alone in a bare server of Node: no log, no other routes.
+const MIDDLEWARE: &str = r#"import { createServer } from "node:http";
 import { generateKeyPairSync } from "node:crypto";
 import { Probot, createNodeMiddleware } from "probot";
 const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
@@ -53,12 +72,14 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     };
     let full = Load { count: u64::MAX, seconds, rate: 0.0 };
     let slow_disk = Command::new("strace").arg("-V").output().is_ok_and(|done| done.status.success());
-    let (mut own, mut slow, mut peer) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut own, mut slow, mut peer, mut bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
         own.push(measured(run, &[], full)?);
-        match Probot::start() {
-            Ok(probot) => peer.push(load::send(probot.address, full)?),
-            Err(error) => run.note(format!("no comparison with probot: {error:#}")),
+        for (script, runs) in [(PROBOT, &mut peer), (MIDDLEWARE, &mut bare)] {
+            match Probot::start(script) {
+                Ok(probot) => runs.push(load::send(probot.address, full)?),
+                Err(error) => run.note(format!("no comparison with probot: {error:#}")),
+            }
         }
         if slow_disk {
             slow.push(measured(run, &SLOW_DISK, full)?);
@@ -77,6 +98,9 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
             Some(peer) => row.beside("probot, which stores nothing", peer).target(Target::RatioAtLeast(3.0)),
             None => row,
         });
+    }
+    if let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) {
+        run.add(Row::new(NAME, "durable deliveries once more", own, "/s").beside("probot's middleware alone", bare));
     }
     pace(run, seconds)?;
     let folder = run.folder()?;
@@ -97,7 +121,7 @@ fn pace(run: &mut Run, seconds: f64) -> anyhow::Result<()> {
     let own = load::send(service.address, even)?;
     drop(service);
     anyhow::ensure!(own.bad == 0, "{} deliveries were refused", own.bad);
-    let peer = Probot::start().and_then(|probot| load::send(probot.address, even)).ok();
+    let peer = Probot::start(PROBOT).and_then(|probot| load::send(probot.address, even)).ok();
     for (what, own, peer, target) in [
         ("answer at 100/s, median", own.p50_ms, peer.as_ref().map(|p| p.p50_ms), Target::None),
         ("answer at 100/s, 99 of 100", own.p99_ms, peer.as_ref().map(|p| p.p99_ms), Target::Below(25.0)),
@@ -138,12 +162,12 @@ pub struct Probot {
 
 impl Probot {
     /// Starts it. Errors where it is not installed.
-    pub fn start() -> anyhow::Result<Self> {
+    pub fn start(source: &str) -> anyhow::Result<Self> {
         let parts = parts();
         let missing = "install it with `npm install --prefix target/parts --no-audit --no-fund --no-save probot@14`";
         anyhow::ensure!(parts.join("node_modules/probot").is_dir(), missing);
         let script = parts.join("acknowledge.mjs");
-        std::fs::write(&script, PROBOT)?;
+        std::fs::write(&script, source)?;
         let mut command = Command::new("node");
         command.arg(&script).env("SECRET", SECRET).env("NODE_ENV", "production");
         let (child, line) = service::first_line(command).context("node")?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::store::Store;
 
-use crate::ingest::Probot;
+use crate::ingest::{PROBOT, Probot};
 use crate::machine::resident_kib;
 use crate::report::{Row, Target};
 use crate::service::{Parked, Service, data};
@@ -29,7 +29,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let idle =
         largest(&Service::start(&folder, &parked.seat, "all", &[])?, watched.min(Duration::from_secs(5))).await?;
     let row = Row::new(NAME, "idle service", idle as f64 / 1024.0, "MiB").target(Target::AtMost(40.0));
-    run.add(match Probot::start() {
+    run.add(match Probot::start(PROBOT) {
         Ok(probot) => row.beside("probot, idle", resident_kib(probot.pid())? as f64 / 1024.0),
         Err(_) => row,
     });

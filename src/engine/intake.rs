@@ -25,7 +25,7 @@ use crate::store::{StoreError, facts, outbox};
 
 /// An edit by somebody without write access this short before the label makes the text need confirmation:
 /// the person who labelled may have read the text before.
-const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
+pub(super) const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
 /// Deliveries handled at a time.
 const BATCH: usize = 64;
 /// Issues whose deliveries are handled at the same time.
@@ -47,6 +47,11 @@ impl Origin {
     /// A comment is the same whichever delivery told of it, or whether the reconciler found it.
     fn comment(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
         Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
+    }
+
+    /// A label that the reconciler found: the same as long as it is not set anew.
+    pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
+        Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
     }
 
     fn part(&self, part: usize) -> String {

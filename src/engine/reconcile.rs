@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::intake::Trouble;
+use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner};
 use crate::domain::effect::{Effect, Place};
-use crate::domain::event::CommentSnapshot;
+use crate::domain::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{Input, State};
 use crate::failpoint::kill_point;
@@ -145,17 +145,41 @@ impl Engine {
             // A loop that has ended took the label off; that it is there again is a wish for another.
             let open = found.is_some_and(|(_, _, open)| open);
             if !open && !heard && late {
-                // Nobody knows who set the label; the forge's own record of the event may say, a person can.
                 tracing::info!(%repo, issue = %issue.number, "a label whose event never came");
-                self.missed(repo, &issue, &run).await;
+                if !self.missed_label(seat, repo, &issue, &run).await? {
+                    self.ask_about(repo, &issue, &run).await;
+                }
             }
         }
         Ok(())
     }
 
+    /// Goes by the forge's own record of who set the label, where the forge has one and it shows that the text is still
+    /// the one that was labelled; `false` where it does not.
+    async fn missed_label(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        issue: &IssueSnapshot,
+        run: &str,
+    ) -> Result<bool, Trouble> {
+        if !seat.forge.capabilities().await?.edit_history {
+            return Ok(false);
+        }
+        let Some(label) = seat.forge.labelled(repo, issue.number, run).await? else { return Ok(false) };
+        let edits = seat.forge.issue_edits(repo, issue.number).await?;
+        let changed = edits.iter().map(|edit| edit.at).chain(label.renamed_at);
+        if changed.into_iter().any(|at| at >= label.at.plus_ms(-QUIET_BEFORE_LABEL_MS)) {
+            return Ok(false);
+        }
+        let origin = Origin::missed_label(repo, issue.number, label.at);
+        self.label_set(seat, repo.clone(), issue.clone(), label.by, &origin).await?;
+        Ok(true)
+    }
+
     /// A label whose event was missed: who set it and what the text was then is not known, so nothing starts; the bot
     /// asks to be told by a command.
-    async fn missed(&self, repo: &RepoRef, issue: &crate::domain::event::IssueSnapshot, run: &str) {
+    async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
         let place = Place { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
         let view = crate::domain::view::View::NeedsConfirm(crate::domain::view::NeedsConfirmView {

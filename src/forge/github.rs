@@ -28,8 +28,8 @@ use self::client::{Call, Client, is_unprocessable};
 use self::transport::{ClockWatch, OctocrabTransport};
 use super::http::{Pace, Transport, TransportError, error};
 use super::{
-    Branch, Capabilities, CiState, Edit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, NewIssue, NewPull,
-    Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+    Branch, Capabilities, CiState, Edit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, Labelled, NewIssue,
+    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
 };
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -213,6 +213,10 @@ impl Forge for GitHub {
 
     async fn changed(&self, repo: &RepoRef, since: Timestamp) -> ForgeResult<Vec<IssueSnapshot>> {
         self.issues_changed(repo, since).await
+    }
+
+    async fn labelled(&self, repo: &RepoRef, number: Number, label: &str) -> ForgeResult<Option<Labelled>> {
+        self.label_event(repo, number, label).await
     }
 
     async fn issue_edits(&self, repo: &RepoRef, number: Number) -> ForgeResult<Vec<Edit>> {

@@ -21,6 +21,7 @@ on_both_forges!(
     refused_comments_do_not_stop_the_work,
     a_locked_issue_is_no_obstacle,
     a_label_that_nobody_told_of_is_asked_about,
+    a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it,
     what_nobody_told_of_is_found_out,
     an_issue_closed_in_silence_ends_the_loop,
     deliveries_may_come_a_hundred_times,
@@ -244,12 +245,37 @@ async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
     world.finish().await;
 }
 
-async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
+/// Labels the issue, and the forge's delivery of it is lost.
+async fn label_unheard(world: &World) {
     // The delivery of the issue itself is not the one to be lost.
     world.forge.flush().await;
     world.forge.hooks().drop_next(1);
     world.label().await;
+    world.forge.flush().await;
+}
+
+/// GitHub's own record says who set the label, and that the text is still the one that was labelled.
+async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.pass(Duration::from_secs(600)).await;
+    label_unheard(&world).await;
+    world.pass(Duration::from_secs(600)).await;
+    world.reconcile().await;
+    world.reconcile().await;
+    world.settle().await;
+    match dialect {
+        Dialect::GitHub => assert_eq!(world.the_loop().await.state, State::Review),
+        Dialect::Gitea => assert!(world.newest().await.is_none()),
+    }
+    world.finish().await;
+}
+
+async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    label_unheard(&world).await;
+    // What the text was then cannot be known any more, even where the forge tells who set the label.
+    let (maintainer, body) = (&world.maintainer, "Another text");
+    world.forge.edit_issue(maintainer, world.repo, world.issue, None, Some(body)).await.expect("edited");
     world.settle().await;
     assert!(world.newest().await.is_none());
     world.pass(Duration::from_secs(3600)).await;

@@ -414,6 +414,10 @@ async fn a_missed_label_is_asked_about(dialect: Dialect) {
     world.settle().await;
     world.forge.hooks().drop_next(1);
     world.label().await;
+    world.forge.flush().await;
+    // Not even a forge that tells who labelled can tell what the text was then.
+    let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
+    edited.await.expect("edited");
     world.settle().await;
     world.pass(Duration::from_secs(600)).await;
     for _ in 0..3 {
@@ -459,6 +463,10 @@ async fn a_label_missed_after_the_end_is_asked_about(dialect: Dialect) {
     let before = world.bot_says().len();
     world.forge.hooks().drop_next(1);
     world.label().await;
+    world.forge.flush().await;
+    // Not even a forge that tells who labelled can tell what the text was then.
+    let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
+    edited.await.expect("edited");
     world.settle().await;
     world.pass(Duration::from_secs(600)).await;
     world.reconcile().await;

@@ -17,7 +17,7 @@ use crate::store::loops::{self, Role};
 
 impl Engine {
     /// A set of labels: what changed is found by comparing with the set seen before.
-    pub(super) async fn label_set(
+    pub(in crate::engine) async fn label_set(
         &self,
         seat: &ForgeSeat,
         repo: RepoRef,

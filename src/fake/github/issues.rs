@@ -69,6 +69,7 @@ pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) ->
         ["comments", text, "reactions", rest @ ..] => reactions(core, call, repo, CommentId(id(text)?), rest),
         [text] => one(core, call, repo, number(text)?),
         [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
+        [text, "events"] if call.method == Method::GET => events(core, call, repo, number(text)?),
         [text, "comments"] if call.method == Method::GET => comments(core, call, repo, Some(number(text)?)),
         [text, "comments"] if call.method == Method::POST => {
             let (actor, body, number) = (call.actor()?, call.needed("body")?, number(text)?);
@@ -105,6 +106,17 @@ fn comments(core: &Core, call: &Call, repo: RepoId, of: Option<Number>) -> Answe
             since.is_none_or(|since| comment.updated_at.0.div_euclid(1000) >= since.0.div_euclid(1000))
         });
         Ok(chosen.map(|(issue, comment)| shape.comment(entry, issue, comment)).collect())
+    })?;
+    Ok(call.page(list, &address(core, call), PAGE))
+}
+
+/// What happened to an issue's labels.
+fn events(core: &Core, call: &Call, repo: RepoId, of: Number) -> Answer {
+    let list = core.act(|state| {
+        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        state.issue(repo, of)?;
+        let about = state.ops.iter().filter(|op| op.repo == repo && op.number == Some(of));
+        Ok(about.filter_map(|op| shape.label_event(entry, op)).collect())
     })?;
     Ok(call.page(list, &address(core, call), PAGE))
 }

@@ -6,7 +6,7 @@ use crate::domain::ids::{AccountKind, RepoId, UserId};
 use crate::fake::call::utc;
 use crate::fake::core::Core;
 use crate::fake::state::apps::{App, Narrowed};
-use crate::fake::state::{Access, Comment, Hook, Issue, Label, Reaction, Repo, State};
+use crate::fake::state::{Access, Comment, Hook, Issue, Label, Op, OpKind, Reaction, Repo, State};
 
 /// Keys of an account that are addresses below its own.
 const USER_LINKS: [(&str, &str); 10] = [
@@ -177,6 +177,22 @@ impl Shape<'_> {
             "url": self.api(repo, &format!("/labels/{}", label.name.replace(' ', "%20"))), "default": false,
             "description": if label.description.is_empty() { Value::Null } else { json!(label.description) },
         })
+    }
+
+    /// A line of an issue's events, where the operation is one about a label.
+    pub fn label_event(&self, repo: &Repo, op: &Op) -> Option<Value> {
+        let event = match op.kind {
+            OpKind::LabelAdded => "labeled",
+            OpKind::LabelRemoved => "unlabeled",
+            _ => return None,
+        };
+        let color = repo.labels.iter().find(|label| label.name == op.detail).map_or("ededed", |label| &label.color);
+        Some(json!({
+            "id": op.at_seq, "node_id": format!("LE_{}", op.at_seq), "event": event, "actor": self.user(op.actor.id),
+            "url": self.api(repo, &format!("/issues/events/{}", op.at_seq)), "commit_id": null, "commit_url": null,
+            "created_at": utc(op.at), "performed_via_github_app": null,
+            "label": {"name": op.detail, "color": color},
+        }))
     }
 
     pub fn labels(&self, repo: &Repo, issue: &Issue) -> Value {

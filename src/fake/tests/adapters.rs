@@ -142,6 +142,10 @@ async fn issues(forge: &dyn Forge, world: &World, repo: &RepoRef) -> Number {
     let found = forge.issues_labelled(repo, "ralph:run").await.unwrap();
     assert_eq!(found, [forge.issue(repo, number).await.unwrap()]);
     assert_eq!(forge.issues_labelled(repo, "no such label").await.unwrap(), []);
+    let record = forge.labelled(repo, number, "ralph:run").await.unwrap();
+    assert_eq!(record.is_some(), forge.capabilities().await.unwrap().edit_history, "{record:?}");
+    assert!(record.is_none_or(|label| label.by == world.bot && label.renamed_at.is_none()));
+    assert_eq!(forge.labelled(repo, number, "no such label").await.unwrap(), None);
     forge.remove_label(repo, number, "ralph:run").await.unwrap();
     forge.remove_label(repo, number, "ralph:run").await.unwrap();
     assert_eq!(fake.labels(world.repo, number), ["ralph:done"]);

@@ -11,7 +11,7 @@ use super::{GitHub, understood, unless, wire};
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::error;
-use crate::forge::{Edit, ForgeErrorKind, ForgeResult, LabelSpec, Review, ReviewRemark};
+use crate::forge::{Edit, ForgeErrorKind, ForgeResult, LabelSpec, Labelled, Review, ReviewRemark};
 
 const EDITS: &str = "query($owner: String!, $name: String!, $number: Int!, $after: String) { \
     repository(owner: $owner, name: $name) { issueOrPullRequest(number: $number) { \
@@ -110,6 +110,35 @@ impl GitHub {
         let mut issues = understood(&what, issues)?;
         issues.retain(|issue| issue.open && issue.labels.iter().any(|has| has.to_lowercase() == label.to_lowercase()));
         Ok(issues)
+    }
+
+    /// Who set a label last, and whether the title was changed, from the events of an issue.
+    pub(super) async fn label_event(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        label: &str,
+    ) -> ForgeResult<Option<Labelled>> {
+        let what = format!("list the events of #{number} of");
+        let path = ["issues", &number.to_string(), "events"];
+        let call = Call::on(repo, Method::GET, &path, &what).query(&[("per_page", "100")]);
+        let events = match self.client.pages(&call.background(), |page: Vec<wire::IssueEvent>| page).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let (mut labelled, mut renamed_at) = (None, None);
+        for event in events {
+            let at = understood(&what, wire::moment(&event.created_at))?;
+            match event.event.as_str() {
+                "renamed" => renamed_at = renamed_at.max(Some(at)),
+                "labeled" if event.label.and_then(wire::Label::name).as_deref() == Some(label) => {
+                    // Oldest first: the last one is the one that stands.
+                    labelled = event.actor.map(|actor| (actor.account(), at));
+                }
+                _ => {}
+            }
+        }
+        Ok(labelled.map(|(by, at)| Labelled { by, at, renamed_at }))
     }
 
     /// Issues and pull requests that changed since a moment.

@@ -100,6 +100,15 @@ impl Issue {
     }
 }
 
+/// Something that happened to an issue.
+#[derive(Debug, Deserialize)]
+pub(super) struct IssueEvent {
+    pub(super) event: String,
+    pub(super) actor: Option<User>,
+    pub(super) created_at: String,
+    pub(super) label: Option<Label>,
+}
+
 /// A comment in a conversation or on a line.
 #[derive(Debug, Deserialize)]
 pub(super) struct Comment {
