@@ -23,7 +23,6 @@ use rusqlite::{Connection, OpenFlags};
 use rusqlite_migration::{M, Migrations};
 use tokio::sync::oneshot;
 
-use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
@@ -38,10 +37,6 @@ const OPEN_RETRY: Duration = Duration::from_millis(50);
 const CHECKPOINT_PAGES: u32 = 16_384;
 /// Most jobs in one commit; bounds how long the first of them waits.
 const COMMIT_BATCH: usize = 256;
-/// Longest wait for more jobs before a commit.
-const MOST_PATIENCE: Duration = Duration::from_millis(5);
-/// Time without a further job after which none is waited for.
-const QUIET: Duration = Duration::from_micros(500);
 /// Jobs that may wait for the writer before callers are told that the store is busy.
 const QUEUE: usize = 16_384;
 /// Idle reading connections kept.
@@ -395,11 +390,9 @@ fn write_loop(
     failed: &AtomicBool,
     mode: Mode,
 ) {
-    let mut patience = Duration::ZERO;
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
-        gather(jobs, &mut batch, patience);
-        let watch = Stopwatch::start();
+        batch.extend(jobs.try_iter().take(COMMIT_BATCH - 1));
         let outcome = if failed.load(Ordering::SeqCst) {
             Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
         } else {
@@ -410,7 +403,6 @@ fn write_loop(
         {
             tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
         }
-        patience = (watch.elapsed() / 2).min(MOST_PATIENCE);
         for job in batch {
             job.finish(outcome.clone());
         }
@@ -421,20 +413,6 @@ fn write_loop(
     kill_point("K33");
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
         tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
-    }
-}
-
-/// Waits for more jobs while they keep coming: those whose callers were just answered are on their way again, and a
-/// commit costs much the same for many as for one. At most `patience`, which is half of what the last commit took.
-fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, patience: Duration) {
-    let watch = Stopwatch::start();
-    while batch.len() < COMMIT_BATCH {
-        batch.extend(jobs.try_iter().take(COMMIT_BATCH - batch.len()));
-        let left = patience.saturating_sub(watch.elapsed());
-        match jobs.recv_timeout(left.min(QUIET)) {
-            Ok(job) => batch.push(job),
-            Err(_) => return,
-        }
     }
 }
 
