@@ -274,6 +274,7 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     label_unheard(&world).await;
     // What the text was then cannot be known any more, even where the forge tells who set the label.
+    world.pass(Duration::from_secs(10)).await;
     let (maintainer, body) = (&world.maintainer, "Another text");
     world.forge.edit_issue(maintainer, world.repo, world.issue, None, Some(body)).await.expect("edited");
     world.settle().await;

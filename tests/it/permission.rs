@@ -416,6 +416,7 @@ async fn a_missed_label_is_asked_about(dialect: Dialect) {
     world.label().await;
     world.forge.flush().await;
     // Not even a forge that tells who labelled can tell what the text was then.
+    world.pass(Duration::from_secs(10)).await;
     let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
     edited.await.expect("edited");
     world.settle().await;
@@ -465,6 +466,7 @@ async fn a_label_missed_after_the_end_is_asked_about(dialect: Dialect) {
     world.label().await;
     world.forge.flush().await;
     // Not even a forge that tells who labelled can tell what the text was then.
+    world.pass(Duration::from_secs(10)).await;
     let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
     edited.await.expect("edited");
     world.settle().await;
