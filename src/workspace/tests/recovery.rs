@@ -160,8 +160,17 @@ async fn the_reaper_takes_what_is_dead_and_nothing_else() {
     assert_eq!(refs, format!("refs/ralph/loops/{}/{commit}\nrefs/ralph/trees/{other}", world.loop_id));
 
     world.restart();
-    let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
-    assert_eq!((report.trees, report.pooled, report.locks, report.leftovers), (0, 0, 0, 2), "{report:?}");
+    // A process that another test is starting at this moment holds the old lock until it becomes its program.
+    let mut leftovers = 0;
+    for _ in 0..1_000 {
+        let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
+        assert_eq!((report.trees, report.pooled, report.locks), (0, 0, 0), "{report:?}");
+        leftovers += report.leftovers;
+        if leftovers == 2 {
+            break;
+        }
+    }
+    assert_eq!(leftovers, 2, "the folder of the process that is gone, and its lock");
     assert!(!in_use.dir.exists());
     let report = world.workspaces.reap(world.workspaces.standing().unwrap(), &live).await.unwrap();
     assert_eq!(report, ReapReport::default());
