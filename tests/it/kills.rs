@@ -22,7 +22,7 @@ const AT_ONCE: usize = 2;
 type Kills = &'static [&'static str];
 
 /// While something comes in.
-const INTAKE: &[Kills] = &[&["K03", "K08", "K30"], &["K04", "K09"], &["K05", "K06"]];
+const INTAKE: &[Kills] = &[&["K03"], &["K08"], &["K30"], &["K04", "K09"], &["K05", "K06"]];
 /// While it works.
 const WORK: &[Kills] =
     &[&["K07", "K13", "K18", "K23"], &["K12", "K15:2", "K22"], &["K14", "K21", "K24:2"], &["K07:6", "K21:3"], &["K24"]];
