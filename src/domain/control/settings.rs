@@ -9,7 +9,7 @@ use super::actuators::ActuatorSettings;
 use super::complexity::ComplexitySettings;
 use super::gains::{GainPatch, Schedule};
 
-/// Value of [`ControlSettings::base_profile`] by which the task decides.
+/// Value of `base_profile` by which the task decides.
 pub const AUTO: &str = "auto";
 
 /// How a loop is controlled. Ranges are those that [`ControlSettings::validate`] allows.
