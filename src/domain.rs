@@ -18,6 +18,7 @@ pub mod sanitize;
 pub mod signature;
 pub mod similarity;
 pub mod strategy;
+pub mod supervision;
 pub mod tamper;
 pub mod task;
 pub mod view;

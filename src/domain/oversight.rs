@@ -30,7 +30,7 @@ pub use audit::{AuditEntry, AuditEvent};
 pub use detection::{Detection, Evidence, Kind, Severity};
 pub use intervention::{Escalation, EscalationLevel, Intervention, Level};
 pub use report::{Followed, OversightReport, report};
-pub use scene::{ControlView, Trend};
+pub use scene::ControlView;
 pub use settings::{
     AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
     RegressionSettings, ResourceBurnSettings, SettingFault, StuckSettings, TestTamperingSettings,

@@ -196,6 +196,8 @@ impl ControlSettings {
             (&self.schedule.windup, format!("trouble adds up: I is {i:.2}"))
         } else if task.complexity >= COMPLEX && early {
             (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
+        } else if let Some(profile) = task.redirected {
+            (profile, "the overseer redirected the loop".to_owned())
         } else {
             (task.base, "nothing is out of the ordinary".to_owned())
         }
@@ -225,6 +227,8 @@ impl ControlSettings {
 pub(super) struct Bearing<'a> {
     /// Name of the base profile.
     pub(super) base: &'a str,
+    /// Name of the profile that a REDIRECT asks for, while it is fresh.
+    pub(super) redirected: Option<&'a str>,
     /// 1..10.
     pub(super) complexity: f64,
     /// From 1.

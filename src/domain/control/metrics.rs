@@ -33,12 +33,13 @@ pub struct Sample {
 }
 
 /// Where the loop is going.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trend {
     /// D < 0.
     Improving,
     /// D = 0.
+    #[default]
     Stable,
     /// D > 0.
     Regressing,

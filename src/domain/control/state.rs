@@ -45,7 +45,20 @@ pub struct ControlState {
     /// Dollars spent.
     usd: f64,
     actuation: Option<Actuation>,
+    #[serde(default)]
+    redirected: Option<Redirected>,
 }
+
+/// The profile that a REDIRECT asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Redirected {
+    profile: String,
+    /// Last iteration in which it is asked for.
+    until: u64,
+}
+
+/// Iterations that a REDIRECT has a say in the gains.
+const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
     /// Takes an iteration in and decides. `settings` must be valid ([`ControlSettings::validate`]).
@@ -58,6 +71,7 @@ impl ControlState {
         let resources = Resources::of(facts, iteration, self.rounds, self.seconds, self.usd);
         let task = Bearing {
             base: settings.base_profile(facts, complexity),
+            redirected: self.redirected.as_ref().filter(|r| iteration <= r.until).map(|r| r.profile.as_str()),
             complexity,
             iteration,
             max_iterations: resources.iterations.limit,
@@ -111,6 +125,12 @@ impl ControlState {
     pub fn import(text: &str) -> Option<Self> {
         let state = (text.len() <= MAX_STATE).then(|| serde_json::from_str::<Self>(text).ok())??;
         state.is_sound().then_some(state)
+    }
+
+    /// The overseer redirected the loop: for some iterations the gains move to this profile rather than to the base.
+    pub fn redirect(&mut self, profile: &str) {
+        let until = self.iteration.saturating_add(REDIRECT_LASTS);
+        self.redirected = Some(Redirected { profile: profile.to_owned(), until });
     }
 
     /// Marks the alarm of this id as seen. Whether it stands.

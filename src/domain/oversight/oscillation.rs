@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::detection::{Detection, Evidence, Kind, Severity};
-use super::scene::{Scene, Trend};
+use super::scene::Scene;
+use crate::domain::control::Trend;
 use crate::domain::record::Record;
 
 /// Files of an iteration that are compared; more say nothing new.

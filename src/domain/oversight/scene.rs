@@ -6,23 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::detection::{Kind, Severity};
 use super::settings::OversightSettings;
+use crate::domain::control::Trend;
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::sanitize::visible;
-
-/// Where the gap to completion is going, by control.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Trend {
-    /// It closes.
-    Improving,
-    /// It stays.
-    #[default]
-    Stable,
-    /// It opens.
-    Regressing,
-    /// It opens and closes.
-    Oscillating,
-}
 
 /// What control says about an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

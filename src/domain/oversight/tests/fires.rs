@@ -1,6 +1,7 @@
 //! Traces with a fault: each must be found, by the signal that it is about.
 
 use super::*;
+use crate::domain::control::Trend;
 use crate::domain::record::CheckFact;
 
 /// Asserts that the kind is found at the end of the trace by the signal, and not before `from` iterations.

@@ -1,6 +1,7 @@
 //! Healthy traces, and the near misses of each detection: nothing above LOG may come of them.
 
 use super::*;
+use crate::domain::control::Trend;
 use crate::domain::record::CheckFact;
 
 /// Asserts that nothing is done about a trace but to record it.

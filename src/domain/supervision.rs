@@ -1,0 +1,240 @@
+//! An iteration through control, oversight and strategy, in this order: the one pipeline that loops, replays and
+//! simulations share.
+//!
+//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the
+//! iteration that comes. The state of the three is one value, kept with the loop.
+
+use serde::{Deserialize, Serialize};
+
+use super::control::{self, Action, ControlSettings, ControlState, ModelTier};
+use super::oversight::{self, AuditEntry, ControlView, Health, Kind, OverseerState, OversightSettings, Verdict};
+use super::record::{Record, TaskFacts};
+use super::strategy::{
+    self, Approach, PostValidation, PreValidation, Readiness, Situation, StateAssessment, StrategyPlan,
+    StrategySettings, StrategyState,
+};
+use super::task::{CheckReport, DiffStat};
+
+/// The settings of the three.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SupervisionSettings {
+    /// Control.
+    pub control: ControlSettings,
+    /// Oversight.
+    pub oversight: OversightSettings,
+    /// Strategy.
+    pub strategy: StrategySettings,
+}
+
+/// What the three remember of a loop.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Supervision {
+    /// Control.
+    pub control: ControlState,
+    /// Oversight.
+    pub overseer: OverseerState,
+    /// Strategy.
+    pub strategy: StrategyState,
+}
+
+/// What is at hand beside the records; all of it is optional.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// Outcomes of the last iteration's checks, with their output.
+    pub checks: Option<&'a CheckReport>,
+    /// The last iteration's change.
+    pub change: Option<&'a DiffStat>,
+    /// Open review comments, oldest first.
+    pub reviews: &'a [String],
+    /// Reflections and antipatterns that say what failed.
+    pub failed: &'a [String],
+}
+
+/// What came of an iteration, and what the next one is to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Review {
+    /// Control's figures and recommendation.
+    pub control: control::Decision,
+    /// The overseer's word, which decides.
+    pub verdict: Verdict,
+    /// What to make of how the iteration ended.
+    pub after: PostValidation,
+    /// Where the loop stands.
+    pub assessment: StateAssessment,
+    /// What the next iteration is to be.
+    pub plan: StrategyPlan,
+    /// Whether the next iteration may start.
+    pub before: PreValidation,
+}
+
+impl Review {
+    /// What the loop does: the overseer's decision, or control's own where `auto_intervene` is set, or a pause where the
+    /// plan or its validation asks for a person; the severest wins.
+    pub fn decision(&self) -> oversight::Decision {
+        let of_control = match self.control.action {
+            _ if !self.control.takes_effect => oversight::Decision::Continue,
+            Action::Abort => oversight::Decision::Abort,
+            Action::Pause => oversight::Decision::Pause,
+            Action::Adjust | Action::Continue => oversight::Decision::Continue,
+        };
+        let asks = self.plan.approach == Approach::Escalate || self.before.stops();
+        let of_strategy = if asks { oversight::Decision::Pause } else { oversight::Decision::Continue };
+        self.verdict.decision.max(of_control).max(of_strategy)
+    }
+
+    /// Tier of the model for the next run: control's, but never the cheap one after a REDIRECT.
+    pub fn model(&self) -> ModelTier {
+        match (self.control.actuation.model, self.verdict.redirect()) {
+            (ModelTier::Cheap, Some(_)) => ModelTier::Default,
+            (tier, _) => tier,
+        }
+    }
+
+    /// Whether the next run of the agent starts without what it remembers of the last.
+    pub fn fresh_session(&self) -> bool {
+        self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
+    }
+}
+
+impl Supervision {
+    /// Takes the newest iteration in. `history` has all iterations that count, oldest first, cleaned
+    /// ([`Record::cleaned`]); `None` where it is empty.
+    pub fn review(
+        &mut self,
+        history: &[Record],
+        facts: &TaskFacts,
+        evidence: Evidence<'_>,
+        settings: &SupervisionSettings,
+    ) -> Option<Review> {
+        let last = history.last()?;
+        let control = self.control.step(last, facts, &settings.control);
+        let view = ControlView::from(&control);
+        let verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
+        if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
+            let schedule = &settings.control.schedule;
+            self.control.redirect(match redirect.kind {
+                Kind::Oscillation => &schedule.oscillating,
+                Kind::ResourceBurn => &schedule.near_completion,
+                Kind::TestTampering | Kind::Regression | Kind::Deviation => &schedule.sensitive,
+                Kind::Stuck | Kind::NoChange | Kind::AgentFailure => &schedule.stuck,
+            });
+        }
+        let after = strategy::validate_after(&mut self.strategy, last, &settings.strategy);
+        let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);
+        let found = |kind| verdict.detections.iter().any(|detection| detection.kind == kind);
+        let situation = Situation {
+            assessment: &assessment,
+            redirect: verdict.redirect(),
+            stuck: found(Kind::Stuck),
+            oscillating: found(Kind::Oscillation),
+            reviews: evidence.reviews,
+            failed: evidence.failed,
+        };
+        let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
+        let readiness = Readiness { verifiable: true, dirty: false, locked: false, forecast: view.forecast };
+        let before = strategy::validate_before(&plan, &assessment, &readiness, &settings.strategy);
+        Some(Review { control, verdict, after, assessment, plan, before })
+    }
+
+    /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
+    pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
+        let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
+        for id in standing {
+            self.control.acknowledge(&id);
+        }
+        self.overseer.resume(iteration, by, &settings.oversight)
+    }
+
+    /// How the loop is.
+    pub fn health(&self) -> Health {
+        self.overseer.health
+    }
+}
+
+impl From<&control::Decision> for ControlView {
+    fn from(decision: &control::Decision) -> Self {
+        let severity = |severity| match severity {
+            control::Severity::Info => oversight::Severity::Low,
+            control::Severity::Warning => oversight::Severity::Medium,
+            control::Severity::Critical | control::Severity::Emergency => oversight::Severity::Critical,
+        };
+        Self {
+            alarms: decision
+                .alarms
+                .iter()
+                .map(|alarm| (alarm.kind.name().to_owned(), severity(alarm.severity)))
+                .collect(),
+            trend: decision.metrics.trend,
+            forecast: decision.metrics.forecast.map(|more| more as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::record::CheckFact;
+
+    fn record(iteration: u32, completion: f64, error: &str) -> Record {
+        Record {
+            iteration: f64::from(iteration),
+            completion,
+            errors: 1.0,
+            error_signature: Some(error.to_owned()),
+            checks: vec![CheckFact { name: "test".to_owned(), passed: completion >= 1.0, baseline: Some(false) }],
+            files: vec!["src/lib.rs".to_owned()],
+            tree: Some(format!("{iteration:040x}")),
+            summary: "work on the failing test".to_owned(),
+            ..Record::default()
+        }
+    }
+
+    fn run(completions: &[f64]) -> (Supervision, Vec<Review>) {
+        let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+        let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+        let records: Vec<Record> = completions
+            .iter()
+            .zip(1..)
+            .map(|(completion, n)| record(n, *completion, "E0308 mismatched types"))
+            .collect();
+        let reviews = (1..=records.len())
+            .filter_map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings))
+            .collect();
+        (supervision, reviews)
+    }
+
+    #[test]
+    fn a_stuck_loop_is_redirected_pivots_and_then_waits_for_a_person() {
+        let (mut supervision, reviews) = run(&[0.3; 12]);
+        let decisions: Vec<_> = reviews.iter().map(Review::decision).collect();
+        let redirected = reviews.iter().position(|review| review.verdict.redirect().is_some()).unwrap();
+        let paused = decisions.iter().position(|decision| *decision == oversight::Decision::Pause).unwrap();
+        assert!(redirected < paused, "{decisions:?}");
+        let review = &reviews[redirected];
+        assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
+        assert!(review.verdict.directives[0].starts_with("OVERRIDE:"));
+        assert_eq!(reviews[redirected + 1].control.gains.profile, "recovery");
+        // Only a person leaves it, and then it goes on.
+        assert_eq!(decisions.last(), Some(&oversight::Decision::Pause));
+        assert!(supervision.overseer.is_held());
+        let entry = supervision.resume(12, "maria", &SupervisionSettings::default());
+        assert!(entry.reason.contains("maria") && !supervision.overseer.is_held());
+        assert!(supervision.control.alarms().iter().all(|alarm| alarm.acknowledged));
+    }
+
+    #[test]
+    fn a_loop_that_goes_well_is_not_disturbed() {
+        let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
+        assert!(reviews.iter().all(|review| review.decision() == oversight::Decision::Continue), "{reviews:?}");
+        assert_eq!(supervision.health(), Health::Healthy);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let (supervision, _) = run(&[0.3; 9]);
+        let text = serde_json::to_string(&supervision).unwrap();
+        assert_eq!(serde_json::from_str::<Supervision>(&text).unwrap(), supervision);
+        assert_eq!(serde_json::from_str::<Supervision>("{}").unwrap(), Supervision::default());
+    }
+}
