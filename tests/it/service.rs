@@ -29,7 +29,7 @@ pub struct Service {
     pub world: World,
     pub port: u16,
     store: OnceCell<Store>,
-    resent: std::sync::Mutex<HashSet<String>>,
+    resent: std::sync::Mutex<HashSet<usize>>,
 }
 
 /// A port that nobody listens on, outside of the range that outgoing connections take theirs from.
@@ -150,10 +150,11 @@ impl Service {
     /// How many there were.
     pub fn resend(&self) -> usize {
         let mut count = 0;
-        for past in self.world.forge.hooks().log() {
+        for (tried, past) in self.world.forge.hooks().log().iter().enumerate() {
             let failed = past.status.is_none_or(|status| status >= 500);
-            if failed && self.resent.lock().expect("no panic in here").insert(past.id.clone()) {
-                self.world.forge.hooks().redeliver(&past);
+            // By the try, not by the id: what is sent again can fail again, and keeps its id on GitHub.
+            if failed && self.resent.lock().expect("no panic in here").insert(tried) {
+                self.world.forge.hooks().redeliver(past);
                 count += 1;
             }
         }
