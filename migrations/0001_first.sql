@@ -11,7 +11,7 @@ CREATE TABLE inbox (
     forge       TEXT    NOT NULL,
     delivery    TEXT    NOT NULL,
     event       TEXT    NOT NULL,
-    body        BLOB    NOT NULL,
+    body        BLOB    NOT NULL, -- packed: its length (4 bytes, little-endian) and LZ4
     received_at BIGINT  NOT NULL,
     state       TEXT    NOT NULL DEFAULT 'new', -- new, done, ignored, dead
     reason      TEXT,

@@ -12,7 +12,7 @@ use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, Rep
 use ralph_bot::domain::lifecycle::{Input, Start, State, Task};
 use ralph_bot::domain::{command, policy::Policy};
 use ralph_bot::fake::{Access, Dialect, FakeForge};
-use ralph_bot::store::inbox::Delivery;
+use ralph_bot::store::inbox::{Body, Delivery};
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
 /// Secret of every webhook here.
@@ -200,7 +200,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
 
 /// A delivery that came while nobody handled it.
 fn waiting(n: u64) -> Delivery {
-    let body = crate::load::body();
+    let body = Body::pack(&crate::load::body());
     Delivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
 }
 

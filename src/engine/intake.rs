@@ -117,7 +117,10 @@ impl Engine {
         for waiting in due {
             let parsed = match self.forges.get(&waiting.delivery.forge) {
                 None => Parsed::Ignored("no such forge is configured any more".into()),
-                Some(seat) => seat.forge.parse(&waiting.delivery.event, &waiting.delivery.body),
+                Some(seat) => match waiting.delivery.body.unpack() {
+                    Ok(body) => seat.forge.parse(&waiting.delivery.event, &body),
+                    Err(error) => Parsed::Malformed(error.to_string()),
+                },
             };
             let place = place_of(&parsed);
             match by_place.iter_mut().find(|(known, _)| *known == place) {

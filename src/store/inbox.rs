@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::StoreResult;
+use super::{StoreError, StoreResult};
 use crate::domain::ids::{ForgeName, Timestamp};
 
 /// A verified delivery.
@@ -15,7 +15,38 @@ pub struct Delivery {
     /// The forge's event header; unsigned, a hint.
     pub event: String,
     /// The body as it was signed.
-    pub body: Vec<u8>,
+    pub body: Body,
+}
+
+/// A body, packed: that is a quarter of the bytes to write and sync, and the work is done by whoever takes it in, not by
+/// the one writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body(Vec<u8>);
+
+/// Longest body that is unpacked; a stored length above it is damage.
+const LONGEST: usize = 64 << 20;
+
+impl Body {
+    /// Packs a body.
+    pub fn pack(bytes: &[u8]) -> Self {
+        Self(lz4_flex::compress_prepend_size(bytes))
+    }
+
+    /// Bytes that it takes up.
+    pub fn stored(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The body as it came. Errors with `Bug` where the stored bytes are none that packing makes.
+    pub fn unpack(&self) -> StoreResult<Vec<u8>> {
+        let damaged =
+            |detail: String| StoreError::Bug { detail: format!("the body of a delivery is damaged: {detail}") };
+        match lz4_flex::block::uncompressed_size(&self.0) {
+            Ok((length, _)) if length > LONGEST => Err(damaged(format!("it claims {length} bytes"))),
+            Ok(_) => lz4_flex::decompress_size_prepended(&self.0).map_err(|error| damaged(error.to_string())),
+            Err(error) => Err(damaged(error.to_string())),
+        }
+    }
 }
 
 /// A delivery that waits to be handled.
@@ -58,7 +89,7 @@ pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT (forge, delivery) DO NOTHING",
     )?;
-    let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body, at.0];
+    let row = params![delivery.forge.as_str(), delivery.delivery, delivery.event, delivery.body.0, at.0];
     Ok(statement.execute(row)? == 1)
 }
 
@@ -75,7 +106,7 @@ pub fn due(c: &Connection, now: Timestamp, most: usize) -> StoreResult<Vec<Waiti
                 forge: ForgeName::new(row.get::<_, String>(1)?),
                 delivery: row.get(2)?,
                 event: row.get(3)?,
-                body: row.get(4)?,
+                body: Body(row.get(4)?),
             },
             received_at: Timestamp(row.get(5)?),
             attempts: row.get(6)?,

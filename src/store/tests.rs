@@ -19,8 +19,36 @@ fn place() -> Place {
     Place { repo, issue: Number(1) }
 }
 
+/// Bytes that cannot be packed.
+fn noise(count: u32) -> Vec<u8> {
+    (0..count).map(|n| (n.wrapping_mul(2_654_435_761).rotate_left(n % 31) >> 13) as u8).collect()
+}
+
+#[test]
+fn a_packed_body_comes_back_as_it_was() {
+    let text = br#"{"action":"opened","url":"https://git.example.org/acme/app/issues/1"}"#.repeat(100);
+    for body in [Vec::new(), text.clone(), noise(100_000)] {
+        assert_eq!(inbox::Body::pack(&body).unpack().expect("sound"), body);
+    }
+    assert!(inbox::Body::pack(&text).stored() < text.len() / 4);
+}
+
+#[tokio::test]
+async fn a_damaged_body_is_told_and_takes_no_memory() {
+    let store = Store::in_memory().expect("opened");
+    let damaged: [&[u8]; 3] = [b"", b"\xff\xff\xff\x7f\0", b"\x10\0\0\0\xff\x01"];
+    for (n, bytes) in damaged.into_iter().enumerate() {
+        let sql = "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES ('f', ?1, 'e', ?2, 1)";
+        store.write(move |c| Ok(c.execute(sql, rusqlite::params![n as i64, bytes])?)).await.expect("stored");
+    }
+    for waiting in store.read(|c| inbox::due(c, Timestamp(2), 9)).await.expect("read") {
+        let refused = waiting.delivery.body.unpack();
+        assert!(matches!(refused, Err(StoreError::Bug { .. })), "{refused:?}");
+    }
+}
+
 fn delivery(id: &str) -> Delivery {
-    Delivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: b"{}".to_vec() }
+    Delivery { forge: ForgeName::new("f"), delivery: id.into(), event: "issues".into(), body: inbox::Body::pack(b"{}") }
 }
 
 async fn push(store: &Store, effect: Effect) {
@@ -151,7 +179,7 @@ async fn a_full_disk_loses_nothing_and_passes() {
         store.write(move |c| Ok(c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |r| r.get::<_, i64>(0))?))
     };
     limit(1).await.expect("limited to what it has");
-    let large = || Delivery { body: vec![7; 1 << 20], ..delivery("large") };
+    let large = || Delivery { body: inbox::Body::pack(&noise(1 << 20)), ..delivery("large") };
     let refused = store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
     assert!(store.healthy(), "a full disk is no broken database");

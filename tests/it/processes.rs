@@ -11,7 +11,7 @@ use ralph_bot::domain::lifecycle::{Start, State, Task};
 use ralph_bot::domain::policy::Policy;
 use ralph_bot::fake::Dialect;
 use ralph_bot::process;
-use ralph_bot::store::inbox::{self, Delivery};
+use ralph_bot::store::inbox::{self, Body, Delivery};
 use ralph_bot::store::{leases, loops};
 use rustix::process::Signal;
 
@@ -188,7 +188,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
     let filled = store.write(move |c| {
         for n in 0..PENDING {
             let (delivery, event) = (format!("pending-{n}"), event.clone());
-            inbox::insert(c, &Delivery { forge: repo.forge.clone(), delivery, event, body: body.clone() }, now)?;
+            inbox::insert(c, &Delivery { forge: repo.forge.clone(), delivery, event, body: Body::pack(&body) }, now)?;
         }
         for n in 0..PARKED {
             let issue = Number(1_000_000 + n);

@@ -210,7 +210,7 @@ mod tests {
     use crate::domain::ids::{AccountKind, ForgeName};
     use crate::fake::{Access, Dialect, FakeForge};
     use crate::process::sandbox::EscapeTest;
-    use crate::store::inbox::Delivery;
+    use crate::store::inbox::{Body, Delivery};
 
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -255,7 +255,7 @@ backends:
         std::fs::create_dir(&config.data_dir).expect("made");
         let store = Store::open(&crate::cli::database(&config)).expect("opened");
         let forge_name = ForgeName::new("work");
-        let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Vec::new() };
+        let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
         store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
         let findings = look(&config, &env).await;
         for name in ["repositories of work", "webhook of work", "database"] {
