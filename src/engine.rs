@@ -40,6 +40,8 @@ pub struct Wake {
     pub intake: Notify,
     /// Inputs wait, or slots may be free.
     pub step: Notify,
+    /// A timer was set.
+    pub timer: Notify,
     /// Effects for the forge wait.
     pub talk: Notify,
     /// Work waits, or should be stopped.

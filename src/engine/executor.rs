@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use super::Engine;
-use crate::domain::effect::Lane;
+use crate::domain::effect::{Effect, Lane};
 use crate::domain::ids::LoopId;
 use crate::domain::lifecycle::Input;
 use crate::failpoint::kill_point;
@@ -166,6 +166,9 @@ impl Engine {
             let next = &decision.next;
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
             self.wake.decided();
+            if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
+                self.wake.timer.notify_one();
+            }
             return Ok(true);
         }
         self.grant_slots().await

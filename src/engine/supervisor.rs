@@ -55,7 +55,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         let e = &engine;
         start(&mut tasks, e, "intake", |e| &e.wake.intake, |e| async move { e.intake_step().await });
         start(&mut tasks, e, "step", |e| &e.wake.step, |e| async move { e.loop_step().await });
-        start(&mut tasks, e, "timer", |e| &e.wake.step, |e| async move { e.timer_step().await });
+        start(&mut tasks, e, "timer", |e| &e.wake.timer, |e| async move { e.timer_step().await });
         for _ in 0..TALKERS {
             start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.talk_step().await });
         }
