@@ -15,6 +15,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod sanitize;
+pub mod settings;
 pub mod signature;
 pub mod similarity;
 pub mod strategy;

@@ -11,7 +11,6 @@ mod alarms;
 mod blockers;
 mod complexity;
 mod gains;
-mod merge;
 mod metrics;
 mod resources;
 mod settings;

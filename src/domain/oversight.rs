@@ -33,7 +33,7 @@ pub use report::{Followed, OversightReport, report};
 pub use scene::ControlView;
 pub use settings::{
     AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
-    RegressionSettings, ResourceBurnSettings, SettingFault, StuckSettings, TestTamperingSettings,
+    RegressionSettings, ResourceBurnSettings, StuckSettings, TestTamperingSettings,
 };
 pub use state::{Health, OverseerState};
 

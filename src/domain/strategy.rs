@@ -10,6 +10,8 @@ mod validate;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::settings::Settings;
+
 pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
 pub use plan::{Approach, Priority, Situation, StrategyPlan, plan};
 pub use validate::{Issue, PostValidation, PreValidation, Readiness, Repair, validate_after, validate_before};
@@ -55,6 +57,29 @@ impl Default for StrategySettings {
             min_quality: 0.5,
         }
     }
+}
+
+impl Settings for StrategySettings {
+    const GROUP: &'static str = "strategy";
+
+    const RANGES: &'static [(&'static str, f64, f64)] = &[
+        ("early", 0.0, 1.0),
+        ("late", 0.0, 1.0),
+        ("near_completion", 0.0, 1.0),
+        ("min_progress", 0.0, 1.0),
+        ("escalation_threshold", 1.0, 100.0),
+        ("blocker_count", 1.0, 100.0),
+        ("patience", 1.0, 100.0),
+        ("budget_critical", 0.0, 1.0),
+        ("tool_errors", 0.0, 10_000.0),
+        ("min_quality", 0.0, 1.0),
+    ];
+
+    const BELOW: &'static [(&'static str, &'static str)] = &[("early", "late"), ("min_progress", "near_completion")];
+
+    // Later than that, a person is asked before a second approach or a blocker gets its turn.
+    const AT_MOST: &'static [(&'static str, &'static str)] =
+        &[("patience", "escalation_threshold"), ("blocker_count", "escalation_threshold")];
 }
 
 /// Approaches that are remembered; there are fewer names than this.

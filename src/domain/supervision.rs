@@ -4,27 +4,19 @@
 //! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the
 //! iteration that comes. The state of the three is one value, kept with the loop.
 
+mod settings;
+
 use serde::{Deserialize, Serialize};
 
-use super::control::{self, Action, ControlSettings, ControlState, ModelTier};
-use super::oversight::{self, AuditEntry, ControlView, Health, Kind, OverseerState, OversightSettings, Verdict};
+pub use settings::{PRESET, Preset, SupervisionSettings, operators_alone};
+
+use super::control::{self, Action, ControlState, ModelTier};
+use super::oversight::{self, AuditEntry, ControlView, Health, Kind, OverseerState, Verdict};
 use super::record::{Record, TaskFacts};
 use super::strategy::{
-    self, Approach, PostValidation, PreValidation, Readiness, Situation, StateAssessment, StrategyPlan,
-    StrategySettings, StrategyState,
+    self, Approach, PostValidation, PreValidation, Readiness, Situation, StateAssessment, StrategyPlan, StrategyState,
 };
 use super::task::{CheckReport, DiffStat};
-
-/// The settings of the three.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct SupervisionSettings {
-    /// Control.
-    pub control: ControlSettings,
-    /// Oversight.
-    pub oversight: OversightSettings,
-    /// Strategy.
-    pub strategy: StrategySettings,
-}
 
 /// What the three remember of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]

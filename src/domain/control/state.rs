@@ -61,7 +61,7 @@ struct Redirected {
 const REDIRECT_LASTS: u64 = 3;
 
 impl ControlState {
-    /// Takes an iteration in and decides. `settings` must be valid ([`ControlSettings::validate`]).
+    /// Takes an iteration in and decides. `settings` must be valid ([`validate`](crate::domain::settings::Settings::validate)).
     pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> Decision {
         let (figures, wrong) = record.figures();
         self.take(record, &figures, settings);

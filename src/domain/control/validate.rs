@@ -1,176 +1,126 @@
-//! Whether settings hold together: ranges, thresholds that contradict each other, names of profiles.
+//! What the settings of control may be: ranges, thresholds that contradict each other, names of profiles.
 
-use super::gains::{BUILT_IN, MAX_GAIN};
+use serde_json::Value;
+
+use super::gains::{BUILT_IN, GainPatch, MAX_GAIN};
 use super::metrics::MAX_INTEGRAL;
 use super::settings::{AUTO, ControlSettings, MAX_WINDOW};
+use crate::domain::settings::{Findings, Settings, did_you_mean, shortened};
 
 /// Longest name of a profile, bytes.
 const MAX_NAME: usize = 64;
+/// Most profiles; they are kept with every loop.
+const MAX_PROFILES: usize = 32;
+/// Longest window, as the tables have it.
+const WINDOW: f64 = MAX_WINDOW as f64;
 
-/// Collects what is wrong.
-#[derive(Default)]
-struct Check {
-    problems: Vec<String>,
+impl Settings for ControlSettings {
+    const GROUP: &'static str = "control";
+
+    const RANGES: &'static [(&'static str, f64, f64)] = &[
+        ("window", 2.0, WINDOW),
+        ("decay", 0.0, 1.0),
+        ("deadband", 0.0, 0.5),
+        ("transition_smoothing", 0.0, 1.0),
+        ("complexity.usual", 1.0, 10.0),
+        ("complexity.simple", 1.0, 10.0),
+        ("complexity.hard", 1.0, 10.0),
+        ("complexity.per_file", 0.0, 10.0),
+        ("complexity.per_hundred_words", 0.0, 10.0),
+        ("complexity.tests", 0.0, 10.0),
+        ("stuck_iterations", 1.0, WINDOW),
+        ("min_progress_rate", 0.0, 1.0),
+        ("stuck_critical", 0.0, 1.0),
+        ("oscillation_count", 1.0, WINDOW),
+        ("regression_rate", 0.0, 1.0),
+        ("regression_critical", 0.0, 1.0),
+        ("slide_drop", 0.0, 1.0),
+        ("slide_iterations", 1.0, WINDOW),
+        ("max_iterations_percent", 0.0, 1.0),
+        ("emergency_percent", 0.0, 1.0),
+        ("quality_drop", 0.0, 1.0),
+        ("quality_critical", 0.0, 1.0),
+        ("integral_windup_limit", 0.0, MAX_INTEGRAL),
+        ("derivative_spike", 0.0, 1.0),
+        ("actuators.effort.offset", 0.0, 10.0),
+        ("actuators.effort.slope", -10.0, 10.0),
+        ("actuators.effort.min", 0.1, 10.0),
+        ("actuators.effort.max", 0.1, 10.0),
+        ("actuators.model.strong_above", 0.0, 1.0),
+        ("actuators.model.strong_iterations", 1.0, WINDOW),
+        ("actuators.model.cheap_below", 0.0, 1.0),
+        ("actuators.memory.base", 0.0, 1.0),
+        ("actuators.memory.max", 0.0, 1.0),
+    ];
+
+    const BELOW: &'static [(&'static str, &'static str)] = &[
+        ("regression_rate", "regression_critical"),
+        ("slide_drop", "regression_critical"),
+        ("max_iterations_percent", "emergency_percent"),
+        ("quality_drop", "quality_critical"),
+        ("oscillation_count", "window"),
+    ];
+
+    const AT_MOST: &'static [(&'static str, &'static str)] = &[
+        ("stuck_iterations", "window"),
+        ("actuators.effort.min", "actuators.effort.max"),
+        ("actuators.model.cheap_below", "actuators.model.strong_above"),
+        ("actuators.memory.base", "actuators.memory.max"),
+    ];
+
+    fn new_name(key: &str) -> Option<Value> {
+        (key == "profiles").then(|| serde_json::to_value(GainPatch::default()).unwrap_or_default())
+    }
+
+    fn further(&self, found: &mut Findings) {
+        self.reachable(found);
+        self.profiles(found);
+    }
 }
 
 impl ControlSettings {
-    /// Everything that is wrong, one sentence each, with key, value and what is allowed. Keys are from the settings' top.
-    pub fn validate(&self) -> Vec<String> {
-        let mut check = Check::default();
-        check.controller(self);
-        check.alarms(self);
-        check.actuators(self);
-        check.complexity(self);
-        check.profiles(self);
-        check.problems
-    }
-}
-
-impl Check {
-    fn wrong(&mut self, problem: String) {
-        self.problems.push(problem);
-    }
-
-    /// A number, both ends allowed.
-    fn range(&mut self, key: &str, value: f64, low: f64, high: f64) {
-        if !(low..=high).contains(&value) {
-            self.wrong(format!("`{key}` is {value}; {low} to {high} is allowed"));
-        }
-    }
-
-    /// A count, both ends allowed.
-    fn count(&mut self, key: &str, value: u32, low: u32, high: u32) {
-        if !(low..=high).contains(&value) {
-            self.wrong(format!("`{key}` is {value}; {low} to {high} is allowed"));
-        }
-    }
-
-    /// Two values of which the first must be below the second.
-    fn below(&mut self, (key, value): (&str, f64), (other, bound): (&str, f64)) {
-        if value >= bound {
-            self.wrong(format!("`{key}` is {value}; it must be below `{other}`, which is {bound}"));
-        }
-    }
-
-    fn controller(&mut self, settings: &ControlSettings) {
-        self.count("window", settings.window, 2, MAX_WINDOW);
-        self.range("decay", settings.decay, 0.0, 1.0);
-        self.range("deadband", settings.deadband, 0.0, 0.5);
-        self.range("transition_smoothing", settings.transition_smoothing, 0.0, 1.0);
-    }
-
-    fn alarms(&mut self, s: &ControlSettings) {
-        for (key, value) in [
-            ("min_progress_rate", s.min_progress_rate),
-            ("stuck_critical", s.stuck_critical),
-            ("regression_rate", s.regression_rate),
-            ("regression_critical", s.regression_critical),
-            ("slide_drop", s.slide_drop),
-            ("max_iterations_percent", s.max_iterations_percent),
-            ("emergency_percent", s.emergency_percent),
-            ("quality_drop", s.quality_drop),
-            ("quality_critical", s.quality_critical),
-            ("derivative_spike", s.derivative_spike),
-        ] {
-            self.range(key, value, 0.0, 1.0);
-        }
-        self.range("integral_windup_limit", s.integral_windup_limit, 0.0, MAX_INTEGRAL);
-        self.count("stuck_iterations", s.stuck_iterations, 1, MAX_WINDOW);
-        self.count("oscillation_count", s.oscillation_count, 1, MAX_WINDOW);
-        self.count("slide_iterations", s.slide_iterations, 1, MAX_WINDOW);
-        let pairs = [
-            (("regression_rate", s.regression_rate), ("regression_critical", s.regression_critical)),
-            (("slide_drop", s.slide_drop), ("regression_critical", s.regression_critical)),
-            (("max_iterations_percent", s.max_iterations_percent), ("emergency_percent", s.emergency_percent)),
-            (("quality_drop", s.quality_drop), ("quality_critical", s.quality_critical)),
-        ];
-        for (low, high) in pairs {
-            self.below(low, high);
-        }
-        self.reachable(s);
-    }
-
     /// Thresholds that no figure can pass.
-    fn reachable(&mut self, s: &ControlSettings) {
+    fn reachable(&self, found: &mut Findings) {
         for (key, value, most) in [
-            ("stuck_critical", s.stuck_critical, 1.0),
-            ("regression_critical", s.regression_critical, 1.0),
-            ("quality_critical", s.quality_critical, 1.0),
-            ("derivative_spike", s.derivative_spike, 1.0),
-            ("integral_windup_limit", s.integral_windup_limit, MAX_INTEGRAL),
+            ("stuck_critical", self.stuck_critical, 1.0),
+            ("regression_critical", self.regression_critical, 1.0),
+            ("quality_critical", self.quality_critical, 1.0),
+            ("derivative_spike", self.derivative_spike, 1.0),
+            ("integral_windup_limit", self.integral_windup_limit, MAX_INTEGRAL),
         ] {
             if value == most {
-                self.wrong(format!("`{key}` is {value}; nothing can be above that, so give less"));
+                found.wrong(key, format!("is {value}; nothing can be above that, so give less"));
             }
         }
-        if s.min_progress_rate == 0.0 {
-            self.wrong("`min_progress_rate` is 0; no change can be below that, so give more".to_owned());
-        }
-        let window = s.window;
-        if s.stuck_iterations > window {
-            let value = s.stuck_iterations;
-            self.wrong(format!("`stuck_iterations` is {value}; at most `window`, which is {window}, is allowed"));
-        }
-        if s.oscillation_count >= window {
-            let value = s.oscillation_count;
-            self.wrong(format!("`oscillation_count` is {value}; it must be below `window`, which is {window}"));
+        if self.min_progress_rate == 0.0 {
+            found.wrong("min_progress_rate", "is 0; no change can be below that, so give more");
         }
     }
 
-    fn actuators(&mut self, settings: &ControlSettings) {
-        let a = &settings.actuators;
-        self.range("actuators.effort.offset", a.effort.offset, 0.0, 10.0);
-        self.range("actuators.effort.slope", a.effort.slope, -10.0, 10.0);
-        self.range("actuators.effort.min", a.effort.min, 0.1, 10.0);
-        self.range("actuators.effort.max", a.effort.max, 0.1, 10.0);
-        self.ordered(("actuators.effort.min", a.effort.min), ("actuators.effort.max", a.effort.max));
-        let (cheap, strong) = ("actuators.model.cheap_below", "actuators.model.strong_above");
-        self.range(strong, a.model.strong_above, 0.0, 1.0);
-        self.range(cheap, a.model.cheap_below, 0.0, 1.0);
-        self.ordered((cheap, a.model.cheap_below), (strong, a.model.strong_above));
-        self.count("actuators.model.strong_iterations", a.model.strong_iterations, 1, MAX_WINDOW);
-        self.range("actuators.memory.base", a.memory.base, 0.0, 1.0);
-        self.range("actuators.memory.max", a.memory.max, 0.0, 1.0);
-        self.ordered(("actuators.memory.base", a.memory.base), ("actuators.memory.max", a.memory.max));
-    }
-
-    /// Two values of which the first must not be above the second.
-    fn ordered(&mut self, (key, value): (&str, f64), (other, bound): (&str, f64)) {
-        if value > bound {
-            self.wrong(format!("`{key}` is {value}; at most `{other}`, which is {bound}, is allowed"));
+    fn profiles(&self, found: &mut Findings) {
+        if self.profiles.len() > MAX_PROFILES {
+            found.wrong("profiles", format!("has {} names; at most {MAX_PROFILES} are allowed", self.profiles.len()));
         }
-    }
-
-    fn complexity(&mut self, settings: &ControlSettings) {
-        let c = &settings.complexity;
-        for (key, value) in [("usual", c.usual), ("simple", c.simple), ("hard", c.hard)] {
-            self.range(&format!("complexity.{key}"), value, 1.0, 10.0);
-        }
-        let added = [("per_file", c.per_file), ("per_hundred_words", c.per_hundred_words), ("tests", c.tests)];
-        for (key, value) in added {
-            self.range(&format!("complexity.{key}"), value, 0.0, 10.0);
-        }
-    }
-
-    fn profiles(&mut self, settings: &ControlSettings) {
-        for (name, patch) in &settings.profiles {
+        for (name, patch) in &self.profiles {
             let built_in = BUILT_IN.iter().any(|(known, _)| known == name);
+            let shown = shortened(name);
             if name.is_empty() || name.len() > MAX_NAME || name == AUTO {
-                self.wrong(format!("`profiles` has `{name}`; a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed"));
+                let rule = format!("a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed");
+                found.wrong("profiles", format!("has `{shown}`; {rule}"));
             }
             for (key, value, low) in [("kp", patch.kp, 0.0), ("ki", patch.ki, 0.0), ("kd", patch.kd, -MAX_GAIN)] {
-                let key = format!("profiles.{name}.{key}");
+                let key = format!("profiles.{shown}.{key}");
                 match value {
-                    Some(value) => self.range(&key, value, low, MAX_GAIN),
+                    Some(value) => found.range(&key, value, low, MAX_GAIN),
                     None if built_in => {}
-                    None => self.wrong(format!("`{key}` is missing; a profile of your own needs kp, ki and kd")),
+                    None => found.wrong(&key, "is missing; a profile of your own needs kp, ki and kd"),
                 }
             }
         }
-        if settings.base_profile != AUTO {
-            self.named(settings, "base_profile", &settings.base_profile);
+        if self.base_profile != AUTO {
+            self.named(found, "base_profile", &self.base_profile);
         }
-        let s = &settings.schedule;
+        let s = &self.schedule;
         for (key, name) in [
             ("regressing", &s.regressing),
             ("oscillating", &s.oscillating),
@@ -182,9 +132,9 @@ impl Check {
             ("simple", &s.simple),
             ("otherwise", &s.otherwise),
         ] {
-            self.named(settings, &format!("schedule.{key}"), name);
+            self.named(found, &format!("schedule.{key}"), name);
         }
-        let (model, breadth) = (&settings.actuators.model, &settings.actuators.breadth);
+        let (model, breadth) = (&self.actuators.model, &self.actuators.breadth);
         for (key, names) in [
             ("model.strong_profiles", &model.strong_profiles),
             ("model.cheap_profiles", &model.cheap_profiles),
@@ -193,107 +143,131 @@ impl Check {
             ("breadth.everything", &breadth.everything),
         ] {
             for name in names {
-                self.named(settings, &format!("actuators.{key}"), name);
+                self.named(found, &format!("actuators.{key}"), name);
             }
         }
     }
 
-    /// The name of a profile that there is.
-    fn named(&mut self, settings: &ControlSettings, key: &str, name: &str) {
-        let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(settings.profiles.keys().map(String::as_str));
+    /// Looks whether there is a profile of that name.
+    fn named(&self, found: &mut Findings, key: &str, name: &str) {
+        let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         if !known().any(|known| known == name) {
             let near = did_you_mean(name, known());
-            self.wrong(format!("`{key}` is `{name}`; there is no such profile{near}"));
+            found.wrong(key, format!("is `{}`; there is no such profile{near}", shortened(name)));
         }
     }
-}
-
-/// "; did you mean `x`?" for the nearest of `candidates`, or nothing where none is near.
-pub(super) fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> String {
-    const NEAR: f64 = 0.7;
-    let word = word.to_lowercase();
-    candidates
-        .map(|candidate| (strsim::jaro_winkler(&word, candidate), candidate))
-        .filter(|(score, _)| *score >= NEAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, candidate)| format!("; did you mean `{candidate}`?"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::control::gains::GainPatch;
+    use crate::domain::settings::{gaps, lines};
+    use serde_json::json;
 
-    fn with(change: impl FnOnce(&mut ControlSettings)) -> Vec<String> {
-        let mut settings = ControlSettings::default();
-        change(&mut settings);
-        settings.validate()
+    fn with(layer: Value) -> String {
+        ControlSettings::default().merged(&layer).map_or_else(|problems| lines(&problems), |_| String::new())
     }
 
     #[test]
-    fn the_defaults_hold_together() {
-        assert_eq!(ControlSettings::default().validate(), [""; 0]);
+    fn the_defaults_hold_together_and_every_number_has_a_range() {
+        assert_eq!(ControlSettings::default().validate(), []);
+        assert_eq!(gaps::<ControlSettings>(), [""; 0]);
+    }
+
+    #[test]
+    fn one_key_leaves_its_neighbours() {
+        let operator = ControlSettings::default().merged(&json!({
+            "window": 7,
+            "profiles": { "standard": { "kp": 0.6 }, "mine": { "kp": 1, "ki": 0.2, "kd": 0.3 } },
+            "actuators": { "effort": { "max": 2.0 } },
+        }));
+        let operator = operator.unwrap();
+        let layer = json!({ "profiles": { "standard": { "ki": 0.2 }, "mine": { "kd": 0 } }, "stuck_iterations": 4 });
+        let both = operator.merged(&layer).unwrap();
+        let gains = |name| both.profile(name).map(|gains| (gains.kp, gains.ki, gains.kd));
+        assert_eq!(gains("standard"), Some((0.6, 0.2, 0.25)));
+        assert_eq!(gains("mine"), Some((1.0, 0.2, 0.0)));
+        assert_eq!((both.window, both.stuck_iterations, both.oscillation_count), (7, 4, 2));
+        assert_eq!((both.actuators.effort.min, both.actuators.effort.max), (0.5, 2.0));
+        assert_eq!(both.merged(&json!({})).unwrap(), both);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_key() {
+        insta::assert_snapshot!(with(json!({
+            "windov": 7,
+            "window": 2.5,
+            "decay": "slow",
+            "profiles": { "mine": { "kpp": 1.0 } },
+            "actuators": { "tone": false, "breadth": { "everything": [1] } },
+            "adaptive_gains": null,
+        })), @r#"
+        `control.windov` is 7; there is no such key; did you mean `window`?
+        `control.window` is 2.5; a whole number from 0 is needed
+        `control.decay` is "slow"; a number is needed
+        `control.profiles.mine.kpp` is 1.0; there is no such key; did you mean `kp`?
+        `control.actuators.tone` is false; a group of keys is needed
+        `control.actuators.breadth.everything` is [1]; a list of texts is needed
+        `control.adaptive_gains` is null; true or false is needed
+        "#);
+        insta::assert_snapshot!(with(json!(3)), @r"`control` is 3; a group of keys is needed");
     }
 
     #[test]
     fn ranges() {
-        assert_eq!(with(|s| s.decay = 1.5), ["`decay` is 1.5; 0 to 1 is allowed"]);
-        assert_eq!(with(|s| s.deadband = f64::NAN), ["`deadband` is NaN; 0 to 0.5 is allowed"]);
-        assert_eq!(with(|s| s.slide_drop = -0.1), ["`slide_drop` is -0.1; 0 to 1 is allowed"]);
-        assert_eq!(
-            with(|s| s.actuators.effort.max = f64::INFINITY),
-            ["`actuators.effort.max` is inf; 0.1 to 10 is allowed"]
-        );
-        assert_eq!(with(|s| s.window = 1000), ["`window` is 1000; 2 to 100 is allowed"]);
-        assert_eq!(with(|s| s.complexity.hard = 11.0), ["`complexity.hard` is 11; 1 to 10 is allowed"]);
+        insta::assert_snapshot!(with(json!({
+            "decay": 1.5,
+            "slide_drop": -0.1,
+            "window": 1000,
+            "complexity": { "hard": 11 },
+            "actuators": { "effort": { "max": 0 } },
+        })), @r"
+        `control.window` is 1000; 2 to 100 is allowed
+        `control.decay` is 1.5; 0 to 1 is allowed
+        `control.complexity.hard` is 11; 1 to 10 is allowed
+        `control.slide_drop` is -0.1; 0 to 1 is allowed
+        `control.actuators.effort.max` is 0; 0.1 to 10 is allowed
+        `control.actuators.effort.min` is 0.5; at most `control.actuators.effort.max`, which is 0, is allowed
+        ");
+        let broken = ControlSettings { deadband: f64::NAN, ..ControlSettings::default() };
+        insta::assert_snapshot!(lines(&broken.validate()), @r"`control.deadband` is NaN; 0 to 0.5 is allowed");
     }
 
     #[test]
     fn contradictions() {
-        assert_eq!(
-            with(|s| s.regression_rate = 0.3),
-            ["`regression_rate` is 0.3; it must be below `regression_critical`, which is 0.2"]
-        );
-        assert_eq!(
-            with(|s| s.stuck_iterations = 8),
-            ["`stuck_iterations` is 8; at most `window`, which is 5, is allowed"]
-        );
-        assert_eq!(
-            with(|s| s.oscillation_count = 5),
-            ["`oscillation_count` is 5; it must be below `window`, which is 5"]
-        );
-        assert_eq!(
-            with(|s| s.integral_windup_limit = 5.0),
-            ["`integral_windup_limit` is 5; nothing can be above that, so give less"]
-        );
-        assert_eq!(
-            with(|s| s.actuators.memory.base = 0.6),
-            ["`actuators.memory.base` is 0.6; at most `actuators.memory.max`, which is 0.5, is allowed"]
-        );
+        insta::assert_snapshot!(with(json!({
+            "regression_rate": 0.3,
+            "stuck_iterations": 8,
+            "oscillation_count": 5,
+            "integral_windup_limit": 5,
+            "min_progress_rate": 0,
+            "actuators": { "memory": { "base": 0.6 } },
+        })), @r"
+        `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
+        `control.oscillation_count` is 5; it must be below `control.window`, which is 5
+        `control.stuck_iterations` is 8; at most `control.window`, which is 5, is allowed
+        `control.actuators.memory.base` is 0.6; at most `control.actuators.memory.max`, which is 0.5, is allowed
+        `control.integral_windup_limit` is 5; nothing can be above that, so give less
+        `control.min_progress_rate` is 0; no change can be below that, so give more
+        ");
     }
 
     #[test]
     fn profiles() {
-        assert_eq!(
-            with(|s| s.base_profile = "agressive".to_owned()),
-            ["`base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?"]
-        );
-        assert_eq!(
-            with(|s| s.actuators.breadth.one_change.push("zzz".to_owned())),
-            ["`actuators.breadth.one_change` is `zzz`; there is no such profile"]
-        );
-        let mine = |patch| with(move |s| s.profiles.extend([("mine".to_owned(), patch)]));
-        assert_eq!(
-            mine(GainPatch { kp: Some(-1.0), ki: Some(0.1), kd: None }),
-            [
-                "`profiles.mine.kp` is -1; 0 to 10 is allowed",
-                "`profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd"
-            ]
-        );
-        let named = with(|s| {
-            s.profiles.insert("mine".to_owned(), GainPatch { kp: Some(1.0), ki: Some(0.1), kd: Some(-1.0) });
-            s.schedule.stuck = "mine".to_owned();
-        });
-        assert_eq!(named, [""; 0]);
+        insta::assert_snapshot!(with(json!({ "base_profile": "agressive" })), @r"`control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?");
+        insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
+        insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"
+        `control.profiles` has `auto`; a name of 1 to 64 bytes but `auto` is allowed
+        `control.profiles.auto.kp` is missing; a profile of your own needs kp, ki and kd
+        `control.profiles.auto.ki` is missing; a profile of your own needs kp, ki and kd
+        `control.profiles.auto.kd` is missing; a profile of your own needs kp, ki and kd
+        `control.profiles.mine.kp` is -1; 0 to 10 is allowed
+        `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
+        ");
+        let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });
+        assert_eq!(with(mine), "");
+        let many: serde_json::Map<String, Value> =
+            (0..40).map(|n| (n.to_string(), json!({ "kp": 1, "ki": 0, "kd": 0 }))).collect();
+        insta::assert_snapshot!(with(json!({ "profiles": many })), @r"`control.profiles` has 40 names; at most 32 are allowed");
     }
 }

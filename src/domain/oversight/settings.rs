@@ -1,12 +1,10 @@
 //! Thresholds of the overseer, their defaults, and what each may be.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::detection::Kind;
+use crate::domain::settings::Settings;
 
 /// Settings of oversight. Setting one leaves the others at their defaults.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -197,77 +195,6 @@ thresholds! {
     }
 }
 
-/// A setting that may not be what it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingFault {
-    /// Its key below `oversight`, with dots.
-    pub key: String,
-    /// What it is, as JSON.
-    pub value: String,
-    /// What it may be, as the end of a sentence.
-    pub allowed: String,
-}
-
-impl fmt::Display for SettingFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "oversight.{} is {}; allowed is {}", self.key, self.value, self.allowed)
-    }
-}
-
-impl std::error::Error for SettingFault {}
-
-/// Keys of numbers with the least and the most that they may be, both inclusive.
-const RANGES: [(&str, f64, f64); 35] = [
-    ("climb_after", 1.0, 100.0),
-    ("grace_iterations", 0.0, 100.0),
-    ("min_progress", 0.0, 1.0),
-    ("stuck.window", 2.0, 100.0),
-    ("stuck.same_error_count", 2.0, 100.0),
-    ("stuck.critical_error_count", 2.0, 100.0),
-    ("stuck.no_progress_iterations", 2.0, 100.0),
-    ("stuck.no_progress_gain", 0.0, 1.0),
-    ("stuck.same_reflection_count", 2.0, 100.0),
-    ("oscillation.window", 3.0, 50.0),
-    ("oscillation.undo_redo_cycles", 1.0, 50.0),
-    ("oscillation.critical_cycles", 1.0, 50.0),
-    ("oscillation.file_churn_threshold", 0.0, 1.0),
-    ("oscillation.sign_changes", 1.0, 50.0),
-    ("oscillation.min_swing", 0.0, 1.0),
-    ("deviation.objective_similarity", 0.0, 1.0),
-    ("deviation.window", 1.0, 10.0),
-    ("deviation.low_iterations", 1.0, 10.0),
-    ("deviation.high_after", 1.0, 10.0),
-    ("deviation.scope_creep_ratio", 0.1, 1_000.0),
-    ("deviation.scope_min_files", 1.0, 10_000.0),
-    ("resource_burn.iteration_multiplier", 1.0, 1_000.0),
-    ("resource_burn.cost_multiplier", 1.0, 1_000.0),
-    ("resource_burn.time_multiplier", 1.0, 1_000.0),
-    ("resource_burn.critical_multiplier", 1.0, 1_000.0),
-    ("resource_burn.tool_calls_completion", 0.0, 1.0),
-    ("resource_burn.nearly_done", 0.0, 1.0),
-    ("resource_burn.abort_efficiency", 0.0, 1.0),
-    ("resource_burn.abort_completion", 0.0, 1.0),
-    ("regression.consecutive", 1.0, 100.0),
-    ("regression.sudden_loss", 0.0, 1.0),
-    ("regression.coverage_drop_percent", 0.0, 100.0),
-    ("regression.completion_fall", 0.0, 1.0),
-    ("no_change.iterations", 1.0, 100.0),
-    ("agent_failure.iterations", 1.0, 100.0),
-];
-
-/// Keys that may not be above another key.
-const ORDERED: [(&str, &str); 9] = [
-    ("stuck.same_error_count", "stuck.critical_error_count"),
-    ("stuck.critical_error_count", "stuck.window"),
-    ("oscillation.undo_redo_cycles", "oscillation.critical_cycles"),
-    ("oscillation.critical_cycles", "oscillation.window"),
-    ("oscillation.sign_changes", "oscillation.window"),
-    ("deviation.low_iterations", "deviation.window"),
-    ("resource_burn.iteration_multiplier", "resource_burn.critical_multiplier"),
-    ("no_change.iterations", "no_change.high_iterations"),
-    ("agent_failure.iterations", "agent_failure.window"),
-];
-
 impl OversightSettings {
     /// Whether a detection is looked for, and whether it is only observed.
     pub fn switches(&self, kind: Kind) -> (bool, bool) {
@@ -282,74 +209,64 @@ impl OversightSettings {
             Kind::AgentFailure => (self.agent_failure.enabled, self.agent_failure.observe),
         }
     }
-
-    /// These settings with those of `over` in their place, deeply. An unknown key, a wrong type and a value out of range
-    /// are faults, all of them told.
-    pub fn merged(&self, over: &Value) -> Result<Self, Vec<SettingFault>> {
-        let mut value = as_value(self);
-        let mut faults = Vec::new();
-        merge(&mut value, over, "", &mut faults);
-        if !faults.is_empty() {
-            return Err(faults);
-        }
-        let merged: Self = serde_json::from_value(value).map_err(|error| {
-            vec![SettingFault { key: String::new(), value: over.to_string(), allowed: error.to_string() }]
-        })?;
-        merged.validate().map(|()| merged)
-    }
-
-    /// All faults of range and order.
-    pub fn validate(&self) -> Result<(), Vec<SettingFault>> {
-        let value = as_value(self);
-        let number = |key: &str| at(&value, key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-        let fault = |key: &str, allowed: String| SettingFault {
-            key: key.to_owned(),
-            value: at(&value, key).map_or_else(String::new, Value::to_string),
-            allowed,
-        };
-        let out_of_range = RANGES.iter().filter(|(key, least, most)| !(*least..=*most).contains(&number(key)));
-        let mut faults: Vec<_> =
-            out_of_range.map(|(key, least, most)| fault(key, format!("{least} to {most}"))).collect();
-        for (low, high) in ORDERED.iter().filter(|(low, high)| number(low) > number(high)) {
-            faults.push(fault(low, format!("at most {high}, which is {}", number(high))));
-        }
-        if faults.is_empty() { Ok(()) } else { Err(faults) }
-    }
 }
 
-fn as_value(settings: &OversightSettings) -> Value {
-    serde_json::to_value(settings).unwrap_or_default()
-}
+impl Settings for OversightSettings {
+    const GROUP: &'static str = "oversight";
 
-fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    key.split('.').try_fold(value, |value, part| value.get(part))
-}
+    const RANGES: &'static [(&'static str, f64, f64)] = &[
+        ("climb_after", 1.0, 100.0),
+        ("grace_iterations", 0.0, 100.0),
+        ("min_progress", 0.0, 1.0),
+        ("stuck.window", 2.0, 100.0),
+        ("stuck.same_error_count", 2.0, 100.0),
+        ("stuck.critical_error_count", 2.0, 100.0),
+        ("stuck.no_progress_iterations", 2.0, 100.0),
+        ("stuck.no_progress_gain", 0.0, 1.0),
+        ("stuck.same_reflection_count", 2.0, 100.0),
+        ("oscillation.window", 3.0, 50.0),
+        ("oscillation.undo_redo_cycles", 1.0, 50.0),
+        ("oscillation.critical_cycles", 1.0, 50.0),
+        ("oscillation.file_churn_threshold", 0.0, 1.0),
+        ("oscillation.sign_changes", 1.0, 50.0),
+        ("oscillation.min_swing", 0.0, 1.0),
+        ("deviation.objective_similarity", 0.0, 1.0),
+        ("deviation.window", 1.0, 10.0),
+        ("deviation.low_iterations", 1.0, 10.0),
+        ("deviation.high_after", 1.0, 10.0),
+        ("deviation.scope_creep_ratio", 0.1, 1_000.0),
+        ("deviation.scope_min_files", 1.0, 10_000.0),
+        ("resource_burn.iteration_multiplier", 1.0, 1_000.0),
+        ("resource_burn.cost_multiplier", 1.0, 1_000.0),
+        ("resource_burn.time_multiplier", 1.0, 1_000.0),
+        ("resource_burn.critical_multiplier", 1.0, 1_000.0),
+        ("resource_burn.tool_calls", 1.0, 10_000_000.0),
+        ("resource_burn.tool_calls_completion", 0.0, 1.0),
+        ("resource_burn.nearly_done", 0.0, 1.0),
+        ("resource_burn.abort_efficiency", 0.0, 1.0),
+        ("resource_burn.abort_completion", 0.0, 1.0),
+        ("regression.consecutive", 1.0, 100.0),
+        ("regression.sudden_loss", 0.0, 1.0),
+        ("regression.coverage_drop_percent", 0.0, 100.0),
+        ("regression.completion_fall", 0.0, 1.0),
+        ("regression.restores", 0.0, 100.0),
+        ("no_change.iterations", 1.0, 100.0),
+        ("no_change.high_iterations", 1.0, 100.0),
+        ("agent_failure.iterations", 1.0, 100.0),
+        ("agent_failure.window", 1.0, 100.0),
+    ];
 
-/// Puts the values of `over` into `base`, which has every key.
-fn merge(base: &mut Value, over: &Value, key: &str, faults: &mut Vec<SettingFault>) {
-    let mut fault = |allowed: &str| {
-        faults.push(SettingFault { key: key.to_owned(), value: over.to_string(), allowed: allowed.to_owned() });
-    };
-    match (&mut *base, over) {
-        (Value::Object(base), Value::Object(over)) => {
-            let known = base.keys().cloned().collect::<Vec<_>>().join(", ");
-            for (name, value) in over {
-                let key = if key.is_empty() { name.clone() } else { format!("{key}.{name}") };
-                match base.get_mut(name) {
-                    Some(base) => merge(base, value, &key, faults),
-                    None => faults.push(SettingFault {
-                        key,
-                        value: value.to_string(),
-                        allowed: format!("no key of this name but {known}"),
-                    }),
-                }
-            }
-        }
-        (Value::Object(_), _) => fault("a map of settings"),
-        (Value::Bool(_), Value::Bool(_)) => *base = over.clone(),
-        (Value::Bool(_), _) => fault("true or false"),
-        (Value::Number(number), Value::Number(new)) if number.is_f64() || new.is_u64() => *base = over.clone(),
-        (Value::Number(number), _) if number.is_f64() => fault("a number"),
-        _ => fault("a whole number from 0"),
-    }
+    const BELOW: &'static [(&'static str, &'static str)] = &[];
+
+    const AT_MOST: &'static [(&'static str, &'static str)] = &[
+        ("stuck.same_error_count", "stuck.critical_error_count"),
+        ("stuck.critical_error_count", "stuck.window"),
+        ("oscillation.undo_redo_cycles", "oscillation.critical_cycles"),
+        ("oscillation.critical_cycles", "oscillation.window"),
+        ("oscillation.sign_changes", "oscillation.window"),
+        ("deviation.low_iterations", "deviation.window"),
+        ("resource_burn.iteration_multiplier", "resource_burn.critical_multiplier"),
+        ("no_change.iterations", "no_change.high_iterations"),
+        ("agent_failure.iterations", "agent_failure.window"),
+    ];
 }

@@ -5,8 +5,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::run;
-use crate::domain::control::{ControlSettings, Decision};
+use crate::domain::control::Decision;
 use crate::domain::record::{Record, TaskFacts};
+use crate::domain::supervision::{Preset, SupervisionSettings};
 
 const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/contracts/control-vectors");
 /// How far a figure may be off.
@@ -67,7 +68,7 @@ fn every_figure_agrees_with_the_vectors() {
         let facts: TaskFacts = serde_json::from_value(input[0].clone()).unwrap();
         let records: Vec<Record> =
             input[1..].iter().map(|line| serde_json::from_value(line.clone()).unwrap()).collect();
-        let decisions = run(&records, &facts, &ControlSettings::default());
+        let decisions = run(&records, &facts, &SupervisionSettings::of(Preset::Seed).control);
         let expected = lines(&format!("{name}.expected.jsonl"));
         assert_eq!(decisions.len(), expected.len(), "{name}");
         for (decision, line) in decisions.iter().zip(&expected) {

@@ -1,12 +1,14 @@
 //! Settings: defaults, deep merging, and errors that name key, value and what is allowed.
 
 use super::*;
+use crate::domain::settings::{Settings, gaps, lines};
 use serde_json::json;
 
 #[test]
 fn defaults_are_valid_and_come_back() {
     let settings = OversightSettings::default();
-    assert_eq!(settings.validate(), Ok(()));
+    assert_eq!(settings.validate(), []);
+    assert_eq!(gaps::<OversightSettings>(), [""; 0], "every number has a range");
     let text = serde_json::to_string(&settings).expect("settings are JSON");
     assert_eq!(serde_json::from_str::<OversightSettings>(&text).expect("the same"), settings);
     assert_eq!(serde_json::from_str::<OversightSettings>("{}").expect("defaults"), settings);
@@ -37,25 +39,25 @@ fn every_detection_has_its_switches() {
 fn faults_say_what_is_allowed() {
     let faults = |over: serde_json::Value| match OversightSettings::default().merged(&over) {
         Ok(_) => String::new(),
-        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        Err(problems) => lines(&problems),
     };
     let types = json!({"stuck": {"windw": 3, "window": 2.5, "observe": 1}, "regression": 7, "min_progress": "a", "climb_after": -1});
     insta::assert_snapshot!(faults(types), @r#"
-        oversight.stuck.windw is 3; allowed is no key of this name but enabled, observe, window, same_error_count, critical_error_count, no_progress_iterations, no_progress_gain, same_reflection_count
-        oversight.stuck.window is 2.5; allowed is a whole number from 0
-        oversight.stuck.observe is 1; allowed is true or false
-        oversight.regression is 7; allowed is a map of settings
-        oversight.min_progress is "a"; allowed is a number
-        oversight.climb_after is -1; allowed is a whole number from 0
-        "#);
+    `oversight.stuck.windw` is 3; there is no such key; did you mean `window`?
+    `oversight.stuck.window` is 2.5; a whole number from 0 is needed
+    `oversight.stuck.observe` is 1; true or false is needed
+    `oversight.regression` is 7; a group of keys is needed
+    `oversight.min_progress` is "a"; a number is needed
+    `oversight.climb_after` is -1; a whole number from 0 is needed
+    "#);
     let values = json!({"stuck": {"same_error_count": 1, "window": 4}, "deviation": {"objective_similarity": 1.5},
         "resource_burn": {"iteration_multiplier": 3}});
-    insta::assert_snapshot!(faults(values), @r#"
-        oversight.stuck.same_error_count is 1; allowed is 2 to 100
-        oversight.deviation.objective_similarity is 1.5; allowed is 0 to 1
-        oversight.stuck.critical_error_count is 5; allowed is at most stuck.window, which is 4
-        oversight.resource_burn.iteration_multiplier is 3.0; allowed is at most resource_burn.critical_multiplier, which is 2.5
-        "#);
+    insta::assert_snapshot!(faults(values), @r"
+    `oversight.stuck.same_error_count` is 1; 2 to 100 is allowed
+    `oversight.deviation.objective_similarity` is 1.5; 0 to 1 is allowed
+    `oversight.stuck.critical_error_count` is 5; at most `oversight.stuck.window`, which is 4, is allowed
+    `oversight.resource_burn.iteration_multiplier` is 3; at most `oversight.resource_burn.critical_multiplier`, which is 2.5, is allowed
+    ");
     assert_eq!(faults(json!({"climb_after": 5_000_000_000_u64})).lines().count(), 1);
 }
 

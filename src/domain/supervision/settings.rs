@@ -1,0 +1,238 @@
+//! The settings of control, oversight and strategy, made from what files set of them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::domain::control::ControlSettings;
+use crate::domain::oversight::OversightSettings;
+use crate::domain::settings::{Problem, Settings, did_you_mean, shortened};
+use crate::domain::strategy::StrategySettings;
+
+/// The settings of the three.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SupervisionSettings {
+    /// Control.
+    pub control: ControlSettings,
+    /// Oversight.
+    pub oversight: OversightSettings,
+    /// Strategy.
+    pub strategy: StrategySettings,
+}
+
+/// Key of the preset, beside those of the groups.
+pub const PRESET: &str = "preset";
+
+/// What control, oversight and strategy begin with, before anything is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// What serves best as far as is known; better values can come with a new version.
+    #[default]
+    Default,
+    /// The values of the design, which stay.
+    Seed,
+}
+
+/// Every value of [`Preset::Seed`], so that none of them moves with a default.
+const SEED: &str = include_str!("seed.json");
+
+impl Preset {
+    /// The preset of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "default" => Some(Self::Default),
+            "seed" => Some(Self::Seed),
+            _ => None,
+        }
+    }
+}
+
+impl SupervisionSettings {
+    /// The settings of a preset.
+    pub fn of(preset: Preset) -> Self {
+        match preset {
+            Preset::Default => Self::default(),
+            // A test reads it, so it can be read.
+            Preset::Seed => serde_json::from_str(SEED).unwrap_or_default(),
+        }
+    }
+
+    /// What the keys `control`, `oversight` and `strategy` of `overlay` make of the preset that it names; other keys are
+    /// not looked at.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub fn layered(overlay: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let settings = Self::laid(overlay, &mut problems);
+        if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    }
+
+    /// The same, where a group that does not hold is as in the preset, and a preset that there is not is the default one.
+    pub fn tolerant(overlay: &Map<String, Value>) -> Self {
+        Self::laid(overlay, &mut Vec::new())
+    }
+
+    fn laid(overlay: &Map<String, Value>, problems: &mut Vec<Problem>) -> Self {
+        let mut settings = Self::of(preset(overlay, problems));
+        lay(&mut settings.control, overlay, problems);
+        lay(&mut settings.oversight, overlay, problems);
+        lay(&mut settings.strategy, overlay, problems);
+        settings
+    }
+}
+
+fn preset(overlay: &Map<String, Value>, problems: &mut Vec<Problem>) -> Preset {
+    let Some(named) = overlay.get(PRESET) else { return Preset::default() };
+    let name = named.as_str().unwrap_or_default();
+    Preset::parse(name).unwrap_or_else(|| {
+        let near = did_you_mean(name, ["default", "seed"]);
+        let message = format!("`{PRESET}` is {}; `default` or `seed` is allowed{near}", shortened(&named.to_string()));
+        problems.push(Problem { key: PRESET.to_owned(), other: None, message });
+        Preset::default()
+    })
+}
+
+fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &mut Vec<Problem>) {
+    match overlay.get(S::GROUP).map(|layer| settings.merged(layer)) {
+        Some(Ok(merged)) => *settings = merged,
+        Some(Err(wrong)) => problems.extend(wrong),
+        None => {}
+    }
+}
+
+/// Keys that only the operator's file may set: each switch of oversight, and whether control acts by itself. Whoever
+/// keeps a repository cannot blind or silence who watches its loops.
+pub fn operators_alone() -> Vec<String> {
+    let mut keys = vec!["control.auto_intervene".to_owned()];
+    let oversight = serde_json::to_value(OversightSettings::default()).unwrap_or_default();
+    switches(&oversight, OversightSettings::GROUP, &mut keys);
+    keys
+}
+
+fn switches(value: &Value, path: &str, keys: &mut Vec<String>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let path = format!("{path}.{key}");
+        if value.is_boolean() {
+            keys.push(path);
+        } else {
+            switches(value, &path, keys);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::control::BUILT_IN;
+    use crate::domain::settings::{lines, overlay};
+    use serde_json::json;
+
+    fn map(value: Value) -> Map<String, Value> {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn the_seed_has_every_value_of_its_own_and_holds() {
+        let written: Value = serde_json::from_str(SEED).unwrap();
+        let seed = SupervisionSettings::of(Preset::Seed);
+        assert_eq!(serde_json::to_value(&seed).unwrap(), written, "seed.json has every key, as it is written");
+        assert_eq!(
+            (seed.control.validate(), seed.oversight.validate(), seed.strategy.validate()),
+            (vec![], vec![], vec![])
+        );
+        for (name, _) in BUILT_IN {
+            let patch = seed.control.profiles.get(name).copied().unwrap();
+            assert!(patch.kp.is_some() && patch.ki.is_some() && patch.kd.is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn layers_lie_over_the_preset_that_they_name() {
+        assert_eq!(SupervisionSettings::layered(&Map::new()), Ok(SupervisionSettings::default()));
+        let mut both = map(json!({
+            "control": { "window": 7, "profiles": { "standard": { "kp": 0.6 } } },
+            "oversight": { "stuck": { "enabled": false } },
+        }));
+        overlay(
+            &mut both,
+            &map(json!({
+                "preset": "seed",
+                "control": { "stuck_iterations": 6, "profiles": { "standard": { "ki": 0.2 } } },
+                "oversight": { "stuck": { "same_error_count": 4 } },
+                "strategy": { "early": 0.1 },
+            })),
+        );
+        let settings = SupervisionSettings::layered(&both).unwrap();
+        let mut expected = SupervisionSettings::of(Preset::Seed);
+        (expected.control.window, expected.control.stuck_iterations) = (7, 6);
+        let standard = expected.control.profiles.get_mut("standard").unwrap();
+        (standard.kp, standard.ki) = (Some(0.6), Some(0.2));
+        (expected.oversight.stuck.enabled, expected.oversight.stuck.same_error_count) = (false, 4);
+        expected.strategy.early = 0.1;
+        assert_eq!(settings, expected);
+        assert_eq!(SupervisionSettings::tolerant(&both), expected);
+    }
+
+    #[test]
+    fn what_does_not_hold_is_told_for_all_groups_at_once() {
+        let wrong = map(json!({
+            "preset": "sed",
+            "control": { "windw": 7 },
+            "oversight": { "no_change": { "iterations": 5 } },
+            "strategy": { "early": 0.9, "patience": 9 },
+            "others": 1,
+        }));
+        insta::assert_snapshot!(lines(&SupervisionSettings::layered(&wrong).unwrap_err()), @r#"
+        `preset` is "sed"; `default` or `seed` is allowed; did you mean `seed`?
+        `control.windw` is 7; there is no such key; did you mean `window`?
+        `oversight.no_change.iterations` is 5; at most `oversight.no_change.high_iterations`, which is 3, is allowed
+        `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
+        `strategy.patience` is 9; at most `strategy.escalation_threshold`, which is 7, is allowed
+        "#);
+    }
+
+    #[test]
+    fn a_group_that_holds_no_more_is_as_in_the_preset_and_the_others_stand() {
+        let old = map(json!({
+            "preset": "gone",
+            "control": { "window": 9 },
+            "oversight": { "was_there_once": true, "climb_after": 4 },
+            "strategy": "none",
+        }));
+        let settings = SupervisionSettings::tolerant(&old);
+        assert_eq!(settings.control.window, 9);
+        assert_eq!((settings.oversight, settings.strategy), Default::default());
+        let contradictory = map(json!({ "control": { "window": 2 }, "strategy": { "late": 0.7 } }));
+        let settings = SupervisionSettings::tolerant(&contradictory);
+        assert_eq!((settings.control, settings.strategy.late), (ControlSettings::default(), 0.7));
+    }
+
+    #[test]
+    fn the_switches_of_oversight_are_the_operators() {
+        insta::assert_snapshot!(operators_alone().join("\n"), @r"
+        control.auto_intervene
+        oversight.auto_escalate
+        oversight.strict_regression
+        oversight.stuck.enabled
+        oversight.stuck.observe
+        oversight.oscillation.enabled
+        oversight.oscillation.observe
+        oversight.deviation.enabled
+        oversight.deviation.observe
+        oversight.resource_burn.enabled
+        oversight.resource_burn.observe
+        oversight.regression.enabled
+        oversight.regression.observe
+        oversight.regression.test_pass_to_fail
+        oversight.test_tampering.enabled
+        oversight.test_tampering.observe
+        oversight.no_change.enabled
+        oversight.no_change.observe
+        oversight.agent_failure.enabled
+        oversight.agent_failure.observe
+        ");
+    }
+}
