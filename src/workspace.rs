@@ -35,7 +35,6 @@ pub use error::WorkspaceError;
 pub use git::{GitUrl, GitVersion, NEEDED_GIT};
 pub use merge::MergeOutcome;
 pub use mirror::RemoteState;
-pub use protect::DEFAULT_PROTECTED;
 pub use push::{PushOutcome, PushRequest};
 pub use reaper::ReapReport;
 pub use snapshot::{CommitInfo, CommitRequest};
@@ -55,7 +54,7 @@ pub struct WorkspaceSettings {
     /// Author and committer of every commit.
     pub committer_name: String,
     pub committer_email: String,
-    /// Patterns of paths that agents may not change; `**` spans folders. See [`DEFAULT_PROTECTED`].
+    /// Patterns of paths that agents may not change; `**` spans folders.
     pub protected: Vec<String>,
 }
 

@@ -3,11 +3,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::criteria::TaskType;
 use super::ids::{Money, UserId};
+use super::settings::overlay;
+use super::supervision::SupervisionSettings;
 use super::task::Check;
 
 /// Paths that an agent may not change unless configured otherwise: CI, ownership, the bot's own file, agents'
-/// configuration. Globs from the top of the tree.
+/// configuration, hooks. Globs from the top of the tree.
 pub const PROTECTED_PATHS: &[&str] = &[
     ".github/ralph.yml",
     ".gitea/ralph.yml",
@@ -15,21 +18,31 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".ralph.yml",
     ".github/workflows/**",
     ".github/actions/**",
+    ".github/dependabot.yml",
     ".gitea/workflows/**",
+    ".gitea/actions/**",
     ".forgejo/workflows/**",
+    ".forgejo/actions/**",
     ".gitlab-ci.yml",
     "CODEOWNERS",
     ".github/CODEOWNERS",
     ".gitea/CODEOWNERS",
+    ".forgejo/CODEOWNERS",
+    ".gitlab/CODEOWNERS",
     "docs/CODEOWNERS",
-    "AGENTS.md",
-    "CLAUDE.md",
-    ".claude/**",
-    ".codex/**",
-    ".gemini/**",
-    ".cursor/**",
-    ".opencode/**",
-    ".mcp.json",
+    "**/AGENTS.md",
+    "**/CLAUDE.md",
+    "**/GEMINI.md",
+    ".github/copilot-instructions.md",
+    "**/.claude/**",
+    "**/.codex/**",
+    "**/.gemini/**",
+    "**/.cursor/**",
+    "**/.cursorrules",
+    "**/.opencode/**",
+    "opencode.json",
+    ".aider*",
+    "**/.mcp.json",
     ".git-hooks/**",
     ".husky/**",
     ".gitmodules",
@@ -88,33 +101,6 @@ impl Default for Protected {
     fn default() -> Self {
         Self { policy: ProtectedPolicy::default(), paths: PROTECTED_PATHS.iter().map(|p| (*p).to_owned()).collect() }
     }
-}
-
-/// The sort of work an issue asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TaskType {
-    /// Failing tests.
-    TestFix,
-    /// Type errors.
-    TypeErrors,
-    /// Findings of a linter.
-    Lint,
-    /// To a new version, framework or interface.
-    Migration,
-    /// Same behaviour, other structure.
-    Refactor,
-    /// More tests.
-    Coverage,
-    /// New behaviour.
-    Feature,
-    /// Documentation.
-    Docs,
-    /// Dependencies.
-    Dependency,
-    /// None of the others.
-    #[default]
-    Other,
 }
 
 /// Where the bot stops by itself.
@@ -203,7 +189,8 @@ pub struct Policy {
     pub task_type: Option<TaskType>,
     /// Limits of one run of an agent.
     pub agent: AgentLimits,
-    /// Thresholds of control and oversight that the repository's file sets, by name.
+    /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
+    /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
 }
 
@@ -273,7 +260,7 @@ pub struct RepositorySettings {
     pub limits: LimitOverrides,
     /// Whether checks may be found from the tree; cannot be switched on against the operator.
     pub detect_checks: Option<bool>,
-    /// Thresholds of control and oversight, by name.
+    /// What it sets of `preset`, `control`, `oversight` and `strategy`.
     pub thresholds: Map<String, Value>,
 }
 
@@ -307,8 +294,14 @@ impl Policy {
         policy.task_type = file.task_type.or(self.task_type);
         policy.setup.extend(file.setup.iter().cloned());
         policy.checks = file.checks.clone();
-        policy.thresholds.extend(file.thresholds.clone());
+        overlay(&mut policy.thresholds, &file.thresholds);
         policy
+    }
+
+    /// The settings of control, oversight and strategy. Where a group that was stored long ago holds no more, it is as in
+    /// its preset.
+    pub fn supervision(&self) -> SupervisionSettings {
+        SupervisionSettings::tolerant(&self.thresholds)
     }
 
     /// What of `file` does not take effect because the operator's setting stands, one sentence each.
@@ -438,6 +431,31 @@ mod tests {
         assert!(!refused.with_repository(&file).detect_checks);
         assert_eq!(refused.overruled(&file).len(), 1);
         assert!(!Policy::default().with_repository(&settings(|f| f.detect_checks = Some(false))).detect_checks);
+    }
+
+    #[test]
+    fn thresholds_of_the_repository_lie_over_those_of_the_operator() {
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let operator = Policy {
+            thresholds: map(serde_json::json!({ "control": { "window": 9, "decay": 0.8 }, "oversight": { "climb_after": 3 } })),
+            ..Policy::default()
+        };
+        let file = settings(|f| f.thresholds = map(serde_json::json!({ "control": { "decay": 0.7 }, "strategy": { "late": 0.7 } })));
+        let merged = operator.with_repository(&file);
+        assert_eq!(
+            Value::Object(merged.thresholds.clone()),
+            serde_json::json!({
+                "control": { "window": 9, "decay": 0.7 },
+                "oversight": { "climb_after": 3 },
+                "strategy": { "late": 0.7 },
+            })
+        );
+        let supervision = merged.supervision();
+        assert_eq!((supervision.control.window, supervision.control.decay), (9, 0.7));
+        assert_eq!((supervision.oversight.climb_after, supervision.strategy.late), (3, 0.7));
+        assert_eq!(Policy::default().supervision(), SupervisionSettings::default());
+        let old = Policy { thresholds: map(serde_json::json!({ "control": { "gone": 1 }, "stuck": 4 })), ..operator };
+        assert_eq!(old.supervision(), SupervisionSettings::default());
     }
 
     #[test]

@@ -31,34 +31,6 @@ const WORKFLOWS: [&str; 7] = [
 ];
 /// The bot's own file, wherever a forge wants it.
 const RALPH_FILES: [&str; 4] = [".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml", ".ralph.yml"];
-/// What is put back before a commit unless configured otherwise.
-const PROTECTED: [&str; 25] = [
-    ".github/workflows/**",
-    ".github/actions/**",
-    ".gitea/workflows/**",
-    ".forgejo/workflows/**",
-    ".gitlab-ci.yml",
-    "CODEOWNERS",
-    "docs/CODEOWNERS",
-    ".github/CODEOWNERS",
-    ".gitea/CODEOWNERS",
-    ".forgejo/CODEOWNERS",
-    ".gitlab/CODEOWNERS",
-    ".github/ralph.yml",
-    ".gitea/ralph.yml",
-    ".forgejo/ralph.yml",
-    ".ralph.yml",
-    "**/.claude/**",
-    "**/.codex/**",
-    "**/.gemini/**",
-    "**/.cursor/**",
-    "**/.mcp.json",
-    "**/.cursorrules",
-    ".github/copilot-instructions.md",
-    "**/CLAUDE.md",
-    "**/AGENTS.md",
-    "**/GEMINI.md",
-];
 /// Names of manifests and lock files: what decides which foreign code runs.
 const MANIFESTS: [&str; 39] = [
     "Cargo.toml",
@@ -143,12 +115,6 @@ pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
         }
     }
     findings.list
-}
-
-/// Globs of paths that are put back from the base branch before each commit: workflows, agent configuration, CODEOWNERS
-/// and the bot's own file.
-pub fn protected_default() -> &'static [&'static str] {
-    &PROTECTED
 }
 
 /// Paths of the change that are manifests or lock files, for the top of the pull request.

@@ -10,38 +10,6 @@ use super::layout::Place;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::ids::Sha;
 
-/// Workflows, owners, agents' own configuration, and the bot's file: what decides who runs what with which rights.
-pub const DEFAULT_PROTECTED: &[&str] = &[
-    ".github/workflows/**",
-    ".github/actions/**",
-    ".github/ralph.yml",
-    ".github/copilot-instructions.md",
-    ".github/dependabot.yml",
-    ".gitea/workflows/**",
-    ".gitea/actions/**",
-    ".gitea/ralph.yml",
-    ".forgejo/workflows/**",
-    ".forgejo/actions/**",
-    ".gitlab-ci.yml",
-    ".ralph.yml",
-    "CODEOWNERS",
-    ".github/CODEOWNERS",
-    ".gitea/CODEOWNERS",
-    ".forgejo/CODEOWNERS",
-    "docs/CODEOWNERS",
-    ".claude/**",
-    ".codex/**",
-    ".gemini/**",
-    ".cursor/**",
-    ".opencode/**",
-    ".aider*",
-    ".mcp.json",
-    "opencode.json",
-    "**/CLAUDE.md",
-    "**/AGENTS.md",
-    "**/GEMINI.md",
-];
-
 /// Builds the set of patterns; `*` stays within a folder.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {
     let mut set = GlobSetBuilder::new();
@@ -183,10 +151,11 @@ fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::policy::PROTECTED_PATHS;
 
     #[test]
     fn defaults_cover_what_gives_rights_and_nothing_more() {
-        let set = patterns(DEFAULT_PROTECTED).unwrap();
+        let set = patterns(PROTECTED_PATHS).unwrap();
         for path in [
             ".github/workflows/ci.yml",
             ".github/workflows/deep/ci.yml",
@@ -199,6 +168,8 @@ mod tests {
             ".ralph.yml",
             ".github/ralph.yml",
             ".claude/settings.json",
+            "web/.claude/x",
+            ".cursor/rules/a.mdc",
             ".mcp.json",
             "CLAUDE.md",
             "sub/AGENTS.md",

@@ -30,7 +30,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
-        protected: DEFAULT_PROTECTED.iter().map(|glob| (*glob).to_owned()).collect(),
+        protected: crate::domain::policy::PROTECTED_PATHS.iter().map(|glob| (*glob).to_owned()).collect(),
     }
 }
 

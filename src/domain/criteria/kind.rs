@@ -1,11 +1,12 @@
 //! What sort of task an issue is, from its labels, its title and its checks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::task::{Check, CheckRule};
 
 /// Sorts of task; budgets, reflection windows and learnings go by them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskType {
     /// Failing or flaky tests.
@@ -27,6 +28,7 @@ pub enum TaskType {
     /// A newer or another version of a dependency.
     Dependency,
     /// None of these.
+    #[default]
     Other,
 }
 

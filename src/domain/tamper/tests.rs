@@ -655,23 +655,7 @@ fn places_can_be_configured_and_findings_are_bounded() {
 }
 
 #[test]
-fn protected_paths_and_manifests_are_known() {
-    let set = globs(&protected_default().iter().map(|glob| (*glob).to_owned()).collect::<Vec<_>>());
-    for path in [
-        ".github/workflows/ci.yml",
-        "CODEOWNERS",
-        ".ralph.yml",
-        ".claude/settings.json",
-        "web/.claude/x",
-        ".mcp.json",
-        "CLAUDE.md",
-        ".cursor/rules/a.mdc",
-    ] {
-        assert!(set.is_match(path), "{path}");
-    }
-    for path in ["src/main.rs", "README.md", "package.json", ".github/ISSUE_TEMPLATE/bug.md"] {
-        assert!(!set.is_match(path), "{path}");
-    }
+fn manifests_are_known() {
     let paths =
         ["Cargo.lock", "web/package.json", "requirements-dev.txt", "Dockerfile.test", "src/Cargo.toml.rs", "notes.txt"];
     let files =
