@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::signature::normalise;
+
 /// Most blockers that are remembered; of more, those that came up least are forgotten.
 const MAX_BLOCKERS: usize = 64;
 /// Most blockers of one iteration that are looked at.
@@ -77,17 +79,9 @@ impl Blockers {
     }
 }
 
-/// What a text is compared by: lower case, every number one `#`, every space one.
+/// What a text is compared by: case, and what varies between two runs, do not count.
 fn same_text(text: &str) -> String {
-    let mut same = String::with_capacity(text.len());
-    for character in one_line(text).chars().flat_map(char::to_lowercase) {
-        match character {
-            c if c.is_numeric() && same.ends_with('#') => {}
-            c if c.is_numeric() => same.push('#'),
-            c => same.push(c),
-        }
-    }
-    same
+    normalise(&text.to_lowercase())
 }
 
 /// A text on one line, without control characters and needless spaces.
