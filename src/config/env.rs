@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::problem::{Place, Reporter, did_you_mean};
+use super::problem::{Place, Reporter};
 use super::shape::Shape;
 use super::tree::{Entry, Node, Value};
+use crate::domain::settings::did_you_mean;
 
 /// What every variable that overrides a key begins with.
 const PREFIX: &str = "RALPH_";

@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::quantity::{Duration, Usd};
+use crate::domain::control::ControlSettings;
 use crate::domain::ids::Money;
+use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
+use crate::domain::strategy::StrategySettings;
+use crate::domain::supervision::Preset;
 
 /// The operator's file, `ralph-control.yaml`. Relative paths are relative to the folder it is in.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -53,10 +57,18 @@ pub struct OperatorFile {
     pub backends: BTreeMap<String, Backend>,
     /// Whether models help with planning and reflection.
     pub intelligence: Intelligence,
-    /// Control settings. Accepted as they are; not read by this version.
+    /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
+    /// (the defaults below), or those of the design, which stay.
+    pub preset: Preset,
+    /// How loops are controlled; what is left out is as the preset has it.
+    #[schemars(with = "ControlSettings")]
     pub control: Map<String, Value>,
-    /// Oversight settings. Accepted as they are; not read by this version.
+    /// What the overseer looks for, and when it acts; what is left out is as the preset has it.
+    #[schemars(with = "OversightSettings")]
     pub oversight: Map<String, Value>,
+    /// How the next iteration is planned; what is left out is as the preset has it.
+    #[schemars(with = "StrategySettings")]
+    pub strategy: Map<String, Value>,
     /// Memory settings. Accepted as they are; not read by this version.
     pub memory: Map<String, Value>,
     /// How backends take turns. Accepted as it is; not read by this version.
@@ -88,8 +100,10 @@ impl Default for OperatorFile {
             retention: Retention::default(),
             backends: BTreeMap::new(),
             intelligence: Intelligence::default(),
+            preset: Preset::default(),
             control: Map::new(),
             oversight: Map::new(),
+            strategy: Map::new(),
             memory: Map::new(),
             rotation: Map::new(),
             schedule: Vec::new(),
@@ -362,7 +376,9 @@ impl Default for EngineSection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
-    /// Days that agents' output and handled deliveries are kept.
+    /// Days that agents' prompts and output are kept after a loop's end, and deliveries after they were handled. A
+    /// delivery that comes again later is taken for a new one.
+    #[schemars(range(min = 7, max = 3_650))]
     pub days: u32,
 }
 
@@ -393,9 +409,10 @@ pub struct Backend {
     pub enabled: bool,
     /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
     pub command: Vec<String>,
-    /// Further arguments, with the placeholders {model}, {prompt}, {prompt_file}, {session}, {report}, {mcp_config}.
+    /// Further arguments, in which {model}, {prompt}, {prompt_file} and {report} are filled in; other braces stay. A prompt
+    /// can be too long for an argument (128 KiB on Linux).
     pub args: Vec<String>,
-    /// How the prompt is given.
+    /// Whether the prompt is given on standard input, as it is where this is left out.
     pub stdin: Option<StdinUse>,
     /// Environment variables that are passed on, by name.
     pub env: Vec<String>,

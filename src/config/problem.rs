@@ -87,6 +87,11 @@ impl Reporter {
         &self.settled
     }
 
+    /// Whether the value at `key` was taken out.
+    pub(super) fn is_settled(&self, key: &str) -> bool {
+        self.settled.iter().any(|settled| settled == key)
+    }
+
     /// Whether nothing is wrong.
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
@@ -106,19 +111,4 @@ impl Reporter {
         });
         Problems(self.found)
     }
-}
-
-/// "; did you mean `x`?" for the nearest of `candidates`, or nothing where none is near.
-pub(super) fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    const NEAR: f64 = 0.75;
-    let score = |candidate: &str| {
-        let (a, b) = (word.to_lowercase(), candidate.to_lowercase());
-        strsim::jaro_winkler(&a, &b).max(if b.len() > 3 && a.contains(&b) { 0.8 } else { 0.0 })
-    };
-    candidates
-        .into_iter()
-        .map(|candidate| (score(candidate), candidate))
-        .filter(|(score, _)| *score >= NEAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, candidate)| format!("; did you mean `{candidate}`?"))
 }

@@ -11,12 +11,18 @@ use super::operator::{ProgressStyle, ProtectedName};
 use super::problem::{Problem, Reporter};
 use super::quantity::{Duration, Usd};
 use super::shape::Shape;
+use super::thresholds::{self, Thresholds};
 use super::tree::Node;
 use super::{schema, typed, validate};
+use crate::domain::control::ControlSettings;
+use crate::domain::criteria::TaskType;
 use crate::domain::ids::Percent;
+use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{
-    CHECK_NAME_MAX, LimitOverrides, RepositorySettings, TaskType, check_name_for, valid_check_name,
+    CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
 };
+use crate::domain::strategy::StrategySettings;
+use crate::domain::supervision::Preset;
 use crate::domain::task::{Check, CheckRule, CheckSource};
 
 /// Where the file may be, in the order in which it is looked for.
@@ -43,7 +49,7 @@ pub struct RepositoryFile {
     /// Commands that are run in a fresh work tree before the first check.
     pub setup: Vec<String>,
     /// The sort of work that issues here ask for; estimated where left out.
-    pub task_type: Option<TaskTypeName>,
+    pub task_type: Option<TaskType>,
     /// How a loop reports on its issue.
     pub progress: Option<ProgressStyle>,
     /// Paths that an agent may not change.
@@ -56,8 +62,18 @@ pub struct RepositoryFile {
     pub limits: RepositoryLimits,
     /// Whether checks may be found from the tree where none are named.
     pub detect: Option<bool>,
-    /// Thresholds of control and oversight, by name. Accepted as they are; not read by this version.
-    pub thresholds: Map<String, Value>,
+    /// What the settings of control, oversight and strategy begin with; the operator's where left out.
+    pub preset: Option<Preset>,
+    /// How loops are controlled, over the operator's. The keys are those of the operator's file, without `auto_intervene`.
+    #[schemars(with = "ControlSettings")]
+    pub control: Map<String, Value>,
+    /// When the overseer acts, over the operator's. The keys are those of the operator's file, without those that are
+    /// `true` or `false`: only the operator switches anything of the overseer on or off.
+    #[schemars(with = "OversightSettings")]
+    pub oversight: Map<String, Value>,
+    /// How the next iteration is planned, over the operator's. The keys are those of the operator's file.
+    #[schemars(with = "StrategySettings")]
+    pub strategy: Map<String, Value>,
 }
 
 /// A check: a command that must exit 0, or a command with a rule.
@@ -103,22 +119,6 @@ pub enum CheckKind {
     Count,
 }
 
-/// Sorts of work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TaskTypeName {
-    TestFix,
-    TypeErrors,
-    Lint,
-    Migration,
-    Refactor,
-    Coverage,
-    Feature,
-    Docs,
-    Dependency,
-    Other,
-}
-
 /// Paths that an agent may not change.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -149,28 +149,29 @@ pub struct RepositoryLimits {
     pub comments_per_hour: Option<u32>,
 }
 
-/// Reads `text`, which was found at `path`.
+/// Reads `text`, which was found at `path`. Thresholds must hold over those of `operator`.
 ///
 /// # Errors
 /// Everything that is wrong with it, in the order of the file; never empty.
-pub fn parse_repository(path: &str, text: &str) -> Result<RepositorySettings, Vec<Problem>> {
+pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<Problem>> {
     let mut report = Reporter::new(path);
     if text.len() > FILE_MAX {
         report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are read", text.len()));
         return Err(report.into_problems().0);
     }
     let Some(root) = Node::parse(text, &mut report) else { return Err(report.into_problems().0) };
-    let schema = schema::repository();
+    let schema = schema::repository_shape();
     let Some(file) = typed::<RepositoryFile>(&root, Shape::new(&schema), &mut report) else {
         return Err(report.into_problems().0);
     };
-    let mut check = Reading { root: &root, report };
+    let mut check = Reading { root: &root, operator, report };
     let settings = check.settings(file);
     check.report.into_result(settings).map_err(|problems| problems.0)
 }
 
 struct Reading<'a> {
     root: &'a Node,
+    operator: &'a Policy,
     report: Reporter,
 }
 
@@ -197,10 +198,18 @@ impl Reading<'_> {
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
             self.wrong("base", "expected the name of a branch");
         }
+        thresholds::refuse_switches(self.root, &mut self.report);
+        let thresholds = Thresholds {
+            preset: file.preset,
+            control: file.control,
+            oversight: file.oversight,
+            strategy: file.strategy,
+        };
+        let thresholds = thresholds.check(&self.operator.thresholds, self.root, &mut self.report);
         RepositorySettings {
             checks,
             setup: file.setup,
-            task_type: file.task_type.map(task_type),
+            task_type: file.task_type,
             progress: file.progress.map(validate::progress),
             protected: file.protected.policy.map(validate::protected),
             protected_paths: file.protected.paths,
@@ -208,7 +217,7 @@ impl Reading<'_> {
             base: file.base,
             limits: self.limits(&file.limits),
             detect_checks: file.detect,
-            thresholds: file.thresholds,
+            thresholds,
         }
     }
 
@@ -387,20 +396,5 @@ impl Reading<'_> {
             Err(_) => self.wrong(&key, "not a regular expression"),
         }
         None
-    }
-}
-
-fn task_type(name: TaskTypeName) -> TaskType {
-    match name {
-        TaskTypeName::TestFix => TaskType::TestFix,
-        TaskTypeName::TypeErrors => TaskType::TypeErrors,
-        TaskTypeName::Lint => TaskType::Lint,
-        TaskTypeName::Migration => TaskType::Migration,
-        TaskTypeName::Refactor => TaskType::Refactor,
-        TaskTypeName::Coverage => TaskType::Coverage,
-        TaskTypeName::Feature => TaskType::Feature,
-        TaskTypeName::Docs => TaskType::Docs,
-        TaskTypeName::Dependency => TaskType::Dependency,
-        TaskTypeName::Other => TaskType::Other,
     }
 }

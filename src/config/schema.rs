@@ -4,15 +4,75 @@ use serde_json::Value as Json;
 
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
+use crate::domain::control::ControlSettings;
+use crate::domain::oversight::OversightSettings;
+use crate::domain::settings::Settings;
+use crate::domain::strategy::StrategySettings;
+use crate::domain::supervision::operators_alone;
 
 /// JSON Schema of the operator's file.
 pub fn operator() -> Json {
-    schemars::schema_for!(OperatorFile).to_value()
+    with_ranges(operator_shape())
 }
 
 /// JSON Schema of the repository's file.
 pub fn repository() -> Json {
+    let mut schema = with_ranges(repository_shape());
+    for key in operators_alone() {
+        let property = find(&schema, &key);
+        let place = property.as_deref().and_then(|property| property.rsplit_once('/'));
+        if let Some((properties, name)) = place
+            && let Some(Json::Object(properties)) = schema.pointer_mut(properties)
+        {
+            properties.shift_remove(name);
+        }
+    }
+    schema
+}
+
+/// The operator's file without ranges of thresholds, which are checked with what contradicts them.
+pub(super) fn operator_shape() -> Json {
+    schemars::schema_for!(OperatorFile).to_value()
+}
+
+/// The repository's file without ranges of thresholds, and with the keys that only the operator's file can set: they are
+/// known, and refused for what they are.
+pub(super) fn repository_shape() -> Json {
     schemars::schema_for!(RepositoryFile).to_value()
+}
+
+fn with_ranges(mut schema: Json) -> Json {
+    add_ranges::<ControlSettings>(&mut schema);
+    add_ranges::<OversightSettings>(&mut schema);
+    add_ranges::<StrategySettings>(&mut schema);
+    schema
+}
+
+fn add_ranges<S: Settings>(schema: &mut Json) {
+    for (key, least, most) in S::RANGES {
+        let property = find(schema, &format!("{}.{key}", S::GROUP));
+        if let Some(Json::Object(property)) = property.and_then(|property| schema.pointer_mut(&property)) {
+            property.insert("minimum".to_owned(), number(*least));
+            property.insert("maximum".to_owned(), number(*most));
+        }
+    }
+}
+
+/// A whole number without a point.
+fn number(value: f64) -> Json {
+    if value.fract() == 0.0 { Json::from(value as i64) } else { Json::from(value) }
+}
+
+/// Pointer to the schema of a key (`oversight.stuck.window`).
+fn find(schema: &Json, key: &str) -> Option<String> {
+    let mut at = String::new();
+    for step in key.split('.') {
+        if let Some(reference) = schema.pointer(&at)?.get("$ref").and_then(Json::as_str) {
+            at = reference.trim_start_matches('#').to_owned();
+        }
+        at = format!("{at}/properties/{step}");
+    }
+    schema.pointer(&at).map(|_| at)
 }
 
 /// The reference of both files, as Markdown: `docs/configuration.md`.
@@ -20,10 +80,10 @@ pub fn markdown() -> String {
     let mut page = String::from(INTRODUCTION);
     page.push_str("\n## The operator's file\n\n");
     let schema = operator();
-    Reference { root: &schema }.section(&mut page, "", &schema);
+    Reference { root: &schema, told: &[] }.section(&mut page, "", &schema);
     page.push_str(REPOSITORY_INTRODUCTION);
     let schema = repository();
-    Reference { root: &schema }.section(&mut page, "", &schema);
+    Reference { root: &schema, told: &TOLD }.section(&mut page, "", &schema);
     page
 }
 
@@ -58,6 +118,10 @@ them. An item of a list is chosen by its `name` or by its number, counted from 0
 Secrets are never written into the file. A key that ends in `_env` names an environment variable, one that ends in
 `_file` a file that holds the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` makes one.
 
+`preset: seed` makes the thresholds of `control`, `oversight` and `strategy` begin with the values of the design, which
+stay as they are; with `preset: default` they can become better with a new version. Either is only where they begin: what a
+file sets lies over it, the repository's over the operator's, key by key.
+
 Durations are written `90s`, `30m`, `2h`, `1h30m`, `7d`, or as a number of seconds. Amounts of money are US dollars.
 ";
 
@@ -69,8 +133,12 @@ A mistake in it stops the loop with a comment that shows the error.
 
 ";
 
+/// Keys of the repository's file of which the section on the operator's file has the keys below.
+const TOLD: [&str; 3] = [ControlSettings::GROUP, OversightSettings::GROUP, StrategySettings::GROUP];
+
 struct Reference<'a> {
     root: &'a Json,
+    told: &'a [&'a str],
 }
 
 impl Reference<'_> {
@@ -85,6 +153,9 @@ impl Reference<'_> {
             let kind = escape(&self.type_of(property));
             page.push_str(&format!("| `{key}` | {kind} | {default} | {} |\n", escape(&about.replace('\n', " "))));
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            if self.told.contains(&path.as_str()) {
+                continue;
+            }
             nested.extend(self.nested(&path, target));
         }
         for (path, schema) in nested {
@@ -131,6 +202,9 @@ impl Reference<'_> {
         if let Some(Json::Array(words)) = schema.get("enum") {
             return words.iter().filter_map(Json::as_str).map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or ");
         }
+        if let Some(word) = text_of(schema, "const") {
+            return format!("`{word}`");
+        }
         let mut kinds: Vec<String> = match schema.get("type") {
             Some(Json::String(one)) => vec![one.clone()],
             Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).map(str::to_owned).collect(),
@@ -156,7 +230,11 @@ impl Reference<'_> {
             "object" => "map".to_owned(),
             other => other.to_owned(),
         };
-        kinds.iter().map(name).collect::<Vec<_>>().join(" or ")
+        let kinds = kinds.iter().map(name).collect::<Vec<_>>().join(" or ");
+        match (schema.get("minimum"), schema.get("maximum")) {
+            (Some(least), Some(most)) => format!("{kinds}, {least} to {most}"),
+            _ => kinds,
+        }
     }
 
     /// The default, where it is short enough to be shown in a table.

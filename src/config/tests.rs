@@ -1,5 +1,7 @@
 //! Both files: every sort of error with its exact words, overrides, secrets, and text that nobody meant to be read.
 
+mod thresholds;
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -93,7 +95,7 @@ fn the_sample_is_read_as_it_is_meant() {
     assert_eq!(config.backends.keys().collect::<Vec<_>>(), ["claude", "mine"]);
     assert_eq!(config.backends["mine"].command, ["conf/./agent.sh"]);
     assert_eq!(config.backends["claude"].models.default.as_deref(), Some("sonnet"));
-    assert_eq!(config.later.control["stuck_iterations"], 4);
+    assert_eq!(config.policy(&ForgeName::new("gh")).supervision().control.stuck_iterations, 4);
     assert!(!format!("{config:?}").contains(SECRET));
 }
 
@@ -105,7 +107,9 @@ fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
     assert!(policy.allow_bots.is_empty());
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
-    assert_eq!(Policy { allow: vec![], floor: Floor::Write, ..policy }, Policy::default());
+    assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
+    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Map::new(), ..policy };
+    assert_eq!(plain, Policy::default());
     assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), Policy::default());
 }
 
@@ -372,6 +376,8 @@ fn variables_override_values_of_every_depth() {
             ("RALPH_BACKENDS__CLAUDE__MODELS__DEFAULT", "123"),
             ("RALPH_BACKENDS__CODEX__ENABLED", "true"),
             ("RALPH_CONTROL__STUCK_ITERATIONS", "5"),
+            ("RALPH_OVERSIGHT__STUCK__ENABLED", "false"),
+            ("RALPH_PRESET", "seed"),
             ("RALPH_PROGRESS", "status-only"),
             ("RALPH_CONFIG", "x"),
             ("RALPH_GITEA_TOKEN", "not a key"),
@@ -385,8 +391,10 @@ fn variables_override_values_of_every_depth() {
     assert_eq!(config.repositories.len(), 1);
     assert_eq!(config.backends["claude"].models.default.as_deref(), Some("123"));
     assert!(config.backends.contains_key("codex"));
-    assert_eq!(config.later.control["stuck_iterations"], 5);
     let policy = config.policy(&ForgeName::new("work"));
+    let supervision = policy.supervision();
+    assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
+    assert_eq!(policy.thresholds["preset"], "seed");
     assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 5400));
     assert_eq!((policy.limits.cost, policy.progress), (Money::from_usd(2.5), Progress::StatusOnly));
 }
@@ -499,17 +507,20 @@ reviewers: [octocat]
 base: develop
 limits: { iterations: 3, timeout: 30m, cost_usd: 1.5 }
 detect: false
-thresholds: { stuck: { occurrences: 4 } }
+preset: seed
+control: { window: 7, profiles: { mine: { kp: 0.5, ki: 0, kd: 0 } } }
+oversight: { stuck: { same_error_count: 4 } }
+strategy: { late: 0.7 }
 "#;
 
 fn repository_problems(text: &str) -> String {
-    let problems = parse_repository(".ralph.yml", text).expect_err("a file with mistakes");
+    let problems = parse_repository(".ralph.yml", text, &Policy::default()).expect_err("a file with mistakes");
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 #[test]
 fn a_repository_file_is_read_as_it_is_meant() {
-    let settings = parse_repository(".ralph.yml", REPOSITORY).expect("valid");
+    let settings = parse_repository(".ralph.yml", REPOSITORY, &Policy::default()).expect("valid");
     let names: Vec<_> = settings.checks.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["cargo test", "npm ci npm test", "lint", "coverage", "errors"]);
     assert_eq!(settings.checks[1].command, "npm ci && npm test");
@@ -521,12 +532,12 @@ fn a_repository_file_is_read_as_it_is_meant() {
     let policy = Policy::default().with_repository(&settings);
     assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 1800));
     assert_eq!(policy.base.as_deref(), Some("develop"));
-    assert_eq!(parse_repository("x", "").expect("an empty file is valid"), Default::default());
+    assert_eq!(parse_repository("x", "", &Policy::default()).expect("an empty file is valid"), Default::default());
 }
 
 #[test]
 fn checks_made_from_equal_commands_get_names_of_their_own() {
-    let settings = parse_repository("x", "checks: [make, make, make]").expect("valid");
+    let settings = parse_repository("x", "checks: [make, make, make]", &Policy::default()).expect("valid");
     assert_eq!(settings.checks.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["make", "make 2", "make 3"]);
 }
 
@@ -593,13 +604,13 @@ proptest! {
 
     #[test]
     fn no_text_makes_reading_panic(text in "\\PC{0,200}") {
-        let _ = parse_repository("x", &text);
+        let _ = parse_repository("x", &text, &Policy::default());
         let _ = parse(&text);
     }
 
     #[test]
     fn no_document_makes_reading_panic(text in document()) {
-        if let Err(problems) = parse_repository("x", &text) {
+        if let Err(problems) = parse_repository("x", &text, &Policy::default()) {
             prop_assert!(!problems.is_empty());
             prop_assert!(problems.iter().all(|p| !p.message.is_empty()), "{:?}", problems);
             // What the schema lets through, the type takes.
@@ -631,7 +642,9 @@ fn document() -> impl Strategy<Value = String> {
         "base",
         "limits",
         "detect",
-        "thresholds",
+        "control",
+        "oversight",
+        "preset",
         "name",
         "run",
         "kind",
@@ -664,7 +677,9 @@ fn document() -> impl Strategy<Value = String> {
         "base",
         "limits",
         "detect",
-        "thresholds",
+        "control",
+        "oversight",
+        "preset",
     ]);
     prop::collection::btree_map(top, value, 0..5)
         .prop_map(|map| map.iter().map(|(k, v)| format!("{k}: {v}\n")).collect::<String>())

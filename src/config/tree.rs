@@ -68,6 +68,12 @@ impl Node {
         }
     }
 
+    /// Whether there is a value at `path`, which leads through maps alone.
+    pub(super) fn has(&self, path: &str) -> bool {
+        let found = path.split('.').try_fold(self, |node, step| node.get(step));
+        found.is_some_and(|node| node.value != Value::Null)
+    }
+
     /// Where the value at `path` (`forges[0].url`) was written, or else the nearest value around it.
     pub(super) fn place_at(&self, path: &str) -> Place {
         let mut node = self;

@@ -5,18 +5,22 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Map;
 use url::Url;
 
 use super::operator::{
     AccountEntry, Backend, BackendKind, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle,
     ProtectedName, Role,
 };
-use super::problem::{Problems, Reporter, did_you_mean};
+use super::problem::{Problems, Reporter};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
+use super::thresholds::Thresholds;
 use super::tree::Node;
 use super::{BackendConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Later, PRESETS, RepoPattern, ServerConfig};
 use crate::domain::ids::{ForgeName, UserId};
 use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
+use crate::domain::settings::did_you_mean;
+use crate::domain::supervision::Preset;
 
 /// Checks `file`, of which `root` knows the places.
 pub(super) fn operator(
@@ -53,8 +57,6 @@ pub(super) fn operator(
         backends,
         intelligence: file.intelligence,
         later: Later {
-            control: file.control,
-            oversight: file.oversight,
             memory: file.memory,
             rotation: file.rotation,
             schedule: file.schedule,
@@ -354,6 +356,10 @@ impl Check<'_> {
         if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
             self.wrong(&format!("{key}.command"), "the program has no name");
         }
+        let with_model = backend.args.iter().position(|argument| argument.contains("{model}"));
+        if let Some(index) = with_model.filter(|_| backend.models.default.is_none()) {
+            self.wrong(&format!("{key}.args[{index}]"), "`{model}` needs `models.default`");
+        }
         let mut command = backend.command.clone();
         if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
             *program = self.base.join(&*program).display().to_string();
@@ -408,6 +414,13 @@ impl Check<'_> {
                 self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
             }
         }
+        let thresholds = Thresholds {
+            preset: Some(file.preset).filter(|preset| *preset != Preset::default()),
+            control: file.control.clone(),
+            oversight: file.oversight.clone(),
+            strategy: file.strategy.clone(),
+        };
+        let thresholds = thresholds.check(&Map::new(), self.root, &mut self.report);
         Policy {
             label_prefix: prefix.clone(),
             floor: floor(file.permissions.command),
@@ -421,6 +434,7 @@ impl Check<'_> {
                 wall_s: file.limits.agent_timeout.as_seconds(),
                 idle_s: file.limits.agent_idle.as_seconds(),
             },
+            thresholds,
             ..Policy::default()
         }
     }

@@ -437,10 +437,14 @@ mod tests {
     fn thresholds_of_the_repository_lie_over_those_of_the_operator() {
         let map = |value: Value| value.as_object().cloned().unwrap();
         let operator = Policy {
-            thresholds: map(serde_json::json!({ "control": { "window": 9, "decay": 0.8 }, "oversight": { "climb_after": 3 } })),
+            thresholds: map(
+                serde_json::json!({ "control": { "window": 9, "decay": 0.8 }, "oversight": { "climb_after": 3 } }),
+            ),
             ..Policy::default()
         };
-        let file = settings(|f| f.thresholds = map(serde_json::json!({ "control": { "decay": 0.7 }, "strategy": { "late": 0.7 } })));
+        let file = settings(|f| {
+            f.thresholds = map(serde_json::json!({ "control": { "decay": 0.7 }, "strategy": { "late": 0.7 } }))
+        });
         let merged = operator.with_repository(&file);
         assert_eq!(
             Value::Object(merged.thresholds.clone()),

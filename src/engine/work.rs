@@ -191,7 +191,7 @@ impl Engine {
         };
         // The repository's file counts only as the default branch has it, whatever branch the work starts from.
         let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.head.clone()).await?;
-        let settings = match self.repository_file(repo, &tree.base).await? {
+        let settings = match self.repository_file(repo, &tree.base, &operator).await? {
             RepositoryFile::None => None,
             RepositoryFile::Read(path, settings) => Some((path, *settings)),
             RepositoryFile::Broken(path, problems) => {
@@ -223,11 +223,11 @@ impl Engine {
     }
 
     /// Reads and checks the repository's file at a commit.
-    async fn repository_file(&self, repo: &RepoRef, at: &Sha) -> Result<RepositoryFile, Failure> {
+    async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<RepositoryFile, Failure> {
         for &path in REPOSITORY_FILES {
             let Some(bytes) = self.workspaces.read_base_file(repo, at, path).await? else { continue };
             let text = String::from_utf8_lossy(&bytes);
-            return Ok(match config::parse_repository(path, &text) {
+            return Ok(match config::parse_repository(path, &text, operator) {
                 Ok(settings) => RepositoryFile::Read(path.to_owned(), Box::new(settings)),
                 Err(problems) => {
                     RepositoryFile::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())

@@ -12,7 +12,7 @@ use super::gains::{GainPatch, Schedule};
 /// Value of `base_profile` by which the task decides.
 pub const AUTO: &str = "auto";
 
-/// How a loop is controlled. Ranges are those that [`validate`](crate::domain::settings::Settings::validate) allows.
+/// How a loop is controlled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlSettings {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::detection::Kind;
 use crate::domain::settings::Settings;
 
-/// Settings of oversight. Setting one leaves the others at their defaults.
+/// What the overseer looks for, and when it acts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct OversightSettings {

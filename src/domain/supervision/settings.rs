@@ -212,6 +212,13 @@ mod tests {
 
     #[test]
     fn the_switches_of_oversight_are_the_operators() {
+        // A repository can name a preset, so that must not switch anything.
+        let [default, seed] = [Preset::Default, Preset::Seed]
+            .map(|preset| serde_json::to_value(SupervisionSettings::of(preset)).unwrap());
+        for key in operators_alone() {
+            let pointer = format!("/{}", key.replace('.', "/"));
+            assert_eq!(default.pointer(&pointer).unwrap(), seed.pointer(&pointer).unwrap(), "{key}");
+        }
         insta::assert_snapshot!(operators_alone().join("\n"), @r"
         control.auto_intervene
         oversight.auto_escalate

@@ -1,0 +1,160 @@
+//! Thresholds of control, oversight and strategy in both files.
+
+use super::*;
+use serde_json::json;
+
+/// The policy of an operator's file with `text` in it.
+fn operator(text: &str) -> Policy {
+    parse(&format!("{SMALL}{text}")).expect("valid").policy(&ForgeName::new("work"))
+}
+
+fn over(operator: &Policy, text: &str) -> String {
+    let problems = parse_repository(".ralph.yml", text, operator).expect_err("a file with mistakes");
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn what_both_files_set_is_kept_and_nothing_else() {
+    let operator = operator(
+        "preset: seed\ncontrol: { window: 7, decay: , profiles: { standard: { kp: 0.6 } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
+    );
+    let file = "preset: default\ncontrol: { profiles: { standard: { ki: 0.2 } } }\noversight: { stuck: { same_error_count: 4 } }\n";
+    let settings = parse_repository(".ralph.yml", file, &operator).expect("valid");
+    let policy = operator.with_repository(&settings);
+    assert_eq!(
+        json!(policy.thresholds),
+        json!({
+            "preset": "default",
+            "control": { "window": 7, "profiles": { "standard": { "kp": 0.6, "ki": 0.2 } } },
+            "oversight": { "stuck": { "enabled": false, "same_error_count": 4 } },
+        })
+    );
+    let supervision = policy.supervision();
+    assert_eq!((supervision.control.window, supervision.oversight.stuck.same_error_count), (7, 4));
+    assert_eq!(operator.thresholds["preset"], "seed");
+}
+
+#[test]
+fn mistakes_in_the_operators_file_are_told_where_they_are() {
+    insta::assert_snapshot!(problems(&format!(
+        "{SMALL}preset: sead\ncontrol:\n  windw: 7\n  window: 1\n  decay: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
+         oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, window: 4, same_error_count: 2.5 }}\n  climb_after: 0\n\
+         strategy: {{ early: 0.9, patience: 8, tool_error: 1 }}\n"
+    )), @r"
+    conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; it is one of `default`, `seed`; did you mean `seed`?
+    conf/ralph-control.yaml:6:3: unknown key `windw` in `control`; did you mean `window`?
+    conf/ralph-control.yaml:7:11: `control.window` is 1; 2 to 100 is allowed
+    conf/ralph-control.yaml:7:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
+    conf/ralph-control.yaml:7:11: `control.stuck_iterations` is 3; at most `control.window`, which is 1, is allowed
+    conf/ralph-control.yaml:8:10: `control.decay`: expected a number, found text
+    conf/ralph-control.yaml:9:17: `control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?
+    conf/ralph-control.yaml:10:21: `control.profiles.mine.ki` is missing; a profile of your own needs kp, ki and kd
+    conf/ralph-control.yaml:10:21: `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
+    conf/ralph-control.yaml:10:23: unknown key `kpp` in `control.profiles.mine`; did you mean `kp`?
+    conf/ralph-control.yaml:12:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
+    conf/ralph-control.yaml:13:21: `oversight.stuck.enabled`: expected true or false, found a number
+    conf/ralph-control.yaml:13:32: `oversight.stuck.critical_error_count` is 5; at most `oversight.stuck.window`, which is 4, is allowed
+    conf/ralph-control.yaml:13:53: `oversight.stuck.same_error_count`: expected a whole number, found a fraction
+    conf/ralph-control.yaml:14:16: `oversight.climb_after` is 0; 1 to 100 is allowed
+    conf/ralph-control.yaml:15:20: `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
+    conf/ralph-control.yaml:15:35: `strategy.patience` is 8; at most `strategy.escalation_threshold`, which is 7, is allowed
+    conf/ralph-control.yaml:15:38: unknown key `tool_error` in `strategy`; did you mean `tool_errors`?
+    18 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn what_contradicts_a_value_that_is_wrong_itself_is_not_told() {
+    insta::assert_snapshot!(problems(&format!("{SMALL}control: {{ window: ten, stuck_iterations: 9 }}\n")), @r"
+    conf/ralph-control.yaml:4:20: `control.window`: expected a whole number, found text
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!("{SMALL}control: 5\noversight: []\nstrategy: x\n")), @r"
+    conf/ralph-control.yaml:4:10: `control`: expected a map, found a number
+    conf/ralph-control.yaml:5:12: `oversight`: expected a map, found a list
+    conf/ralph-control.yaml:6:11: `strategy`: expected a map, found text
+    3 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn a_value_that_makes_a_default_wrong_is_where_the_mistake_is_told() {
+    insta::assert_snapshot!(problems(&format!("{SMALL}control:\n  window: 2\n")), @r"
+    conf/ralph-control.yaml:5:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 2
+    conf/ralph-control.yaml:5:11: `control.stuck_iterations` is 3; at most `control.window`, which is 2, is allowed
+    2 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    let wrong = with_env(
+        SMALL,
+        &[
+            ("RALPH_CONTROL__WINDOW", "1000"),
+            ("RALPH_OVERSIGHT__STUK__WINDOW", "5"),
+            ("RALPH_STRATEGY__LATE", "soon"),
+            ("RALPH_PRESET", "seeds"),
+        ],
+    );
+    insta::assert_snapshot!(wrong.expect_err("mistakes"), @r"
+    environment variable RALPH_CONTROL__WINDOW: `control.window` is 1000; 2 to 100 is allowed
+    environment variable RALPH_OVERSIGHT__STUK__WINDOW: unknown key `stuk` in `oversight`; did you mean `stuck`?
+    environment variable RALPH_PRESET: `preset`: unknown value `seeds`; it is one of `default`, `seed`; did you mean `seed`?
+    environment variable RALPH_STRATEGY__LATE: `strategy.late`: expected a number, found text
+    4 errors in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn mistakes_in_the_repositorys_file_are_told_where_they_are() {
+    let plain = Policy::default();
+    insta::assert_snapshot!(over(&plain, "thresholds: {}\ncontrol:\n  window: 1\noversight:\n  stuck: { windw: 1 }\nstrategy: { late: 0.1 }\n"), @r"
+    .ralph.yml:1:1: unknown key `thresholds`
+    .ralph.yml:3:11: `control.window` is 1; 2 to 100 is allowed
+    .ralph.yml:3:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
+    .ralph.yml:3:11: `control.stuck_iterations` is 3; at most `control.window`, which is 1, is allowed
+    .ralph.yml:5:12: unknown key `windw` in `oversight.stuck`; did you mean `window`?
+    .ralph.yml:6:19: `strategy.early` is 0.2; it must be below `strategy.late`, which is 0.1
+    ");
+    let wide = operator("control: { window: 10 }\n");
+    assert!(parse_repository("x", "control: { stuck_iterations: 9 }", &wide).is_ok());
+    insta::assert_snapshot!(over(&plain, "control: { stuck_iterations: 9 }\n"), @r".ralph.yml:1:30: `control.stuck_iterations` is 9; at most `control.window`, which is 5, is allowed");
+    let late = operator("control: { stuck_iterations: 5 }\n");
+    insta::assert_snapshot!(over(&late, "control:\n  window: 4\n"), @r".ralph.yml:2:11: `control.stuck_iterations` is 5; at most `control.window`, which is 4, is allowed");
+}
+
+#[test]
+fn a_repository_cannot_blind_the_overseer() {
+    insta::assert_snapshot!(over(&Policy::default(), "\
+control:
+  auto_intervene: false
+  actuators: { tone: { enabled: false } }
+oversight:
+  auto_escalate: false
+  strict_regression: true
+  stuck: { enabled: true, observe: false, window: 6 }
+  test_tampering: { enabled: false }
+"), @r"
+    .ralph.yml:2:19: `control.auto_intervene`: only the operator's file can set this
+    .ralph.yml:5:18: `oversight.auto_escalate`: only the operator's file can set this
+    .ralph.yml:6:22: `oversight.strict_regression`: only the operator's file can set this
+    .ralph.yml:7:21: `oversight.stuck.enabled`: only the operator's file can set this
+    .ralph.yml:7:36: `oversight.stuck.observe`: only the operator's file can set this
+    .ralph.yml:8:30: `oversight.test_tampering.enabled`: only the operator's file can set this
+    ");
+    let validator = jsonschema::validator_for(&schema::repository()).expect("a JSON Schema");
+    for (file, valid) in [
+        (
+            json!({ "oversight": { "stuck": { "window": 6 } }, "control": { "actuators": { "tone": { "enabled": false } } } }),
+            true,
+        ),
+        (json!({ "oversight": { "stuck": { "enabled": true } } }), false),
+        (json!({ "oversight": { "auto_escalate": true } }), false),
+        (json!({ "control": { "auto_intervene": true } }), false),
+        (json!({ "oversight": { "stuck": { "window": 1 } } }), false),
+        (json!({ "strategy": { "late": 1.5 } }), false),
+    ] {
+        assert_eq!(validator.is_valid(&file), valid, "{file}");
+    }
+}
