@@ -5,6 +5,7 @@
 
 mod claude;
 mod command;
+mod placeholder;
 mod preset;
 mod report;
 mod script;
@@ -180,8 +181,10 @@ pub struct BackendSettings {
     pub models: BTreeMap<String, String>,
     /// Its further environment: names on the allow list with their values, which are masked in all output.
     pub env: Vec<(String, SecretString)>,
-    /// Further arguments, after the preset's own.
+    /// Further arguments, after the preset's own; `{model}`, `{prompt}`, `{prompt_file}` and `{report}` are filled in.
     pub args: Vec<String>,
+    /// Whether the prompt comes on standard input too.
+    pub prompt_on_stdin: bool,
     /// The service's own secrets: never given to the agent, masked in all output.
     pub masked: Vec<SecretString>,
 }
@@ -198,6 +201,7 @@ impl BackendSettings {
             models: BTreeMap::new(),
             env: Vec::new(),
             args: Vec::new(),
+            prompt_on_stdin: true,
             masked: Vec::new(),
         }
     }

@@ -16,6 +16,7 @@ use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::config::{
     BackendConfig, BackendKind, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole, SandboxRequired,
+    StdinUse,
 };
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, Owner, RepositoryPattern, Role, Wake};
@@ -401,6 +402,7 @@ fn backend_settings(
     let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path.clone());
     settings.command = backend.command.clone();
     settings.args = backend.args.clone();
+    settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
     settings.env = backend.env.clone();
     settings.tools = tools.to_vec();
     settings.tools.extend(config.sandbox.read_only.iter().cloned());
@@ -448,6 +450,7 @@ fn settings(
         default_backend,
         models: models.collect(),
         logs: data.join("logs"),
+        keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         scratch: data.join("scratch"),
         lease: LEASE,
         poll: Duration::from_millis(u64::from(config.engine.poll_ms)),

@@ -10,6 +10,7 @@ pub mod repository;
 pub mod schema;
 mod secret;
 mod shape;
+mod thresholds;
 mod tree;
 mod validate;
 
@@ -130,7 +131,7 @@ pub struct BackendConfig {
     pub kind: Option<BackendKind>,
     /// Program and first arguments; empty for presets and HTTP backends. A program with a slash is resolved.
     pub command: Vec<String>,
-    /// Further arguments, with placeholders.
+    /// Further arguments; `{model}`, `{prompt}`, `{prompt_file}` and `{report}` are filled in.
     pub args: Vec<String>,
     /// How the prompt is given, where configured.
     pub stdin: Option<StdinUse>,
@@ -155,8 +156,6 @@ pub struct BackendConfig {
 /// Sections that later versions read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Later {
-    pub control: Map<String, Value>,
-    pub oversight: Map<String, Value>,
     pub memory: Map<String, Value>,
     pub rotation: Map<String, Value>,
     pub schedule: Vec<Map<String, Value>>,
@@ -199,7 +198,7 @@ impl Config {
     pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
         let mut report = Reporter::new(path.display().to_string());
         let Some(mut root) = Node::parse(text, &mut report) else { return Err(report.into_problems()) };
-        let schema = schema::operator();
+        let schema = schema::operator_shape();
         let shape = Shape::new(&schema);
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };

@@ -7,6 +7,7 @@
 mod comments;
 mod executor;
 mod intake;
+mod logs;
 mod reconcile;
 mod settings;
 mod supervisor;

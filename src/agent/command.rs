@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use secrecy::ExposeSecret;
 use tokio_util::sync::CancellationToken;
 
+use super::placeholder::filled;
 use super::preset::{Call, Preset, Reader, Reading, VERSION_WAIT, shortened};
 use super::report;
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings};
@@ -77,15 +78,24 @@ impl CommandBackend {
     fn spec(&self, run: &AgentRun, folders: &Folders) -> Spec {
         let model = run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str));
         let call = Call { run, model, root: rustix::process::geteuid().is_root() };
-        let mut spec = Spec::new(&self.program, &run.tree)
-            .args(self.settings.command.iter().skip(1))
-            .args((self.preset.arguments)(&call))
-            .args(&self.settings.args);
+        let mut spec = Spec::new(&self.program, &run.tree).args(self.settings.command.iter().skip(1)).args((self
+            .preset
+            .arguments)(
+            &call
+        ));
+        let report = folders.report.join(REPORT);
+        let values = [
+            ("model", model.unwrap_or_default().as_ref()),
+            ("prompt", run.prompt.as_ref()),
+            ("prompt_file", folders.prompt.as_os_str()),
+            ("report", report.as_os_str()),
+        ];
+        spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
         spec.env = self.environment(&folders.home, &folders.temporary);
         let iteration = run.iteration.to_string();
         for (name, value) in [
             ("RALPH_PROMPT_FILE", folders.prompt.as_os_str()),
-            ("RALPH_REPORT", folders.report.join(REPORT).as_os_str()),
+            ("RALPH_REPORT", report.as_os_str()),
             ("RALPH_LOOP", run.loop_id.as_ref()),
             ("RALPH_ITERATION", iteration.as_ref()),
             ("RALPH_MODEL", model.unwrap_or_default().as_ref()),
@@ -98,7 +108,9 @@ impl CommandBackend {
         for (name, value) in &self.settings.env {
             spec = spec.env(name, value.expose_secret());
         }
-        spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
+        if self.settings.prompt_on_stdin {
+            spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
+        }
         spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = self.secrets.clone();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
-use super::{Engine, ForgeSeat, Owner};
+use super::{Engine, ForgeSeat, Owner, logs};
 use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
@@ -16,8 +16,6 @@ use crate::forge::ForgeErrorKind;
 use crate::process;
 use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
 
-/// How long handled deliveries are remembered against replays, milliseconds (30 days).
-const REMEMBER_MS: i64 = 30 * 24 * 3_600_000;
 /// Open loops that are looked at one by one in a round over everything.
 const LOOKS: usize = 50;
 /// Comments are read again from a little before the last look.
@@ -70,9 +68,21 @@ impl Engine {
             Ok(report) => tracing::debug!(?report, "reaped"),
             Err(error) => tracing::warn!(%error, "trees could not be reaped"),
         }
-        let before = self.clock.now().plus_ms(-REMEMBER_MS);
+        let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
+        let before = self.clock.now().plus_ms(-keep);
+        if everything {
+            self.forget_logs(live, before).await;
+        }
         self.store.write(move |c| inbox::purge(c, before).and(loops::purge_inputs(c, before))).await?;
         Ok(())
+    }
+
+    async fn forget_logs(&self, live: HashSet<LoopId>, before: Timestamp) {
+        let logs = self.settings.logs.clone();
+        match tokio::task::spawn_blocking(move || logs::forget(&logs, &live, before)).await {
+            Ok((removed, failures)) => tracing::debug!(removed, ?failures, "old logs were removed"),
+            Err(error) => tracing::warn!(%error, "old logs could not be removed"),
+        }
     }
 
     async fn repositories(&self, seat: &ForgeSeat, everything: bool) -> Result<Vec<RepoRef>, StoreError> {

@@ -31,6 +31,8 @@ pub struct EngineSettings {
     pub models: HashMap<String, String>,
     /// Where prompts, reports and agents' output are kept.
     pub logs: PathBuf,
+    /// How long they are kept after a loop's end, and handled deliveries against replays.
+    pub keep: Duration,
     /// Scratch space of runs.
     pub scratch: PathBuf,
     /// Lease of a piece of work; renewed at a third of it.

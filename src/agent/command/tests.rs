@@ -84,6 +84,23 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
 }
 
 #[tokio::test]
+async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
+    let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
+    let mut settings = place.settings(BackendKind::Script);
+    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{session}"].map(str::to_owned).into();
+    settings.prompt_on_stdin = false;
+    let (outcome, _) = outcome(settings, place.run()).await;
+    let scratch = place.at("scratch/attempt").display().to_string();
+    assert_eq!(
+        outcome.output,
+        format!(
+            "--model=vendor-small-1|do the thing\n|{scratch}/prompt.md|{scratch}/report/report.json|{{session}}|do the thing\n"
+        )
+    );
+    assert_eq!(outcome.report.map(|report| report.summary), Some("s".to_owned()));
+}
+
+#[tokio::test]
 async fn the_same_script_works_in_the_sandbox() {
     let probe = sandbox::probe().await;
     if let Err(reason) = &probe.bubblewrap {

@@ -1,0 +1,65 @@
+//! Prompts and output of agents' runs on disk: a folder for each loop, removed when nobody needs it any more.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::domain::ids::{LoopId, Timestamp};
+
+/// Removes the folders of loops that are not live and in which nothing was written since `before`. Gives their number and
+/// what could not be removed, a sentence each; it is tried again next time.
+pub(super) fn forget(logs: &Path, live: &HashSet<LoopId>, before: Timestamp) -> (usize, Vec<String>) {
+    let live: HashSet<&str> = live.iter().map(LoopId::as_str).collect();
+    let (mut removed, mut failures) = (0, Vec::new());
+    for entry in fs::read_dir(logs).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        if entry.file_name().to_str().is_none_or(|name| live.contains(name)) {
+            continue;
+        }
+        match last_written(&folder).map(|written| written < before) {
+            Ok(true) => match fs::remove_dir_all(&folder) {
+                Ok(()) => removed += 1,
+                Err(error) => failures.push(format!("{} could not be removed: {error}", folder.display())),
+            },
+            Ok(false) => {}
+            Err(error) => failures.push(format!("{} could not be read: {error}", folder.display())),
+        }
+    }
+    (removed, failures)
+}
+
+/// When anything was last written in a folder.
+fn last_written(folder: &Path) -> io::Result<Timestamp> {
+    let mut latest = written(folder)?;
+    for file in fs::read_dir(folder)? {
+        latest = latest.max(written(&file?.path())?);
+    }
+    Ok(latest)
+}
+
+fn written(path: &Path) -> io::Result<Timestamp> {
+    let since = fs::symlink_metadata(path)?.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Timestamp(i64::try_from(since.as_millis()).unwrap_or(i64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_old_folders_of_loops_that_ended_go() {
+        let logs = tempfile::tempdir().unwrap();
+        for name in ["live", "ended"] {
+            fs::create_dir(logs.path().join(name)).unwrap();
+            fs::write(logs.path().join(name).join("001-1.log"), "x").unwrap();
+        }
+        let now = last_written(&logs.path().join("ended")).unwrap();
+        let live = HashSet::from([LoopId::new("live")]);
+        assert_eq!(forget(logs.path(), &live, now), (0, vec![]));
+        assert_eq!(forget(logs.path(), &live, now.plus_ms(1)), (1, vec![]));
+        assert!(logs.path().join("live/001-1.log").exists() && !logs.path().join("ended").exists());
+        assert_eq!(forget(&logs.path().join("none"), &live, now), (0, vec![]));
+    }
+}
