@@ -152,3 +152,14 @@ CREATE TABLE heard (
     key TEXT   PRIMARY KEY,
     at  BIGINT NOT NULL
 );
+
+-- What was done about loops and who said so. Only ever added to.
+CREATE TABLE audit (
+    id      INTEGER PRIMARY KEY,
+    loop_id TEXT    NOT NULL REFERENCES loops (id),
+    at      BIGINT  NOT NULL,
+    entry   TEXT    NOT NULL
+);
+CREATE INDEX audit_by_loop ON audit (loop_id, id);
+CREATE TRIGGER audit_stays BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;
+CREATE TRIGGER audit_is_kept BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is only added to'); END;

@@ -48,6 +48,8 @@ pub struct AgentRun {
     pub wall: Duration,
     /// Longest silence.
     pub idle: Duration,
+    /// Turns that it may take; only agents that count them are held to it. `None` for the agent's own limit.
+    pub max_turns: Option<u32>,
     /// What it may cost; only backends that count their cost themselves are held to it.
     pub max_cost: Option<Money>,
     /// Mark of its processes.

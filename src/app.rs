@@ -406,9 +406,6 @@ fn backend_settings(
     settings.env = backend.env.clone();
     settings.tools = tools.to_vec();
     settings.tools.extend(config.sandbox.read_only.iter().cloned());
-    if let Some(model) = &backend.models.default {
-        settings.models.insert(model.clone(), model.clone());
-    }
     settings.masked = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
     for forge in &config.forges {
         if let ForgeAuth::Token(token) = &forge.auth {
@@ -439,7 +436,7 @@ fn settings(
 ) -> EngineSettings {
     let agents = config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent));
     let default_backend = agents.map(|(name, _)| name.clone()).next().unwrap_or_default();
-    let models = config.backends.iter().filter_map(|(n, b)| Some((n.clone(), b.models.default.clone()?)));
+    let models = config.backends.iter().map(|(name, backend)| (name.clone(), backend.models.clone()));
     EngineSettings {
         repositories: config
             .repositories

@@ -4,6 +4,7 @@
 //! `Ok` only after its commit was synced; a job that fails or panics is undone by its savepoint and harms no other job of
 //! the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
 
+pub mod audit;
 pub mod facts;
 pub mod inbox;
 pub mod leases;

@@ -47,6 +47,9 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
+    if let Some(turns) = call.run.max_turns {
+        arguments.extend(["--max-turns".to_owned(), turns.to_string()]);
+    }
     if let Some(max) = call.run.max_cost {
         arguments.extend(["--max-budget-usd".to_owned(), format!("{:.6}", max.usd().max(0.000_001))]);
     }

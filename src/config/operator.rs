@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::quantity::{Duration, Usd};
-use crate::domain::control::ControlSettings;
+use crate::domain::control::{ControlSettings, ModelTier};
 use crate::domain::ids::Money;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
@@ -229,6 +229,9 @@ pub struct LimitsSection {
     pub agent_timeout: Duration,
     /// Longest silence of an agent before it is stopped.
     pub agent_idle: Duration,
+    /// Turns of one agent run, for agents that count them; the agent's own limit where left out.
+    #[schemars(range(min = 1))]
+    pub agent_turns: Option<u32>,
     /// Money of one loop.
     pub cost_usd: Usd,
     /// Money of the whole service, a day.
@@ -249,6 +252,7 @@ impl Default for LimitsSection {
             timeout: Duration::seconds(limits.timeout_s),
             agent_timeout: Duration::seconds(agent.wall_s),
             agent_idle: Duration::seconds(agent.idle_s),
+            agent_turns: agent.turns,
             cost_usd: Usd(limits.cost),
             cost_usd_per_day: Usd(limits.cost_per_day),
             comments_per_day: limits.comments_per_day,
@@ -503,6 +507,18 @@ pub struct Models {
     pub cheap: Option<String>,
     /// A stronger one.
     pub strong: Option<String>,
+}
+
+impl Models {
+    /// The model of a tier; one that is not configured is the usual one.
+    pub fn of(&self, tier: ModelTier) -> Option<&String> {
+        let wanted = match tier {
+            ModelTier::Cheap => self.cheap.as_ref(),
+            ModelTier::Strong => self.strong.as_ref(),
+            ModelTier::Default => None,
+        };
+        wanted.or(self.default.as_ref())
+    }
 }
 
 /// Price of a model in US dollars a million tokens.

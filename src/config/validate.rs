@@ -433,6 +433,7 @@ impl Check<'_> {
             agent: AgentLimits {
                 wall_s: file.limits.agent_timeout.as_seconds(),
                 idle_s: file.limits.agent_idle.as_seconds(),
+                turns: file.limits.agent_turns,
             },
             thresholds,
             ..Policy::default()

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{CommentId, Number, RepoRef, Sha, Timestamp};
 use super::lifecycle::State;
+use super::oversight::AuditEntry;
 use super::view::View;
 
 /// Which queue an effect waits in. One effect of a loop and lane runs at a time, in order; lanes do not wait for each other.
@@ -114,6 +115,8 @@ pub enum Effect {
     Push { ticket: u64, commit: Sha },
     /// Bring another commit into the tree: the base branch's, or what a person pushed to ours.
     Merge { ticket: u64, other: Option<Sha> },
+    /// Put the files of an earlier commit back, as a commit of its own: the branch keeps all commits.
+    Restore { ticket: u64, iteration: u32, to: Sha },
     /// The loop ended: give its tree back; delete the branch where so configured.
     Release { delete_branch: bool },
 
@@ -142,6 +145,8 @@ pub enum Effect {
     ClearTimer { kind: TimerKind },
     /// Drop work that waits and stop work that runs. Done in the store, with the step itself.
     CancelWork,
+    /// Add to the trail of what was done and who said so. Done in the store, with the step itself.
+    Audit { entries: Vec<AuditEntry> },
 }
 
 impl Effect {
@@ -154,8 +159,9 @@ impl Effect {
             | Self::Commit { .. }
             | Self::Push { .. }
             | Self::Merge { .. }
+            | Self::Restore { .. }
             | Self::Release { .. } => Some(Lane::Work),
-            Self::SetTimer { .. } | Self::ClearTimer { .. } | Self::CancelWork => None,
+            Self::SetTimer { .. } | Self::ClearTimer { .. } | Self::CancelWork | Self::Audit { .. } => None,
             _ => Some(Lane::Talk),
         }
     }
@@ -168,7 +174,8 @@ impl Effect {
             | Self::Agent { ticket, .. }
             | Self::Commit { ticket, .. }
             | Self::Push { ticket, .. }
-            | Self::Merge { ticket, .. } => Some(*ticket),
+            | Self::Merge { ticket, .. }
+            | Self::Restore { ticket, .. } => Some(*ticket),
             _ => None,
         }
     }
@@ -182,6 +189,7 @@ impl Effect {
             Self::Commit { ticket, .. } => format!("commit/{ticket}"),
             Self::Push { ticket, .. } => format!("push/{ticket}"),
             Self::Merge { ticket, .. } => format!("merge/{ticket}"),
+            Self::Restore { ticket, .. } => format!("restore/{ticket}"),
             Self::Release { .. } => "release".into(),
             Self::Comment { key, .. } => key.clone(),
             Self::Status { fresh } => if *fresh { "status/fresh" } else { "status" }.into(),
@@ -194,6 +202,7 @@ impl Effect {
             Self::Inspect { commit } => format!("inspect/{commit}"),
             Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),
             Self::CancelWork => "cancel".into(),
+            Self::Audit { .. } => "audit".into(),
         }
     }
 

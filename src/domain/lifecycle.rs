@@ -6,6 +6,7 @@
 //! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
 
 mod input;
+mod judge;
 mod people;
 mod state;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 mod work;
 
 pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Start};
+pub use judge::{Course, Found, Judged};
 pub use state::{
     Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State, Step, Task,
 };
@@ -245,6 +247,11 @@ impl Turn {
 
     fn escalate(&mut self, cause: &str, advice: &str) {
         let view = report::escalation(&self.next, cause, advice);
+        self.tell_escalation(cause, view);
+    }
+
+    /// Tells people outside the loop's own issue, and reminds them once where nobody answers.
+    fn tell_escalation(&mut self, cause: &str, view: View) {
         self.next.escalated = Some(cause.to_owned());
         self.effects.push(Effect::Escalate { cause: cause.to_owned(), view: Box::new(view) });
         self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(REMIND_AFTER_MS) });

@@ -146,11 +146,14 @@ pub struct AgentLimits {
     pub wall_s: u64,
     /// Without output, in seconds.
     pub idle_s: u64,
+    /// Turns, where the agent counts them; `None` for the agent's own limit.
+    #[serde(default)]
+    pub turns: Option<u32>,
 }
 
 impl Default for AgentLimits {
     fn default() -> Self {
-        Self { wall_s: 30 * 60, idle_s: 10 * 60 }
+        Self { wall_s: 30 * 60, idle_s: 10 * 60, turns: None }
     }
 }
 

@@ -2,14 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lifecycle::{GuidanceSource, Loop};
+use super::control::Breadth;
+use super::lifecycle::{Course, GuidanceSource, Loop};
 use super::report::{approach, outcome_words, rule_words};
 use super::sanitize;
 
 /// Output of a failing check that a prompt carries, in bytes; its end is kept.
 const OUTPUT_BYTES: usize = 6_000;
-/// Earlier iterations that a prompt tells of.
-const HISTORY: usize = 5;
+/// Earlier iterations that a prompt tells of, at the least share of the context that memory gets.
+const HISTORY: f64 = 5.0;
+/// That share; with more of it the prompt tells of more iterations.
+const LEAST_SHARE: f64 = 0.2;
 
 /// A check as the agent is told of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -93,6 +96,8 @@ pub struct PromptView {
     pub warnings: Vec<String>,
     /// What the overseer orders; stands above all else.
     pub overrides: Vec<String>,
+    /// How to go about this iteration, by control and strategy; a sentence each.
+    pub strategy: Vec<String>,
     /// Files with conflict markers.
     pub conflict_files: Vec<String>,
     /// What was tried before.
@@ -103,8 +108,6 @@ pub struct PromptView {
     pub report_path: String,
     /// Branch that the work started from.
     pub base_branch: String,
-    /// Tone and its reason in figures; empty until control says otherwise.
-    pub urgency: String,
 }
 
 /// The prompt of the iteration under way. `nonce` and `report_path` come from the shell.
@@ -117,6 +120,7 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
             text: sanitize::for_prompt(&g.text).text,
         })
     };
+    let course = current.course.as_ref();
     let failing = current.latest_checks().map_or_else(Vec::new, |report| {
         let failing = report.outcomes.iter().filter(|o| !o.holds);
         let failure = |o: &super::task::CheckOutcome| PromptFailure {
@@ -124,10 +128,15 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
             why: o.why.clone(),
             output: tail(&o.output, OUTPUT_BYTES).to_owned(),
         };
-        failing.map(failure).collect()
+        let most = match course.map(|course| course.breadth) {
+            Some(Breadth::FirstFailure) => 1,
+            _ => usize::MAX,
+        };
+        failing.take(most).map(failure).collect()
     });
+    let told = HISTORY * course.map_or(1.0, |course| (course.memory_share / LEAST_SHARE).max(1.0));
     let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
-    let history = done.iter().skip(done.len().saturating_sub(HISTORY)).map(|i| PromptHistory {
+    let history = done.iter().skip(done.len().saturating_sub(told as usize)).map(|i| PromptHistory {
         n: i.number,
         approach: approach(i),
         outcome: outcome_words(i),
@@ -148,15 +157,26 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         guidance: words(GuidanceSource::Command).collect(),
         reviews: words(GuidanceSource::Review).collect(),
         ci: words(GuidanceSource::Ci).map(|w| PromptCi { name: w.path, log: w.text }).collect(),
-        warnings: words(GuidanceSource::Service).map(|w| w.text).collect(),
-        overrides: Vec::new(),
+        warnings: directives(course, WARNING).chain(words(GuidanceSource::Service).map(|w| w.text)).collect(),
+        overrides: directives(course, OVERRIDE).collect(),
+        strategy: course
+            .map_or_else(Vec::new, |course| course.advice.iter().map(|text| sanitize::for_prompt(text).text).collect()),
         conflict_files: current.merging.as_ref().map(|m| m.conflicts.clone()).unwrap_or_default(),
         history: history.collect(),
         protected: current.policy.protected.paths.clone(),
         report_path: report_path.to_owned(),
         base_branch: current.base_branch.clone(),
-        urgency: String::new(),
     }
+}
+
+/// What the overseer's words begin with.
+const WARNING: &str = "WARNING: ";
+const OVERRIDE: &str = "OVERRIDE: ";
+
+/// The overseer's words of one sort, without what they begin with: the template says that.
+fn directives(course: Option<&Course>, sort: &'static str) -> impl Iterator<Item = String> {
+    let all = course.map_or(&[][..], |course| &course.directives);
+    all.iter().filter_map(move |text| text.strip_prefix(sort)).map(|text| sanitize::for_prompt(text).text)
 }
 
 /// The last `most` bytes of a text, beginning at a character.

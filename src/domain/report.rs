@@ -2,13 +2,15 @@
 
 use super::command::TABLE;
 use super::ids::{Money, Timestamp};
-use super::lifecycle::{Iteration, Loop, State, Step};
+use super::lifecycle::{Found, Iteration, Judged, Loop, State, Step};
 use super::policy::{Floor, Policy};
+use super::strategy::Approach;
 use super::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use super::view::{
-    CheckLine, CommandHint, CommandReply, CompletionView, Confirm, DetectedCheck, EscalationView, FileLine,
-    HelpSetting, HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, Outcome, PullState,
-    PullView, RecentIteration, RepositoryFileErrorView, Severity, StartedView, StatusView, View,
+    CheckLine, CommandHint, CommandReply, CompletionView, Confirm, CourseLine, DetectedCheck, DetectionLine,
+    EscalationView, FileLine, HelpSetting, HelpView, IterationRow, IterationView, Link, NeedsConfirmView,
+    NeedsCriteriaView, Outcome, PullState, PullView, RecentIteration, RepositoryFileErrorView, Severity, StartedView,
+    StatusView, View,
 };
 
 /// Files listed in a comment; the rest is counted.
@@ -169,7 +171,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
             checks_held: held,
             checks_total: total,
             completion_percent: i.completion.whole_percent(),
-            control_signal: None,
+            control_signal: i.judged.as_ref().map(|judged| judged.signal),
             duration_s: duration_s(i, now),
             cost: known(i.cost),
         }
@@ -202,6 +204,8 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         branch: branch_link(current),
         pull: pull_link(current),
         dashboard: None,
+        course: current.judged().map(course_line),
+        detections: open_detections(current),
         notes,
         commands: commands(current),
         sandbox: current.sandbox.clone(),
@@ -209,6 +213,44 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         checks: current.checks.iter().map(|c| c.command.clone()).collect(),
         hidden_removed: current.hidden_removed as usize,
     }))
+}
+
+fn course_line(judged: &Judged) -> CourseLine {
+    CourseLine {
+        signal: judged.signal,
+        urgency: judged.urgency.word().into(),
+        trend: judged.trend.word().into(),
+        profile: judged.profile.clone(),
+        forecast: judged.forecast,
+        strategy: strategy_words(judged),
+    }
+}
+
+/// How the next iteration goes at the task, in a few words.
+fn strategy_words(judged: &Judged) -> String {
+    let way = if judged.way.is_empty() { String::new() } else { format!(", {}", judged.way) };
+    let approach = match judged.approach {
+        Approach::Persist => "on as before",
+        Approach::Pivot => "in another way",
+        Approach::Simplify => "in smaller steps",
+        Approach::Escalate => "not without a person",
+    };
+    format!("{approach}{way}")
+}
+
+/// What supervision found last, where the loop has not ended.
+fn open_detections(current: &Loop) -> Vec<DetectionLine> {
+    let judged = current.judged().filter(|_| current.state.is_open() && current.state != State::Review);
+    judged.map_or_else(Vec::new, |judged| judged.found.iter().map(detection_line).collect())
+}
+
+fn detection_line(found: &Found) -> DetectionLine {
+    DetectionLine {
+        title: found.kind.title().into(),
+        severity: found.severity.to_string(),
+        level: found.level.name().into(),
+        evidence: found.evidence.clone(),
+    }
 }
 
 fn headline(current: &Loop) -> String {
@@ -224,6 +266,7 @@ fn headline(current: &Loop) -> String {
         Step::Agent => format!("The agent works on iteration {n}."),
         Step::Commit | Step::Push => format!("Recording iteration {n}."),
         Step::Check => format!("Running the checks of iteration {n}."),
+        Step::Restore => "Putting the best iteration's files back.".into(),
         Step::Verify => "Every check passed; running them again in a fresh checkout.".into(),
     }
 }
@@ -389,6 +432,12 @@ pub fn iteration(current: &Loop) -> Option<View> {
         learnings: last.report.learnings.clone(),
         blockers: last.report.blockers.clone(),
         next: next_words(current, last),
+        strategy: last
+            .judged
+            .as_ref()
+            .filter(|_| goes_on(current, last))
+            .map_or_else(String::new, |judged| format!("{}, because {}", strategy_words(judged), judged.reasoning)),
+        detections: last.judged.iter().flat_map(|judged| &judged.found).map(detection_line).collect(),
         findings: last.findings.clone(),
         restored_paths: last.restored.clone(),
         commit: last.commit.as_ref().map(|sha| link(sha.short(), format!("{page}/commit/{sha}"))),
@@ -396,6 +445,11 @@ pub fn iteration(current: &Loop) -> Option<View> {
         duration_s: duration_s(last, current.updated_at),
         cost: known(last.cost),
     })))
+}
+
+/// Whether another iteration may follow.
+fn goes_on(current: &Loop, last: &Iteration) -> bool {
+    last.number < current.limits.iterations && (!last.checks.all_hold() || !current.guidance.is_empty())
 }
 
 fn next_words(current: &Loop, last: &Iteration) -> String {
@@ -556,6 +610,34 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
         replies: commands(current),
         dashboard: None,
     }))
+}
+
+/// An escalation because of a detection.
+pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
+    let advice = found.recommendations.first().cloned().unwrap_or_default();
+    let mut view = escalation(current, found.kind.name(), &advice);
+    if let View::Escalation(inner) = &mut view {
+        inner.severity = severity;
+        inner.what_happened = format!("{}. {}", found.kind.title(), sentence(&found.evidence));
+        let others = current.judged().into_iter().flat_map(|judged| &judged.found).filter(|f| f.kind != found.kind);
+        let lines = others.map(|f| format!("also {}: {}", f.kind, f.evidence));
+        inner.evidence.splice(0..0, lines);
+        inner.evidence.insert(0, found.evidence.clone());
+        inner.recommendations = found.recommendations.iter().map(|text| sentence(text)).collect();
+        let restored = current.current().and_then(|last| last.restored_to);
+        inner.intervention = match (severity, restored) {
+            (Severity::Emergency, _) => "The loop was ended; its work is on its branch.".into(),
+            (Severity::Critical, Some(0)) => {
+                "The files are as they were before the first iteration; the loop stands still.".into()
+            }
+            (Severity::Critical, Some(best)) => {
+                format!("The files of iteration {best}, the best one, were put back; the loop stands still.")
+            }
+            (Severity::Critical, None) => "The loop stands still; nothing runs and nothing is spent.".into(),
+            (Severity::Warning, _) => "The agent is told to take another approach; the loop goes on.".into(),
+        };
+    }
+    view
 }
 
 /// The one reminder of an escalation that nobody answered.

@@ -138,6 +138,21 @@ impl Supervision {
         self.overseer.resume(iteration, by, &settings.oversight)
     }
 
+    /// What the three remember after these records, for what cannot be read or fits no longer. What people acknowledged is
+    /// not in the records and is lost.
+    pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
+        let mut known = Self::default();
+        for upto in 1..=records.len() {
+            known.review(&records[..upto], facts, Evidence::default(), settings);
+        }
+        known
+    }
+
+    /// Whether it is what so many iterations can lead to.
+    pub fn is_sound(&self, iterations: usize) -> bool {
+        self.control.is_sound() && self.control.rounds() == iterations as u64
+    }
+
     /// How the loop is.
     pub fn health(&self) -> Health {
         self.overseer.health

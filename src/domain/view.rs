@@ -16,7 +16,7 @@ pub use ask::{
 pub use ending::{
     CompletionView, EscalationView, IncidentView, Outcome, PullState, PullView, ReadyView, RecentIteration, Severity,
 };
-pub use progress::{CheckLine, FileLine, IterationRow, IterationView, StatusView};
+pub use progress::{CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, StatusView};
 
 use super::ids::LoopId;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use globset::GlobMatcher;
 
+use crate::config::Models;
 use crate::domain::ids::{ForgeName, RepoRef};
 use crate::domain::policy::Policy;
 
@@ -27,8 +28,8 @@ pub struct EngineSettings {
     pub policies: HashMap<ForgeName, Policy>,
     /// Backend that is used where a loop names none.
     pub default_backend: String,
-    /// Model of a backend, by its name.
-    pub models: HashMap<String, String>,
+    /// Models of a backend, by its name.
+    pub models: HashMap<String, Models>,
     /// Where prompts, reports and agents' output are kept.
     pub logs: PathBuf,
     /// How long they are kept after a loop's end, and handled deliveries against replays.

@@ -10,6 +10,7 @@ use super::{Engine, ForgeSeat};
 use crate::agent::{AgentOutcome, AgentRun, AgentStatus};
 use crate::checks::ChecksError;
 use crate::config;
+use crate::domain::control::ModelTier;
 use crate::domain::effect::{CheckPurpose, Effect, Lane};
 use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared};
@@ -104,6 +105,7 @@ impl Engine {
             Effect::Commit { ticket, iteration } => self.commit(&repo, &current, *ticket, *iteration).await,
             Effect::Push { ticket, commit } => self.push(seat, &repo, &current, *ticket, commit).await,
             Effect::Merge { ticket, other } => self.merge(seat, &repo, &current, *ticket, other.as_ref()).await,
+            Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
                 if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
@@ -374,7 +376,11 @@ impl Engine {
         let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
         let seen = self.workspaces.agent_view(&current.id, repo);
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
-        let wall = Duration::from_secs(current.policy.agent.wall_s).min(Duration::from_millis(left_ms as u64));
+        let limits = current.policy.agent;
+        let course = current.course.as_ref();
+        let effort = course.map_or(1.0, |course| course.effort);
+        let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
+        let tier = course.map_or(ModelTier::Default, |course| course.model);
         let run = AgentRun {
             prompt: prompt.clone(),
             tree: seen.tree,
@@ -382,9 +388,10 @@ impl Engine {
             scratch: scratch.clone(),
             loop_id: current.id.to_string(),
             iteration,
-            model: self.settings.models.get(name).cloned(),
+            model: self.settings.models.get(name).and_then(|models| models.of(tier)).cloned(),
             wall,
-            idle: Duration::from_secs(current.policy.agent.idle_s),
+            idle: Duration::from_secs(limits.idle_s),
+            max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
             max_cost: (current.limits.cost > Money(0))
                 .then(|| Money((current.limits.cost.0 - current.spent.cost.0).max(0))),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
@@ -449,6 +456,37 @@ impl Engine {
         };
         let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
         Ok(Receipt::telling(text, Input::Committed { ticket, change: Box::new(change) }))
+    }
+
+    /// Puts the files of an earlier commit back, as a commit on top of all others.
+    async fn restore(
+        &self,
+        repo: &RepoRef,
+        current: &Loop,
+        ticket: u64,
+        iteration: u32,
+        to: &Sha,
+    ) -> Result<Receipt, Failure> {
+        let Some(head) = &current.head else {
+            return Err(Failure::Never { why: "the loop has no commit to go back from".into() });
+        };
+        self.workspaces.reset(&current.id, repo, to).await?;
+        let what = match iteration {
+            0 => "the state before the first iteration".to_owned(),
+            best => format!("the state of iteration {best}"),
+        };
+        let message = format!("ralph: back to {what}\n\nRalph-Loop: {}\n", current.id);
+        let request = CommitRequest {
+            loop_id: &current.id,
+            repo,
+            parent: head,
+            merge_parent: None,
+            message: &message,
+            protected_base: to,
+            extra_protected: &[],
+        };
+        let info = self.workspaces.commit(request).await?;
+        Ok(Receipt::telling(what, Input::Restored { ticket, commit: info.commit }))
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {
@@ -598,6 +636,7 @@ fn no_run(reason: String) -> AgentRunFacts {
         tokens_in: 0,
         tokens_out: 0,
         tool_calls: 0,
+        tool_errors: 0,
         duration_ms: 0,
     }
 }
@@ -620,6 +659,7 @@ fn facts(outcome: AgentOutcome) -> AgentRunFacts {
         tokens_in: outcome.tokens_in,
         tokens_out: outcome.tokens_out,
         tool_calls: outcome.tool_calls,
+        tool_errors: outcome.tool_errors,
         duration_ms: outcome.duration_ms,
     }
 }

@@ -95,7 +95,16 @@ pub(super) fn status(count: u32) -> StatusView {
         branch: Some(link("ralph/42-parse-empty-input", "src/branch/ralph/42-parse-empty-input")),
         pull: Some(link("#43", "pulls/43")),
         dashboard: Some(link("dashboard", "r-42")),
-        notes: vec!["stuck: the same error in 3 of the last 5 iterations".into()],
+        course: Some(CourseLine {
+            signal: 0.58,
+            urgency: "high".into(),
+            trend: "improving".into(),
+            profile: "recovery".into(),
+            forecast: Some(3),
+            strategy: "in another way, smallest reproduction".into(),
+        }),
+        detections: vec![detection()],
+        notes: vec!["It pauses after this iteration: mona wants to look.".into()],
         commands: vec![
             hint("/ralph guide TEXT", "guidance for the next iteration"),
             hint("/ralph pause", "pauses after this iteration"),
@@ -105,6 +114,15 @@ pub(super) fn status(count: u32) -> StatusView {
         backend: "claude".into(),
         checks: vec!["cargo test --all".into(), "cargo clippy -- -D warnings".into()],
         hidden_removed: 1,
+    }
+}
+
+fn detection() -> DetectionLine {
+    DetectionLine {
+        title: "The loop is stuck".into(),
+        severity: "high".into(),
+        level: "REDIRECT".into(),
+        evidence: "the same error in 3 of the last 5 iterations: `E0308 mismatched types`".into(),
     }
 }
 
@@ -126,6 +144,8 @@ pub(super) fn iteration() -> IterationView {
         learnings: vec!["The tokenizer is shared with the formatter".into()],
         blockers: vec!["`Span` has no `Default`".into()],
         next: "the two failing tests of the parser".into(),
+        strategy: "in another way, smallest reproduction, because the loop is stuck".into(),
+        detections: vec![detection()],
         findings: findings(),
         restored_paths: vec![".github/workflows/ci.yml".into()],
         commit: Some(link("3f2a91c0", "commit/3f2a91c0")),

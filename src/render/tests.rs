@@ -260,7 +260,7 @@ fn prompt_view(text: &str) -> PromptView {
         protected: vec![".github/workflows/**".into(), "CODEOWNERS".into()],
         report_path: "/run/report.json".into(),
         base_branch: "main".into(),
-        urgency: "High: completion has not grown for two iterations.".into(),
+        strategy: vec!["Urgency is high: 50 % is open, and nothing moves.".into(), "Make one change.".into()],
     }
 }
 
@@ -291,7 +291,7 @@ fn the_first_prompt_says_no_more_than_it_must() {
         conflict_files: vec![],
         history: vec![],
         protected: vec![],
-        urgency: String::new(),
+        strategy: vec![],
         iteration: 1,
         ..prompt_view("Parsing panics.")
     };

@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{StoreError, StoreResult, outbox, timers};
+use super::{StoreError, StoreResult, audit, outbox, timers};
 use crate::domain::effect::Effect;
 use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
@@ -326,6 +326,7 @@ fn apply(c: &Connection, decision: &Decision, now: Timestamp) -> StoreResult<()>
             Effect::SetTimer { kind, at } => timers::set(c, &next.id, kind.as_str(), *at)?,
             Effect::ClearTimer { kind } => timers::clear(c, &next.id, kind.as_str())?,
             Effect::CancelWork => outbox::cancel_work(c, &next.id, now)?,
+            Effect::Audit { entries } => audit::append(c, &next.id, entries, now)?,
             effect => outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?,
         }
     }

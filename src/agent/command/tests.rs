@@ -46,6 +46,7 @@ impl Place {
             model: Some("small".into()),
             wall: Duration::from_secs(30),
             idle: Duration::from_secs(30),
+            max_turns: None,
             max_cost: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,

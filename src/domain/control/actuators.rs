@@ -181,6 +181,19 @@ pub enum Actuator {
     Memory,
 }
 
+impl Actuator {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Effort => "effort",
+            Self::Model => "model",
+            Self::Breadth => "breadth",
+            Self::Tone => "urgency",
+            Self::Memory => "memory's share",
+        }
+    }
+}
+
 /// One actuator was moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Movement {

@@ -47,6 +47,18 @@ pub enum Trend {
     Oscillating,
 }
 
+impl Trend {
+    /// As people read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Improving => "improving",
+            Self::Stable => "stable",
+            Self::Regressing => "getting worse",
+            Self::Oscillating => "going back and forth",
+        }
+    }
+}
+
 /// The figures of one iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {

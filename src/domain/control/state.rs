@@ -144,6 +144,11 @@ impl ControlState {
         &self.alarms
     }
 
+    /// Iterations seen.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
     /// Takes the figures of an iteration into what is remembered.
     fn take(&mut self, record: &Record, figures: &Record, settings: &ControlSettings) {
         self.rounds = self.rounds.saturating_add(1);
@@ -185,7 +190,7 @@ impl ControlState {
     }
 
     /// Whether it is a state that steps can lead to, as far as figures show it.
-    fn is_sound(&self) -> bool {
+    pub fn is_sound(&self) -> bool {
         let part = |x: f64| (0.0..=1.0).contains(&x);
         let sample = |s: &Sample| part(s.completion) && part(s.quality) && part(s.p);
         let once = |kind: &AlarmKind| self.alarms.iter().filter(|alarm| alarm.kind == *kind).count() <= 1;

@@ -57,6 +57,8 @@ pub enum Input {
     AgentLost { ticket: u64, salvaged: Option<Sha> },
     /// The tree was recorded.
     Committed { ticket: u64, change: Box<Change> },
+    /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.
+    Restored { ticket: u64, commit: Option<Sha> },
     /// The branch was pushed.
     Pushed { ticket: u64, commit: Sha },
     /// The forge's branch is not where we left it, or may not be pushed to.
@@ -135,6 +137,9 @@ pub struct AgentRunFacts {
     pub tokens_out: u64,
     /// Tool calls.
     pub tool_calls: u32,
+    /// Tool calls that failed.
+    #[serde(default)]
+    pub tool_errors: u32,
     /// Milliseconds.
     pub duration_ms: u64,
 }

@@ -2,7 +2,7 @@
 
 use super::input::{CommentRef, Input, Start};
 use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step};
-use super::{Decision, Turn};
+use super::{Decision, Turn, judge};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
 use crate::domain::ids::{Money, Sha, Timestamp, User};
@@ -57,6 +57,9 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         limited_tries: 0,
         hidden_removed,
         agent_failures: 0,
+        supervision: None,
+        course: None,
+        halting: false,
         created_at: now,
         updated_at: now,
         queued_at: None,
@@ -234,6 +237,7 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
     turn.next.agent_failures = 0;
     turn.next.limited_tries = 0;
     let why = format!("{} resumed it", by.login);
+    judge::resumed(turn, &by.login);
     turn.next.authority = by;
     turn.answer(comment, true, vec![why.clone()]);
     turn.queue(&why);
@@ -361,6 +365,7 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
     turn.next.agent_failures = 0;
     turn.next.guidance.splice(0..0, guidance);
     let why = format!("{} threw iteration {number} away", by.login);
+    judge::retried(turn, &by.login);
     turn.next.authority = by;
     turn.drop_work();
     turn.close_open_iteration(&why);
@@ -385,6 +390,7 @@ pub(super) fn label_removed(turn: &mut Turn, by: &User) {
 pub(super) fn label_added(turn: &mut Turn, by: User) {
     if turn.next.state == State::Paused && spent_limit(&turn.next, turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
+        judge::resumed(turn, &by.login);
         turn.next.authority = by;
         turn.queue(&why);
     } else {

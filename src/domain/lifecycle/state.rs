@@ -1,11 +1,15 @@
 //! What a loop is: the whole of its durable state.
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::judge::{Course, Judged};
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::policy::Policy;
+use crate::domain::record::Record;
+use crate::domain::supervision::Supervision;
 use crate::domain::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
 
 /// States of a loop, as people see them on the label.
@@ -167,6 +171,8 @@ pub enum Step {
     Check,
     /// The checks in a fresh checkout.
     Verify,
+    /// The best iteration's files are put back.
+    Restore,
 }
 
 /// What people told the loop: guidance, reviews, failing CI.
@@ -217,6 +223,15 @@ pub struct Iteration {
     pub cost: Money,
     /// Tool calls.
     pub tool_calls: u32,
+    /// Tool calls that failed.
+    #[serde(default)]
+    pub tool_errors: u32,
+    /// Tokens read by models.
+    #[serde(default)]
+    pub tokens_in: u64,
+    /// Tokens written by models.
+    #[serde(default)]
+    pub tokens_out: u64,
     /// Milliseconds of the agent's run.
     pub agent_ms: u64,
     /// Commit, where anything changed.
@@ -239,6 +254,15 @@ pub struct Iteration {
     pub guidance: Vec<Guidance>,
     /// Whether `/ralph retry` threw it away.
     pub discarded: bool,
+    /// It in figures, once it has ended.
+    #[serde(default)]
+    pub record: Option<Record>,
+    /// What supervision made of it.
+    #[serde(default)]
+    pub judged: Option<Judged>,
+    /// The iteration whose files were put back after it; 0 is the state before the first.
+    #[serde(default)]
+    pub restored_to: Option<u32>,
 }
 
 /// The pull request.
@@ -343,6 +367,16 @@ pub struct Loop {
     pub hidden_removed: u32,
     /// Runs of the agent in a row that failed.
     pub agent_failures: u32,
+    /// What control, oversight and strategy remember; `None` before the first iteration, and where what was stored cannot
+    /// be read: then it is made anew from the records.
+    #[serde(default, deserialize_with = "readable")]
+    pub supervision: Option<Supervision>,
+    /// What supervision wants of the next run.
+    #[serde(default, deserialize_with = "readable")]
+    pub course: Option<Course>,
+    /// Whether the loop pauses once the best iteration is put back.
+    #[serde(default)]
+    pub halting: bool,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.
@@ -371,13 +405,25 @@ impl Loop {
 
     /// The newest checks' outcomes: of the last iteration that has some, else the baseline.
     pub fn latest_checks(&self) -> Option<&CheckReport> {
-        let of_iterations = self.kept().rev().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
+        let of_iterations = self.standing().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
         of_iterations.or(self.baseline.as_ref())
+    }
+
+    /// Iterations whose work stands, newest first: those after the one that was put back do not.
+    fn standing(&self) -> impl Iterator<Item = &Iteration> {
+        let restored = self.kept().next_back().and_then(|last| last.restored_to);
+        self.kept().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
     }
 
     /// Completion as measured last.
     pub fn completion(&self) -> Ratio {
-        let last = self.kept().rev().find(|i| i.ended_at.is_some()).map(|i| i.completion);
+        let last = self.standing().find(|i| i.ended_at.is_some()).map(|i| i.completion);
         last.or_else(|| self.baseline.as_ref().map(|b| b.completion(None))).unwrap_or_default()
     }
+}
+
+/// What can be read, and `None` for what cannot: a part that can be made anew must not make the whole loop unreadable.
+fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
 }

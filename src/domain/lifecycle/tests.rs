@@ -124,6 +124,7 @@ impl Run {
             tokens_in: 10,
             tokens_out: 5,
             tool_calls: 1,
+            tool_errors: 0,
             duration_ms: 100,
         };
         self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
@@ -491,6 +492,7 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
         tokens_in: 0,
         tokens_out: 0,
         tool_calls: 0,
+        tool_errors: 0,
         duration_ms: u64::MAX,
     };
     run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
@@ -726,6 +728,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
             tokens_in: 1,
             tokens_out: 1,
             tool_calls: 0,
+            tool_errors: 0,
             duration_ms: 5,
         }),
     };

@@ -1,6 +1,7 @@
 //! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
 
 use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared};
+use super::judge::{self, Onward};
 use super::people::used_up;
 use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step};
 use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
@@ -19,6 +20,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         | Input::AgentEnded { ticket, .. }
         | Input::AgentLost { ticket, .. }
         | Input::Committed { ticket, .. }
+        | Input::Restored { ticket, .. }
         | Input::Pushed { ticket, .. }
         | Input::PushRejected { ticket, .. }
         | Input::Merged { ticket, .. }
@@ -43,9 +45,11 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         Input::AgentEnded { run, .. } => agent_ended(turn, *run),
         Input::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
         Input::Committed { change, .. } => committed(turn, *change),
+        Input::Restored { commit, .. } => restored(turn, commit),
         Input::Pushed { .. } => pushed(turn),
         Input::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
         Input::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
+        Input::WorkFailed { reason, .. } if turn.next.step == Step::Restore => judge::restore_failed(turn, &reason),
         Input::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
         Input::RepositoryFileBroken { path, problems, .. } => {
             turn.stop(State::Paused, &format!("`{path}` does not hold"));
@@ -184,6 +188,10 @@ fn next_iteration(turn: &mut Turn) {
 }
 
 fn begin_iteration(turn: &mut Turn) {
+    // The overseer's word holds until a person takes it back, whatever came in between.
+    if turn.next.halting || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+        return judge::pause(turn);
+    }
     let guidance = std::mem::take(&mut turn.next.guidance);
     if let Some(number) = open_iteration(turn, guidance) {
         run_agent(turn, number, 1);
@@ -208,6 +216,9 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         message: String::new(),
         cost: Money(0),
         tool_calls: 0,
+        tool_errors: 0,
+        tokens_in: 0,
+        tokens_out: 0,
         agent_ms: 0,
         commit: None,
         tree: None,
@@ -219,6 +230,9 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         completion: Ratio::default(),
         guidance,
         discarded: false,
+        record: None,
+        judged: None,
+        restored_to: None,
     });
     turn.because(format!("iteration {number} begins"));
     turn.effects.push(Effect::Status { fresh: false });
@@ -236,6 +250,9 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;
+    current.tool_errors = run.tool_errors;
+    current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
+    current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
     current.report = run.report.unwrap_or_default();
     current.message = run.message;
@@ -370,7 +387,17 @@ fn tell_next_run(turn: &mut Turn, text: String) {
     }
 }
 
+/// The best iteration's files are back: the forge gets them before the loop pauses.
+fn restored(turn: &mut Turn, commit: Option<Sha>) {
+    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return judge::pause(turn) };
+    turn.next.head = Some(commit.clone());
+    turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+}
+
 fn pushed(turn: &mut Turn) {
+    if turn.next.halting {
+        return judge::pause(turn);
+    }
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     }
@@ -483,6 +510,9 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     current.checks = checks;
     current.ended_at = Some(now);
     let number = current.number;
+    // What holds in the tree is judged by what it comes to in a fresh checkout.
+    let verifies = all_hold && nobody_wants_more(&turn.next);
+    let review = if verifies { None } else { judge::judge(turn) };
     if turn.next.policy.progress == Progress::Comments
         && let Some(view) = report::iteration(&turn.next)
     {
@@ -494,10 +524,10 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
         let why = format!("the agent failed {MAX_AGENT_FAILURES} times in a row");
         return turn.fail(&why, "read its last messages below, mend the cause, then `/ralph resume`");
     }
-    // Guidance that came meanwhile is work to be done, however the checks stand.
-    if all_hold && nobody_wants_more(&turn.next) {
+    if verifies {
         verify(turn);
-    } else {
+    } else if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) {
+        // Guidance that came meanwhile is work to be done, however the checks stand.
         next_iteration(turn);
     }
 }
@@ -515,14 +545,23 @@ fn verified(turn: &mut Turn, report: CheckReport) {
             current.completion = report.completion(None);
             current.checks = report;
         }
-        return next_iteration(turn);
+        let review = judge::judge(turn);
+        if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) {
+            next_iteration(turn);
+        }
+        return;
     }
     turn.next.verified = Some(head);
     if let Some(current) = turn.next.current_mut() {
         current.checks = report;
     }
+    let review = judge::judge(turn);
+    let onward = review.map_or(Onward::Free, |review| judge::act(turn, &review, true));
+    if onward == Onward::Held {
+        return;
+    }
     // What people asked for while the checks ran is work to be done before anybody reviews.
-    if !turn.next.guidance.is_empty() {
+    if onward == Onward::Again || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
     turn.go(State::Review, "every check passed in a fresh checkout");

@@ -41,7 +41,11 @@ pub struct StatusView {
     pub pull: Option<Link>,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
-    /// Open detections, pauses asked for, waits: a sentence each.
+    /// How it is going, once an iteration was judged.
+    pub course: Option<CourseLine>,
+    /// What is wrong with it now, the most severe first.
+    pub detections: Vec<DetectionLine>,
+    /// Pauses asked for, waits: a sentence each.
     pub notes: Vec<String>,
     /// Commands that make sense now.
     pub commands: Vec<CommandHint>,
@@ -53,6 +57,36 @@ pub struct StatusView {
     pub checks: Vec<String>,
     /// Pieces of text that the forge does not show and the agent did not get.
     pub hidden_removed: usize,
+}
+
+/// How a loop is going, in figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CourseLine {
+    /// Control signal, 0..=1.
+    pub signal: f64,
+    /// Its band.
+    pub urgency: String,
+    /// Where it is going.
+    pub trend: String,
+    /// Gain profile.
+    pub profile: String,
+    /// Iterations still needed; `None` where there is no telling.
+    pub forecast: Option<u64>,
+    /// How the next iteration goes at it.
+    pub strategy: String,
+}
+
+/// Something that is wrong with a loop, and what was done about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DetectionLine {
+    /// What, without a full stop.
+    pub title: String,
+    /// How bad.
+    pub severity: String,
+    /// What was done: LOG, WARN, REDIRECT, PAUSE or ABORT.
+    pub level: String,
+    /// What shows it.
+    pub evidence: String,
 }
 
 /// One iteration in the status comment's table.
@@ -105,6 +139,10 @@ pub struct IterationView {
     pub blockers: Vec<String>,
     /// What comes next, in a sentence.
     pub next: String,
+    /// How the next iteration goes at it, and why; empty where there is nothing to tell.
+    pub strategy: String,
+    /// What was found, and done about it, in this iteration.
+    pub detections: Vec<DetectionLine>,
     /// Changes that weaken what measures them.
     pub findings: Vec<TamperFinding>,
     /// Protected paths that were put back.

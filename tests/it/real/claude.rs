@@ -174,6 +174,7 @@ impl Place {
             model: Some("good".into()),
             wall,
             idle: wall,
+            max_turns: None,
             max_cost: None,
             cookie: Cookie::new("claude-test", &self.mark, 1),
             sandboxed: self.sandboxed,

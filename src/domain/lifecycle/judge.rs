@@ -1,0 +1,470 @@
+//! The end of an iteration: its record, what supervision makes of it, and what the loop does about that.
+//!
+//! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
+//! no effect that follows can run an agent.
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{Iteration, Loop, State, Step};
+use super::{Turn, people};
+use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
+use crate::domain::criteria::task_type;
+use crate::domain::effect::Effect;
+use crate::domain::ids::Sha;
+use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
+use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::report;
+use crate::domain::sanitize;
+use crate::domain::signature::first_error;
+use crate::domain::strategy::Approach;
+use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
+use crate::domain::task::{CheckOutcome, CheckRule};
+use crate::domain::view;
+
+/// What a failing lint or type check takes from quality, all of them together.
+const LINT_WEIGHT: f64 = 0.5;
+/// What each sign of a weakened check takes from quality.
+const TAMPER_WEIGHT: f64 = 0.15;
+/// Programs whose findings are of quality rather than of function.
+const LINTERS: [&str; 14] = [
+    "lint",
+    "clippy",
+    "eslint",
+    "tsc",
+    "mypy",
+    "pyright",
+    "ruff",
+    "flake8",
+    "prettier",
+    "rustfmt",
+    "cargo fmt",
+    "gofmt",
+    "go vet",
+    "shellcheck",
+];
+/// Words in title and labels by which a mistake would open a hole.
+const SECURITY: [&str; 8] =
+    ["security", "vulnerability", "cve", "auth", "authentication", "authorization", "crypto", "secret"];
+/// Words in title and labels by which a change breaks what others rely on.
+const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
+
+/// What supervision made of an iteration, as far as people are shown it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// Error now, 0..1.
+    pub p: f64,
+    /// Error that stays, -1..5.
+    pub i: f64,
+    /// Change of the error, -1..1; above 0 is getting worse.
+    pub d: f64,
+    /// Control signal, 0..1.
+    pub signal: f64,
+    /// Its band.
+    pub urgency: Urgency,
+    /// Where the loop is going.
+    pub trend: Trend,
+    /// Profile that the gains move to.
+    pub profile: String,
+    /// Iterations still needed; `None` where there is no telling.
+    pub forecast: Option<u64>,
+    /// How the loop is.
+    pub health: Health,
+    /// What was found, the most severe first.
+    pub found: Vec<Found>,
+    /// How the next iteration goes at the task.
+    pub approach: Approach,
+    /// Name of the way chosen; empty where it goes on as before.
+    pub way: String,
+    /// Why.
+    pub reasoning: String,
+    /// Actuators that moved, a sentence each, with the cause.
+    pub moved: Vec<String>,
+}
+
+/// A detection and what was done about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// What.
+    pub kind: Kind,
+    /// How bad.
+    pub severity: Severity,
+    /// What was done about it.
+    pub level: Level,
+    /// Whether that is new.
+    pub fresh: bool,
+    /// What shows it.
+    pub evidence: String,
+    /// What could be done.
+    pub recommendations: Vec<String>,
+}
+
+/// What supervision wants of the next run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Course {
+    /// Warnings and orders of the overseer.
+    pub directives: Vec<String>,
+    /// Further sentences of control and strategy.
+    pub advice: Vec<String>,
+    /// Factor of the usual time and turns.
+    pub effort: f64,
+    /// Tier of the model.
+    pub model: ModelTier,
+    /// How much to take on.
+    pub breadth: Breadth,
+    /// Part of the context that memory gets, 0..1.
+    pub memory_share: f64,
+    /// Whether the agent starts without what it remembers of its last run.
+    pub fresh_session: bool,
+}
+
+impl Loop {
+    /// What the records say of the task.
+    pub fn facts(&self) -> TaskFacts {
+        let words = |text: &str, known: &[&str]| {
+            let text = text.to_lowercase();
+            text.split(|c: char| !(c.is_alphanumeric() || c == '-')).any(|word| known.contains(&word))
+        };
+        let named =
+            |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
+        let kind = task_type(&self.task.title, &self.task.labels, &self.checks);
+        TaskFacts {
+            task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
+            max_iterations: f64::from(self.limits.iterations),
+            timeout_minutes: Some(self.limits.time_ms as f64 / 60_000.0),
+            max_cost_usd: (self.limits.cost.0 > 0).then(|| self.limits.cost.usd()),
+            security_sensitive: named(&SECURITY),
+            breaking_changes: named(&BREAKING),
+            estimated_iterations: Some(f64::from(kind.usual_iterations().1)),
+            ..TaskFacts::default()
+        }
+    }
+
+    /// The records of the iterations that count, oldest first.
+    pub fn records(&self) -> Vec<Record> {
+        self.kept().filter_map(|iteration| iteration.record.clone()).collect()
+    }
+
+    /// What supervision said last.
+    pub fn judged(&self) -> Option<&Judged> {
+        self.kept().rev().find_map(|iteration| iteration.judged.as_ref())
+    }
+
+    fn record(&self, iteration: &Iteration) -> Record {
+        let outcomes = &iteration.checks.outcomes;
+        let failed = outcomes.iter().filter(|outcome| !outcome.holds).count();
+        let baseline = |name: &str| {
+            let report = self.baseline.as_ref()?;
+            report.outcomes.iter().find(|outcome| outcome.name == name).map(|outcome| outcome.holds)
+        };
+        let tests = iteration.checks.tests();
+        let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
+        let first = outcomes.iter().find(|outcome| !outcome.holds);
+        let signature = first.map(|outcome| {
+            first_error(&outcome.output).unwrap_or_else(|| format!("{}: {}", outcome.name, outcome.why))
+        });
+        let ended = iteration.ended_at.unwrap_or(iteration.started_at);
+        let record = Record {
+            iteration: f64::from(iteration.number),
+            completion: iteration.completion.get(),
+            quality: quality(outcomes, iteration.findings.len()),
+            errors: failed as f64 + f64::from(iteration.tool_errors),
+            tests_passing: count(|tests| tests.passing),
+            tests_failing: count(|tests| tests.failing),
+            tests_skipped: count(|tests| tests.skipped),
+            coverage: outcomes
+                .iter()
+                .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
+                .and_then(|outcome| outcome.measured),
+            error_signature: signature,
+            blockers: iteration.report.blockers.clone(),
+            learnings: iteration.report.learnings.clone(),
+            reflection: None,
+            summary: [&iteration.report.summary, &iteration.report.approach].map(String::as_str).join(" "),
+            files: iteration.stat.files.iter().map(|file| file.path.clone()).collect(),
+            tree: iteration.tree.as_ref().map(ToString::to_string),
+            checks: outcomes
+                .iter()
+                .map(|outcome| CheckFact {
+                    name: outcome.name.clone(),
+                    passed: outcome.holds,
+                    baseline: baseline(&outcome.name),
+                })
+                .collect(),
+            tampering: iteration.findings.iter().map(|f| format!("{}: {}", f.path, f.evidence)).collect(),
+            agent_failure: Some(iteration.agent_problem.clone()).filter(|problem| !problem.is_empty()),
+            duration_s: ended.since(iteration.started_at) as f64 / 1000.0,
+            tool_calls: f64::from(iteration.tool_calls),
+            tokens_in: iteration.tokens_in as f64,
+            tokens_out: iteration.tokens_out as f64,
+            cost_usd: iteration.cost.usd(),
+            completion_signal: iteration.report.completion_signal,
+            objective_similarity: None,
+        };
+        record.cleaned().0
+    }
+
+    /// The commit after an iteration; 0 is the state before the first.
+    fn commit_of(&self, iteration: u32) -> Option<Sha> {
+        match self.kept().find(|known| known.number == iteration) {
+            Some(known) => Some(known.commit.clone().unwrap_or_else(|| known.parent.clone())),
+            None => self.kept().next().map(|first| first.parent.clone()),
+        }
+    }
+}
+
+fn is_coverage(rule: &CheckRule) -> bool {
+    matches!(rule, CheckRule::Coverage { .. })
+}
+
+/// 1 less half the share of failing lint and type checks, less 0.15 for each sign of a weakened check; 0..1.
+fn quality(outcomes: &[CheckOutcome], findings: usize) -> f64 {
+    let is_lint = |outcome: &&CheckOutcome| {
+        let words = format!("{} {}", outcome.name, outcome.command).to_lowercase();
+        LINTERS.iter().any(|linter| words.contains(linter))
+    };
+    let lints: Vec<_> = outcomes.iter().filter(is_lint).collect();
+    let failing = lints.iter().filter(|outcome| !outcome.holds).count();
+    let share = if lints.is_empty() { 0.0 } else { failing as f64 / lints.len() as f64 };
+    (1.0 - LINT_WEIGHT * share - TAMPER_WEIGHT * findings as f64).max(0.0)
+}
+
+/// What the loop does after an iteration was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Onward {
+    /// It goes on as the checks say.
+    Free,
+    /// Another iteration comes, even where every check holds.
+    Again,
+    /// It was stopped, or is being stopped; nothing else is to be done.
+    Held,
+}
+
+/// Judges the iteration that has just ended. The judgement is part of the loop; obeying it is [`act`].
+pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
+    let record = turn.next.current().map(|current| turn.next.record(current))?;
+    let settings = turn.next.policy.supervision();
+    let facts = turn.next.facts();
+    let mut supervision = known(turn, &facts, &settings);
+    if let Some(current) = turn.next.current_mut() {
+        current.record = Some(record);
+    }
+    let history = turn.next.records();
+    let reviews: Vec<String> = turn.next.guidance.iter().map(|guidance| guidance.text.clone()).collect();
+    let review = turn.next.current().and_then(|current| {
+        let evidence =
+            Evidence { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &[] };
+        supervision.review(&history, &facts, evidence, &settings)
+    });
+    turn.next.supervision = Some(supervision);
+    let review = review?;
+    let judged = judged(&review);
+    turn.because(format!(
+        "control signal {:.2}, {}, strategy {:?}",
+        judged.signal,
+        judged.trend.word(),
+        judged.approach
+    ));
+    turn.next.course = Some(course(&review));
+    if let Some(current) = turn.next.current_mut() {
+        current.judged = Some(judged);
+    }
+    if !review.verdict.audit.is_empty() {
+        turn.audit(review.verdict.audit.clone());
+    }
+    Some(review)
+}
+
+/// What supervision remembers; made anew from the records where that cannot be read or is not sound.
+fn known(turn: &mut Turn, facts: &TaskFacts, settings: &SupervisionSettings) -> Supervision {
+    let records = turn.next.records();
+    match turn.next.supervision.take() {
+        Some(known) if known.is_sound(records.len()) => known,
+        None if records.is_empty() => Supervision::default(),
+        _ => {
+            turn.because("what supervision remembered does not fit the records; it was made anew from them");
+            Supervision::rebuilt(&records, facts, settings)
+        }
+    }
+}
+
+fn judged(review: &Review) -> Judged {
+    let control = &review.control;
+    let found = review.verdict.detections.iter().zip(&review.verdict.interventions).map(|(detection, done)| Found {
+        kind: detection.kind,
+        severity: detection.severity,
+        level: done.level,
+        fresh: done.fresh,
+        evidence: detection.evidence_text(),
+        recommendations: detection.recommendations.clone(),
+    });
+    let moved = control.actuation.movements.iter();
+    Judged {
+        p: control.metrics.p,
+        i: control.metrics.i,
+        d: control.metrics.d,
+        signal: control.control_signal,
+        urgency: control.urgency,
+        trend: control.metrics.trend,
+        profile: control.gains.profile.clone(),
+        forecast: control.metrics.forecast,
+        health: review.verdict.health,
+        found: found.collect(),
+        approach: review.plan.approach,
+        way: review.plan.name.clone(),
+        reasoning: review.plan.reasoning.clone(),
+        moved: moved.map(|m| format!("{} from {} to {}: {}", m.actuator.word(), m.from, m.to, m.cause)).collect(),
+    }
+}
+
+fn course(review: &Review) -> Course {
+    let control = &review.control;
+    let mut advice = control.prompt_adjustments.clone();
+    advice.extend(review.plan.adjustments.iter().cloned());
+    Course {
+        directives: review.verdict.directives.clone(),
+        advice,
+        effort: control.actuation.effort,
+        model: review.model(),
+        breadth: control.actuation.breadth,
+        memory_share: control.actuation.memory_share,
+        fresh_session: review.fresh_session(),
+    }
+}
+
+/// Obeys the decision. `finished` says whether every check held in a fresh checkout.
+pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
+    let verdict = &review.verdict;
+    // A limit that is reached stops the loop as surely, and says how to go on.
+    let at_limit = !finished && people::used_up(&turn.next, turn.now).is_some();
+    match review.decision() {
+        oversight::Decision::Abort => {
+            abort(turn, verdict, &reason(review));
+            Onward::Held
+        }
+        oversight::Decision::Pause if !at_limit => {
+            let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
+            match best {
+                Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => restore(turn, iteration, to),
+                _ => pause(turn),
+            }
+            Onward::Held
+        }
+        oversight::Decision::Pause => Onward::Free,
+        oversight::Decision::Continue | oversight::Decision::ContinueWithDirectives => {
+            let outside = verdict.escalation.is_some_and(|escalation| escalation.outside);
+            if let Some(found) = turn.next.judged().and_then(|judged| judged.found.first()).filter(|_| outside).cloned()
+            {
+                let view = report::intervention(&turn.next, &found, view::Severity::Warning);
+                turn.tell_escalation(found.kind.name(), view);
+            }
+            let tampered = verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::TestTampering);
+            if finished && tampered && review.fresh_session() && !at_limit_of_iterations(turn) {
+                return Onward::Again;
+            }
+            Onward::Free
+        }
+    }
+}
+
+fn at_limit_of_iterations(turn: &Turn) -> bool {
+    people::used_up(&turn.next, turn.now).is_some()
+}
+
+/// Why the loop stops, one sentence without a full stop.
+fn reason(review: &Review) -> String {
+    let verdict = &review.verdict;
+    let worst = verdict.interventions.iter().max_by_key(|done| done.level);
+    match worst.filter(|done| done.level >= Level::Pause) {
+        Some(done) => done.reason.clone(),
+        None if review.plan.approach == Approach::Escalate => review.plan.reasoning.clone(),
+        None => match review.before.issues.first().filter(|_| review.before.stops()) {
+            Some(issue) => issue.text.clone(),
+            None => review.control.recommendations.message.clone(),
+        },
+    }
+}
+
+/// Puts the files of the best iteration back before the loop pauses.
+fn restore(turn: &mut Turn, iteration: u32, to: Sha) {
+    turn.because(format!("the state of iteration {iteration} is put back"));
+    turn.next.halting = true;
+    if let Some(current) = turn.next.current_mut() {
+        current.restored_to = Some(iteration);
+    }
+    turn.work(Step::Restore, |ticket| Effect::Restore { ticket, iteration, to });
+}
+
+/// Stops the loop for the reason that the last judgement gives, and asks people.
+pub(super) fn pause(turn: &mut Turn) {
+    turn.next.halting = false;
+    let found = turn.next.judged().and_then(|judged| {
+        judged.found.iter().find(|found| found.level >= Level::Pause).or(judged.found.first()).cloned()
+    });
+    let escalates = turn.next.policy.supervision().oversight.auto_escalate;
+    let Some(found) = found else {
+        let why = turn.next.judged().map_or_else(String::new, |judged| judged.reasoning.clone());
+        turn.stop(State::Paused, &why);
+        return turn.escalate("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
+    };
+    let why = format!("{}: {}", found.kind.title(), found.evidence);
+    turn.stop(State::Paused, &why);
+    let view = report::intervention(&turn.next, &found, view::Severity::Critical);
+    if escalates {
+        turn.tell_escalation(found.kind.name(), view);
+    } else {
+        turn.comment(&format!("paused/{}", turn.next.version), view);
+    }
+}
+
+/// Ends the loop; its work is saved.
+fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
+    turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+    turn.end(State::Aborted, why);
+    if verdict.escalation.is_some_and(|escalation| escalation.outside) {
+        let found = turn.next.judged().and_then(|judged| judged.found.first()).cloned();
+        if let Some(found) = found {
+            let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
+            turn.effects.push(Effect::Escalate { cause: found.kind.name().to_owned(), view: Box::new(view) });
+        }
+    }
+}
+
+/// The best iteration could not be put back.
+pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
+    let settings = turn.next.policy.supervision();
+    let number = turn.next.current().map_or(0, |current| current.number);
+    let mut supervision = turn.next.supervision.take().unwrap_or_default();
+    let verdict = oversight::restore_failed(&mut supervision.overseer, number, why, &settings.oversight);
+    turn.next.supervision = Some(supervision);
+    turn.next.halting = false;
+    if let Some(current) = turn.next.current_mut() {
+        current.restored_to = None;
+    }
+    turn.audit(verdict.audit.clone());
+    abort(turn, &verdict, &format!("the best iteration cannot be put back: {why}"));
+}
+
+/// Somebody lets the loop go on: what held it is seen.
+pub(super) fn resumed(turn: &mut Turn, by: &str) {
+    turn.next.halting = false;
+    let Some(supervision) = turn.next.supervision.as_mut() else { return };
+    let settings = turn.next.policy.supervision();
+    let iteration = turn.next.spent.iterations;
+    let entry = supervision.resume(iteration, by, &settings);
+    turn.audit(vec![entry]);
+}
+
+/// An iteration was thrown away: supervision goes by what is left, and what held the loop is seen.
+pub(super) fn retried(turn: &mut Turn, by: &str) {
+    let (records, facts) = (turn.next.records(), turn.next.facts());
+    turn.next.supervision = Some(Supervision::rebuilt(&records, &facts, &turn.next.policy.supervision()));
+    turn.next.course = None;
+    resumed(turn, by);
+}
+
+impl Turn {
+    /// Adds to the trail of what was done and who said so.
+    pub(super) fn audit(&mut self, entries: Vec<AuditEntry>) {
+        self.effects.push(Effect::Audit { entries });
+    }
+}

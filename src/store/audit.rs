@@ -1,0 +1,38 @@
+//! The trail of what was done about loops and who said so. Only ever added to: the database refuses anything else.
+
+use rusqlite::{Connection, params};
+use serde::Serialize;
+
+use super::StoreResult;
+use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::oversight::AuditEntry;
+
+/// A line of the trail.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct AuditLine {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub entry: AuditEntry,
+}
+
+/// Adds to a loop's trail.
+pub fn append(c: &Connection, id: &LoopId, entries: &[AuditEntry], now: Timestamp) -> StoreResult<()> {
+    let mut statement = c.prepare_cached("INSERT INTO audit (loop_id, at, entry) VALUES (?1, ?2, ?3)")?;
+    for entry in entries {
+        statement.execute(params![id.as_str(), now.0, serde_json::to_string(entry)?])?;
+    }
+    Ok(())
+}
+
+/// A loop's trail, oldest first.
+pub fn trail(c: &Connection, id: &LoopId) -> StoreResult<Vec<AuditLine>> {
+    let mut statement = c.prepare_cached("SELECT at, entry FROM audit WHERE loop_id = ?1 ORDER BY id")?;
+    let rows = statement.query_map([id.as_str()], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))?;
+    rows.map(|row| {
+        let (at, entry) = row?;
+        Ok(AuditLine { at: Timestamp(at), entry: serde_json::from_str(&entry)? })
+    })
+    .collect()
+}
