@@ -24,8 +24,10 @@ pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceE
     set.build().map_err(|error| WorkspaceError::BadPattern { pattern: String::new(), detail: error.to_string() })
 }
 
-/// Leading folders or file that a pattern names without wildcards; empty where it begins with one.
+/// Leading folders or file that a pattern names without wildcards; empty where it begins with one. What is to be found in
+/// any folder is looked for at the top, where agents read it.
 fn literal_prefix(pattern: &str) -> PathBuf {
+    let pattern = pattern.strip_prefix("**/").unwrap_or(pattern);
     pattern.split('/').take_while(|part| !part.contains(['*', '?', '[', '{', '\\'])).collect()
 }
 
@@ -191,9 +193,13 @@ mod tests {
 
     #[test]
     fn prefixes_end_before_the_first_wildcard() {
-        for (pattern, prefix) in
-            [(".github/workflows/**", ".github/workflows"), ("**/X", ""), (".aider*", ""), ("a/b.yml", "a/b.yml")]
-        {
+        for (pattern, prefix) in [
+            (".github/workflows/**", ".github/workflows"),
+            ("**/X/*", "X"),
+            ("**/*.x", ""),
+            (".aider*", ""),
+            ("a/b.yml", "a/b.yml"),
+        ] {
             assert_eq!(literal_prefix(pattern), Path::new(prefix), "{pattern}");
         }
         assert!(matches!(patterns(&["a/{b"]), Err(WorkspaceError::BadPattern { .. })));

@@ -273,9 +273,14 @@ async fn protected_paths_come_back_and_the_rest_stays() {
     assert_eq!(git(&info.dir, &["status", "--porcelain"]), "");
 
     // What a .gitignore hides would still be found by the next iteration.
-    sh(&info.dir, "echo evil >.claude/local; echo '/.mcp.json' >>.gitignore; echo evil >.mcp.json; echo keep >target");
+    sh(
+        &info.dir,
+        "echo evil >.claude/local; printf '/.mcp.json\\nGEMINI.md\\n' >>.gitignore; echo evil >.mcp.json;
+         echo evil >GEMINI.md; echo keep >target",
+    );
     let made = world.commit(&commit).await;
     assert!(!info.dir.join(".claude/local").exists() && !info.dir.join(".mcp.json").exists());
+    assert!(!info.dir.join("GEMINI.md").exists());
     assert!(made.restored.is_empty() && info.dir.join(".claude/settings.json").exists());
 }
 
