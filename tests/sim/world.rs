@@ -302,6 +302,13 @@ impl World {
                     Input::PushRejected { ticket: *ticket, remote, reason: "it moved".into() }
                 }
             }
+            Effect::Restore { ticket, iteration, to } => {
+                let head = current.head.clone().expect("work to go back from");
+                let (tree, clean) = self.commits.get(to).map_or((false, false), |best| (best.tree, best.clean));
+                let what = format!("{}/back/{iteration}/{ticket}", current.id);
+                let commit = Some(self.record(&what, vec![head], tree, clean));
+                Input::Restored { ticket: *ticket, commit }
+            }
             Effect::Merge { ticket, other } => {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
@@ -367,6 +374,7 @@ fn facts(end: AgentEnd) -> AgentRunFacts {
         tokens_in: 10,
         tokens_out: 5,
         tool_calls: 1,
+        tool_errors: 0,
         duration_ms: 100,
     }
 }
