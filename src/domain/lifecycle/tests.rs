@@ -1,5 +1,7 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
+mod judge;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -766,6 +768,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
                     blocked: None,
                 }),
             },
+            Step::Restore => Input::Restored { ticket, commit: flag.then_some(new) },
             Step::Push => Input::Pushed { ticket, commit },
             Step::Merge => Input::Merged {
                 ticket,

@@ -1,0 +1,274 @@
+//! What becomes of a loop that is judged: told, turned, held, put back, ended; and of one that goes well, nothing.
+
+use super::*;
+use crate::domain::control::ModelTier;
+use crate::domain::oversight::{AuditEvent, Level};
+use crate::domain::prompt;
+use crate::domain::strategy::Approach;
+use crate::domain::task::{FileStat, TamperFinding, TamperKind, TestCounts};
+
+/// The outcome of a check that counts its tests.
+fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
+    let mut report = report(failing == 0);
+    report.outcomes[0].tests = Some(TestCounts { passing, failing, skipped: 0 });
+    report.outcomes[0].output = output.into();
+    report
+}
+
+/// Two checks, of which one held before.
+fn two(lint: bool, test: bool) -> CheckReport {
+    let mut both = report(test);
+    let mut other = report(lint).outcomes.remove(0);
+    (other.name, other.command) = ("lint".into(), "make lint".into());
+    both.outcomes.push(other);
+    both
+}
+
+impl Run {
+    /// One whole iteration that changes a file and ends with these checks.
+    fn works(&mut self, checks: CheckReport) -> &mut Self {
+        assert_eq!(self.current.step, Step::Agent, "{:?} {}", self.current.state, self.current.why);
+        let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false };
+        self.agent(AgentEnd::Finished).committed(|c| c.stat.files.push(file)).pushed();
+        self.tell(Input::Checked { ticket: self.current.ticket, report: checks })
+    }
+
+    fn started() -> Self {
+        let mut run = Self::with(|s| s.policy.limits.iterations = 40);
+        run.tell(Input::SlotGranted).prepared(|_| {});
+        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+        run
+    }
+
+    fn next_prompt(&self) -> prompt::PromptView {
+        prompt::view(&self.current, "n0nce", "/report.json")
+    }
+
+    fn audit(&self) -> Vec<AuditEvent> {
+        let entries = |effect: &Effect| match effect {
+            Effect::Audit { entries } => entries.iter().map(|entry| entry.event).collect(),
+            _ => Vec::new(),
+        };
+        self.effects.iter().flat_map(entries).collect()
+    }
+
+    fn levels(&self) -> Vec<Level> {
+        self.current.judged().map_or_else(Vec::new, |judged| judged.found.iter().map(|found| found.level).collect())
+    }
+}
+
+const ERROR: &str = "error[E0308]: mismatched types\n --> src/parser.rs:12:5\n";
+
+#[test]
+fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
+    let mut run = Run::started();
+    let mut redirected = None;
+    for n in 1..20 {
+        let line = 10 + n;
+        run.works(counted(3, 7, &ERROR.replace(":12:", &format!(":{line}:"))));
+        if redirected.is_none() && run.levels().contains(&Level::Redirect) {
+            redirected = Some(n);
+            run.is(State::Running, Step::Agent);
+            let told = run.next_prompt();
+            assert!(told.overrides[0].contains("mismatched types"), "the evidence is told: {:?}", told.overrides);
+            let course = run.current.course.as_ref().expect("a course");
+            assert!(course.fresh_session);
+            assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
+            assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
+            assert!(run.audit().contains(&AuditEvent::Intervened));
+        } else if redirected == Some(n - 1) {
+            assert_eq!(run.next_prompt().overrides, Vec::<String>::new(), "once per cause");
+        }
+        if run.current.state != State::Running {
+            break;
+        }
+    }
+    assert!(redirected.is_some());
+    run.is(State::Paused, Step::Idle);
+    assert!(run.escalates("stuck") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
+    assert!(run.audit().contains(&AuditEvent::Escalated));
+    // It stays held whatever comes but a person's word, also after a restart.
+    let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
+    assert_eq!(stored, run.current);
+    run.tell(Input::SlotGranted).is(State::Paused, Step::Idle);
+    let guidance = "Look at the lexer.".to_owned();
+    run.command(Command::Resume { options: RunOptions::default(), guidance }).is(State::Queued, Step::Idle);
+    assert!(run.audit().contains(&AuditEvent::Resumed));
+    assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
+    run.working().is(State::Running, Step::Agent);
+    assert_eq!(run.next_prompt().guidance[0].text, "Look at the lexer.");
+    // What it was held for is seen: the next iteration does not stop it again.
+    run.works(counted(4, 6, ERROR)).is(State::Running, Step::Agent);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+#[test]
+fn a_loop_that_goes_well_is_left_alone() {
+    let mut run = Run::started();
+    for passing in 3..10 {
+        let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
+        run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
+        run.is(State::Running, Step::Agent);
+        let told = run.next_prompt();
+        assert!(told.overrides.is_empty() && told.warnings.is_empty(), "{told:?}");
+        assert!(run.levels().iter().all(|level| *level == Level::Log), "{:?}", run.current.judged());
+    }
+    run.works(counted(10, 0, "")).is(State::Running, Step::Verify);
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Review, Step::Idle);
+    assert_eq!(run.current.judged().map(|judged| judged.forecast), Some(Some(0)));
+}
+
+#[test]
+fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.works(two(true, false));
+    let best = run.current.head.clone().expect("a commit");
+    for _ in 0..8 {
+        run.works(two(false, false));
+        if run.current.step != Step::Agent {
+            break;
+        }
+    }
+    run.is(State::Running, Step::Restore);
+    assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
+    // A restart in between changes nothing: no agent runs before a person says so.
+    let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
+    assert_eq!(stored, run.current);
+    let last = run.current.head.clone();
+    run.tell(Input::Restored { ticket: run.current.ticket, commit: Some(sha(900)) }).is(State::Running, Step::Push);
+    assert_ne!(run.current.head, last);
+    run.pushed().is(State::Paused, Step::Idle);
+    assert!(run.escalates("regression"));
+    assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "what was put back is what is shown");
+    run.command(resume()).working().is(State::Running, Step::Agent);
+    assert_eq!(run.current.current().map(|i| i.parent.clone()), Some(sha(900)));
+}
+
+#[test]
+fn what_cannot_be_put_back_ends_the_loop_with_its_work_saved() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.works(two(true, false));
+    while run.current.step == Step::Agent {
+        run.works(two(false, false));
+    }
+    let ticket = run.current.ticket;
+    run.tell(Input::WorkFailed { ticket, reason: "the commit is gone".into(), advice: String::new() });
+    run.is(State::Aborted, Step::Idle);
+    assert!(run.escalates("regression") && run.audit().contains(&AuditEvent::RestoreFailed));
+    assert!(run.current.why.contains("the commit is gone") && run.has(|e| matches!(e, Effect::Pull { .. })));
+}
+
+#[test]
+fn weakened_checks_are_put_back_before_anybody_reviews() {
+    let mut run = Run::started();
+    let finding =
+        TamperFinding { path: "tests/parser.rs".into(), kind: TamperKind::TestSkipped, evidence: "#[ignore]".into() };
+    run.agent(AgentEnd::Finished).committed(|c| c.findings.push(finding)).pushed();
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(State::Running, Step::Verify);
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Running, Step::Agent);
+    assert!(run.next_prompt().overrides[0].contains("Put the checks back"), "{:?}", run.next_prompt().overrides);
+    run.works(counted(10, 0, "")).is(State::Running, Step::Verify);
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Review, Step::Idle);
+}
+
+#[test]
+fn the_signal_moves_the_next_run() {
+    let mut run = Run::started();
+    for _ in 0..4 {
+        run.works(counted(3, 7, ERROR));
+    }
+    let course = run.current.course.clone().expect("a course");
+    assert!(course.effort > 1.0, "much is open and nothing moves: {course:?}");
+    assert_eq!(course.model, ModelTier::Strong);
+    assert!(run.next_prompt().strategy.iter().any(|text| text.starts_with("Urgency is ")), "{course:?}");
+    assert!(!run.current.judged().expect("judged").moved.is_empty());
+    let mut easy = Run::started();
+    for passing in [6, 8, 9] {
+        easy.works(counted(passing, 10 - passing, ""));
+    }
+    let calmer = easy.current.course.expect("a course");
+    assert!(calmer.effort < course.effort && calmer.model != ModelTier::Strong, "{calmer:?}");
+}
+
+#[test]
+fn one_failing_check_at_a_time_where_breadth_says_so() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: two(false, false) });
+    run.works(two(false, false));
+    assert_eq!(run.next_prompt().failing.len(), 2);
+    if let Some(course) = run.current.course.as_mut() {
+        course.breadth = crate::domain::control::Breadth::FirstFailure;
+    }
+    assert_eq!(run.next_prompt().failing.len(), 1);
+}
+
+#[test]
+fn what_supervision_remembers_is_made_anew_where_it_cannot_be_read() {
+    for damage in [serde_json::json!({ "control": 3 }), serde_json::json!("x"), serde_json::json!(null)] {
+        let mut run = Run::started();
+        run.works(counted(3, 7, "error: a")).works(counted(4, 6, "error: b"));
+        let sound = run.current.supervision.clone().expect("known");
+        let mut stored = serde_json::to_value(&run.current).unwrap();
+        stored["supervision"] = damage;
+        run.current = serde_json::from_value(stored).expect("the rest of the loop is whole");
+        assert_eq!(run.current.supervision, None);
+        run.works(counted(5, 5, "error: c"));
+        assert!(run.reasons.iter().any(|reason| reason.contains("made anew")), "{:?}", run.reasons);
+        let again = run.current.supervision.clone().expect("known again");
+        assert_eq!(again.control.rounds(), sound.control.rounds() + 1);
+    }
+}
+
+#[test]
+fn an_iteration_thrown_away_is_not_judged_by() {
+    let mut run = Run::started();
+    run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(State::Review, Step::Idle);
+    assert_eq!(run.current.records().len(), 2);
+    run.command(Command::Retry).is(State::Queued, Step::Idle);
+    assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
+    assert_eq!(run.current.records().len(), 1);
+    run.working().works(counted(5, 5, "error: c")).is(State::Running, Step::Agent);
+    assert!(run.reasons.iter().all(|reason| !reason.contains("made anew")));
+}
+
+#[test]
+fn a_limit_that_is_reached_says_so_rather_than_pausing() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 3);
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
+    run.is(State::LimitReached, Step::Idle);
+    assert!(run.escalates("limit_iterations"));
+    // With a higher limit the forecast is made anew, and the loop goes on.
+    run.command(resume_with(|o| o.max_iterations = Some(20))).working().is(State::Running, Step::Agent);
+    assert_eq!(run.current.facts().max_iterations, 20.0);
+}
+
+#[test]
+fn records_are_made_of_what_was_measured() {
+    let mut run = Run::started();
+    let mut checks = counted(3, 7, "\u{1b}[31mFAILED tests/test_a.py::test_b - AssertionError: 3 != 4\u{1b}[0m\n");
+    checks.outcomes.push(CheckOutcome {
+        name: "lint".into(),
+        command: "ruff check .".into(),
+        ..report(false).outcomes.remove(0)
+    });
+    run.works(checks);
+    let record = run.current.records().remove(0);
+    assert_eq!(
+        (record.iteration, record.errors, record.tests_passing, record.tests_failing),
+        (1.0, 2.0, Some(3.0), Some(7.0))
+    );
+    assert_eq!(record.quality, 0.5, "the only lint check fails");
+    assert!(record.error_signature.as_deref().is_some_and(|text| text.contains("AssertionError")), "{record:?}");
+    assert_eq!((record.files, record.tool_calls, record.tokens_in), (vec!["src/parser.rs".to_owned()], 1.0, 10.0));
+    assert_eq!(record.tree, run.current.iterations[0].tree.as_ref().map(ToString::to_string));
+    assert_eq!(record.cost_usd, 1.0);
+    assert_eq!(record.checks[0].baseline, Some(false));
+}
