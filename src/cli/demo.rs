@@ -50,6 +50,8 @@ const FILES: &[(&str, &str, bool)] = &[
 ];
 const ISSUE_TITLE: &str = "The statistics script fails its own tests";
 const ISSUE_BODY: &str = include_str!("../../templates/demo/issue.md");
+/// What the maintainer answers when the loop asks for help.
+const ANSWER: &str = "/ralph resume `sort` compares text, so 9 comes after 10: sort by number.";
 const AGENT: &str = include_str!("../../templates/demo/agent.sh");
 
 /// Runs the demo.
@@ -88,7 +90,8 @@ async fn demo(args: &DemoArgs, json: bool, env: &Env) -> anyhow::Result<()> {
     forge.label(&maintainer, repo, issue, "ralph:run").await?;
     screen.say("labelled", "mira labelled it ralph:run", json!({ "label": "ralph:run" }));
 
-    let mut viewer = Viewer { forge: &forge, repo, seen: HashMap::new(), state: None };
+    let mut viewer =
+        Viewer { forge: &forge, repo, maintainer: &maintainer, seen: HashMap::new(), state: None, answered: false };
     let watched = tokio::select! {
         watched = tokio::time::timeout(PATIENCE, viewer.watch(&app, &screen)) => {
             watched.context("the pull request was not ready in time")?
@@ -129,7 +132,7 @@ data_dir: ./data
 forges:
   - {{ name: demo, kind: gitea, url: "{url}", token_env: DEMO_TOKEN, webhook_secret_env: DEMO_SECRET }}
 sandbox: {{ required: {required}, read_only: ["{folder}"] }}
-limits: {{ comments_per_hour: 30 }}
+limits: {{ iterations: 20, comments_per_hour: 60, comments_per_day: 60 }}
 backends:
   scripted: {{ type: script, command: ["/bin/sh", "{folder}/agent.sh", "{pause}"], roles: [agent] }}
 "#,
@@ -191,8 +194,12 @@ impl Screen {
 struct Viewer<'a> {
     forge: &'a FakeForge,
     repo: RepoId,
+    maintainer: &'a User,
+    /// Text of each comment by its id, and of each issue by its number, negative.
     seen: HashMap<i64, String>,
     state: Option<State>,
+    /// Whether the maintainer has answered the escalation.
+    answered: bool,
 }
 
 impl Viewer<'_> {
@@ -211,9 +218,12 @@ impl Viewer<'_> {
                         screen.say("state", &words, facts);
                     }
                 }
-                let stuck =
-                    matches!(current.state, State::Failed | State::LimitReached | State::Paused | State::Closed);
-                anyhow::ensure!(!stuck, "the loop is {}: {}", current.state.as_str(), current.why);
+                if current.state == State::Paused && !self.answered {
+                    self.answer(screen).await?;
+                }
+                let ended =
+                    matches!(current.state, State::Failed | State::LimitReached | State::Closed | State::Aborted);
+                anyhow::ensure!(!ended, "the loop is {}: {}", current.state.as_str(), current.why);
                 let ready = current.pull.as_ref().is_some_and(|p| self.is_ready(p.number));
                 if current.state == State::Review && ready {
                     return Ok(current);
@@ -223,20 +233,46 @@ impl Viewer<'_> {
         }
     }
 
+    /// Answers the escalation, once it is there, as a maintainer would who has read it.
+    async fn answer(&mut self, screen: &Screen) -> anyhow::Result<()> {
+        let escalation = self.forge.with(|state| {
+            let repo = state.repo(self.repo).ok()?;
+            repo.issues.values().find(|i| i.open && i.title.starts_with("[ralph]")).map(|i| i.number)
+        });
+        let Some(number) = escalation else { return Ok(()) };
+        self.answered = true;
+        self.look(screen);
+        screen.say(
+            "answered",
+            &format!("mira answers on #{number}: {ANSWER}"),
+            json!({ "on": number.0, "text": ANSWER }),
+        );
+        self.forge.comment(self.maintainer, self.repo, number, ANSWER).await?;
+        Ok(())
+    }
+
     fn is_ready(&self, pull: Number) -> bool {
         self.forge.with(|state| state.issue(self.repo, pull).is_ok_and(|i| i.open && !i.title.starts_with("WIP:")))
     }
 
-    /// Shows comments that are new or changed.
+    /// Shows comments that are new or changed, and the issues that the bot opens.
     fn look(&mut self, screen: &Screen) {
-        let numbers: Vec<Number> = self.forge.with(|state| {
-            state.repo(self.repo).map(|r| r.issues.values().map(|i| i.number).collect()).unwrap_or_default()
+        let (mine, repo) = (self.maintainer.id, self.repo);
+        let numbers: Vec<(Number, String, String)> = self.forge.with(|state| {
+            let issues = state.repo(repo).map(|r| r.issues.values().collect::<Vec<_>>()).unwrap_or_default();
+            issues.iter().map(|i| (i.number, i.title.clone(), i.body.clone())).collect()
         });
-        for number in numbers {
-            for comment in self.forge.comments(self.repo, number) {
+        for (number, title, body) in numbers {
+            // Ids of comments are above 0, so issues take the numbers below.
+            if title.starts_with("[ralph]") && self.seen.insert(-(number.0 as i64), String::new()).is_none() {
+                screen.say("escalated", &format!("ralph-bot opened #{number}: {title}"), json!({ "issue": number.0 }));
+                screen.comment(number, "ralph-bot", &body, false);
+            }
+            for comment in self.forge.comments(repo, number) {
                 let before = self.seen.insert(comment.id.0, comment.body.clone());
                 if before.as_ref() != Some(&comment.body) {
-                    screen.comment(number, "ralph-bot", &comment.body, before.is_some());
+                    let who = if comment.author == Some(mine) { "mira" } else { "ralph-bot" };
+                    screen.comment(number, who, &comment.body, before.is_some());
                 }
             }
         }

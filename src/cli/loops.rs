@@ -14,7 +14,8 @@ use crate::config::{Env, quantity};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::lifecycle::{Input, Loop};
-use crate::store::{Store, StoreResult, loops, outbox};
+use crate::domain::oversight::{AuditEntry, Level, OversightReport, report};
+use crate::store::{Store, StoreResult, audit, loops, outbox};
 
 /// How long a command waits to see what the loop does with it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -61,9 +62,12 @@ pub struct ListArgs {
 pub struct ShowArgs {
     /// The loop's id
     pub id: String,
-    /// Every event with its reason
+    /// What was done about it and who said so, and every event with its reason
     #[arg(long)]
     pub audit: bool,
+    /// What was detected and done, and whether progress followed: in this loop, its repository, and all loops
+    #[arg(long)]
+    pub report: bool,
 }
 
 /// Arguments of `loops pause`.
@@ -134,7 +138,7 @@ impl Shell<'_> {
         match &args.command {
             None => self.list(false).await,
             Some(LoopsCommand::List(args)) => self.list(args.all).await,
-            Some(LoopsCommand::Show(args)) => self.show(&args.id, args.audit).await,
+            Some(LoopsCommand::Show(args)) => self.show(args).await,
             Some(LoopsCommand::Pause(args)) => {
                 let command = Command::Pause { now: args.now, reason: args.reason.join(" ") };
                 self.steer(&args.id, |_| operator, command).await
@@ -171,16 +175,30 @@ impl Shell<'_> {
         print(&table(&rows.collect::<Vec<_>>()))
     }
 
-    async fn show(&self, id: &str, audit: bool) -> CliResult {
-        let current = self.find(id).await?;
+    async fn show(&self, args: &ShowArgs) -> CliResult {
+        let audit = args.audit;
+        let current = self.find(&args.id).await?;
         let now = self.clock.now();
         let (known, subject) = (current.id.clone(), current.id.to_string());
-        let log = self.read(move |c| Ok((loops::history(c, &known)?, outbox::of_subject(c, &subject)?))).await?;
+        let log = self.read(move |c| {
+            Ok((loops::history(c, &known)?, outbox::of_subject(c, &subject)?, audit::trail(c, &known)?))
+        });
+        let log = log.await?;
+        let reports = if args.report { self.reports(&current).await? } else { Vec::new() };
         if self.json {
             let mut value = summary(&current, now);
             if let Some(map) = value.as_object_mut() {
                 map.insert("loop".into(), serde_json::to_value(&current).map_err(failed)?);
+                if args.report {
+                    let reports: serde_json::Map<_, _> = reports
+                        .iter()
+                        .map(|(of, report)| Ok((of.clone(), serde_json::to_value(report)?)))
+                        .collect::<Result<_, serde_json::Error>>()
+                        .map_err(failed)?;
+                    map.insert("report".into(), reports.into());
+                }
                 if audit {
+                    map.insert("audit".into(), serde_json::to_value(&log.2).map_err(failed)?);
                     map.insert("events".into(), serde_json::to_value(&log.0).map_err(failed)?);
                     map.insert("effects".into(), serde_json::to_value(&log.1).map_err(failed)?);
                 }
@@ -188,7 +206,16 @@ impl Shell<'_> {
             return print(&format!("{value}\n"));
         }
         let mut text = details(&current, now);
+        for (of, report) in &reports {
+            text.push_str(&format!("\n{of}\n{report}"));
+        }
         if audit {
+            text.push_str("\nDecisions:\n");
+            for line in &log.2 {
+                let AuditEntry { iteration, level, reason, .. } = &line.entry;
+                let level = level.map_or("-", Level::name);
+                text.push_str(&format!("  {} {iteration:>4} {level:<8} {}\n", moment(line.at), one_line(reason)));
+            }
             text.push_str("\nEvents:\n");
             for line in &log.0 {
                 let reasons = one_line(&line.reasons.join("; "));
@@ -208,6 +235,24 @@ impl Shell<'_> {
             }
         }
         print(&text)
+    }
+
+    /// What oversight came to in the loop, in its repository, and in all loops.
+    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport)>, CliError> {
+        let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
+        let sum = |of: &dyn Fn(&Loop) -> bool| {
+            let states = all.iter().filter(|l| of(l)).filter_map(|l| l.supervision.as_ref());
+            states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)))
+        };
+        let repo = &current.place.repo;
+        Ok(vec![
+            (format!("Loop {}", current.id), sum(&|l| l.id == current.id)),
+            (
+                format!("Repository {}", repo.full_name()),
+                sum(&|l| l.place.repo.id == repo.id && l.place.repo.forge == repo.forge),
+            ),
+            (format!("All {} loops", all.len()), sum(&|_| true)),
+        ])
     }
 
     /// Leaves a command for a loop and waits a little to see what it does with it.

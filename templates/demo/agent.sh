@@ -1,8 +1,9 @@
 #!/bin/sh
-# The demo's coding agent: a script that makes real edits, one of which makes things worse, as agents do.
+# The demo's coding agent: a script that makes real edits, as agents do: one makes things worse, then it does not see what
+# is wrong and tries one useless thing after the other, until somebody tells it.
 # Called in the work tree with the prompt on standard input; $1 is how long it thinks, in seconds.
 
-cat >/dev/null
+prompt=$(cat)
 sleep "${1:-0}"
 
 report() { # percent, done, approach, summary, learning
@@ -33,8 +34,23 @@ case "$RALPH_ITERATION" in
         report 80 false "one fix at a time" "The mean is as it was, the sum adds." "changing two functions at once hid the mistake"
         ;;
     *)
-        echo "The maximum sorts as text, so 9 comes after 10. It has to sort by number."
-        replace 's/^    sort | tail -n 1$/    sort -n | tail -n 1/'
-        report 100 true "sort by number" "The maximum sorts by number." "sort compares text unless told otherwise"
+        case "$prompt" in
+            *"sort by number"*)
+                echo "So that is it: sort compares text unless told otherwise, and 9 comes after 10."
+                replace 's/^    sort .*| tail -n 1$/    sort -n | tail -n 1/'
+                report 100 true "sort by number" "The maximum sorts by number, as the maintainer said." "sort compares text"
+                ;;
+            *OVERRIDE:* | *WARNING:*)
+                echo "Something else, then: an option of sort that makes it look at the digits only."
+                flag=$(printf 'fdbis' | cut -c "$((RALPH_ITERATION % 5 + 1))")
+                replace "s/^    sort .*| tail -n 1\$/    sort -$flag | tail -n 1/"
+                replace "s/^    sort | tail -n 1\$/    sort -$flag | tail -n 1/"
+                report 90 true "an option of sort" "The maximum sorts with -$flag." "sort has many options"
+                ;;
+            *)
+                echo "The maximum looks right to me: it sorts and takes the last line."
+                report 90 true "read it again" "Nothing to change; the maximum takes the last line of the sorted numbers." "the test may be flaky"
+                ;;
+        esac
         ;;
 esac
