@@ -15,12 +15,13 @@ use crate::agent::{self, Backend, BackendSettings};
 use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::config::{
-    BackendConfig, BackendKind, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole, SandboxRequired,
-    StdinUse,
+    BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
+    SandboxRequired, StdinUse,
 };
 use crate::domain::ids::{AccountKind, ForgeName, User};
-use crate::engine::{self, Engine, EngineSettings, ForgeSeat, Owner, RepositoryPattern, Role, Wake};
+use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::failpoint::{self, kill_point};
+use crate::escalate::{Channel, ChannelSettings};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};
@@ -227,6 +228,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         store,
         clock: options.clock.clone(),
         forges,
+        channels: channels(config)?,
         workspaces,
         backends,
         checks,
@@ -312,6 +314,24 @@ fn github_api(web: &url::Url) -> anyhow::Result<url::Url> {
         _ => format!("{}/api/v3/", web.as_str().trim_end_matches('/')),
     };
     url::Url::parse(&address).with_context(|| format!("{web} is no address of a GitHub server"))
+}
+
+/// The channels that are told of escalations.
+fn channels(config: &Config) -> anyhow::Result<Vec<Channel>> {
+    let one = |channel: &ChannelConfig| self::channel(channel).map_err(|why| anyhow!("{}: {why}", channel.name));
+    config.channels.iter().map(one).collect()
+}
+
+/// A configured channel; the error is a sentence without secrets.
+pub fn channel(channel: &ChannelConfig) -> Result<Channel, String> {
+    Channel::new(ChannelSettings {
+        name: channel.name.clone(),
+        kind: channel.kind,
+        url: channel.url.clone(),
+        secret: channel.secret.clone(),
+        levels: channel.levels.clone(),
+        allow_private: channel.allow_private,
+    })
 }
 
 /// How agents and checks are kept in.
@@ -412,6 +432,10 @@ fn backend_settings(
             settings.masked.push(token.clone());
         }
     }
+    for channel in &config.channels {
+        settings.masked.push(channel.url.clone());
+        settings.masked.extend(channel.secret.clone());
+    }
     Ok(settings)
 }
 
@@ -454,6 +478,7 @@ fn settings(
         ambiguity_wait: Duration::from_millis(u64::from(config.engine.ambiguity_wait_ms)),
         retry_first: Duration::from_millis(u64::from(config.engine.retry_first_ms)),
         retry_most: Duration::from_secs(300),
+        notify: NotifySettings::default(),
         stop_grace: STOP_GRACE,
         reconcile_live: Duration::from_secs(60),
         reconcile_idle: Duration::from_secs(15 * 60),

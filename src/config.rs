@@ -36,6 +36,8 @@ pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
 
 use crate::domain::ids::{ForgeName, RepoRef, UserId};
+use crate::domain::notice::ChannelKind;
+use crate::domain::oversight::EscalationLevel;
 use crate::domain::policy::Policy;
 use operator::OperatorFile;
 use problem::Reporter;
@@ -73,6 +75,8 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Whether models help with planning and reflection.
     pub intelligence: Intelligence,
+    /// Channels that are told of escalations; names distinct.
+    pub channels: Vec<ChannelConfig>,
     /// Sections that later versions read, as they were written.
     pub later: Later,
     policy: Policy,
@@ -153,13 +157,29 @@ pub struct BackendConfig {
     pub prices: BTreeMap<String, Price>,
 }
 
+/// A channel that is told of escalations.
+#[derive(Debug, Clone)]
+pub struct ChannelConfig {
+    /// Its short name.
+    pub name: String,
+    /// Which service it is.
+    pub kind: ChannelKind,
+    /// Its address, `https`, or `http` where it may be private; may hold a secret.
+    pub url: SecretString,
+    /// Key of the signature, or routing key.
+    pub secret: Option<SecretString>,
+    /// What it is told of; never empty.
+    pub levels: Vec<EscalationLevel>,
+    /// Whether it may be at an address that is not public.
+    pub allow_private: bool,
+}
+
 /// Sections that later versions read.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Later {
     pub memory: Map<String, Value>,
     pub rotation: Map<String, Value>,
     pub schedule: Vec<Map<String, Value>>,
-    pub escalation: Map<String, Value>,
 }
 
 /// Repositories of one forge, by owner and name; case does not matter.

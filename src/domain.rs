@@ -1,5 +1,6 @@
 //! The functional core: what decides. No async, no I/O, no clock, no randomness; imports nothing of the other layers.
 
+pub mod address;
 pub mod command;
 pub mod control;
 pub mod criteria;
@@ -7,6 +8,7 @@ pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod lifecycle;
+pub mod notice;
 pub mod oversight;
 pub mod permit;
 pub mod policy;

@@ -8,6 +8,7 @@ mod comments;
 mod executor;
 mod intake;
 mod logs;
+mod notify;
 mod reconcile;
 mod settings;
 mod supervisor;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+pub use notify::NotifySettings;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
 
@@ -28,6 +30,7 @@ use crate::agent::Backend;
 use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::domain::ids::{ForgeName, UserId};
+use crate::escalate::Channel;
 use crate::forge::Forge;
 use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
@@ -45,6 +48,8 @@ pub struct Wake {
     pub timer: Notify,
     /// Effects for the forge wait.
     pub talk: Notify,
+    /// Messages for channels wait.
+    pub notify: Notify,
     /// Work waits, or should be stopped.
     pub work: Notify,
     /// The world should be looked at.
@@ -55,6 +60,7 @@ impl Wake {
     /// After a step: whatever it decided may be waiting.
     pub fn decided(&self) {
         self.talk.notify_one();
+        self.notify.notify_waiters();
         self.work.notify_one();
         self.step.notify_one();
     }
@@ -76,6 +82,8 @@ pub struct Engine {
     pub clock: Clock,
     /// Servers by configured name.
     pub forges: HashMap<ForgeName, ForgeSeat>,
+    /// Channels outside of the forges.
+    pub channels: Vec<Channel>,
     /// Git.
     pub workspaces: Workspaces,
     /// Agents by configured name.

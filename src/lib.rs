@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod domain;
 pub mod engine;
+pub mod escalate;
 pub mod failpoint;
 pub mod fake;
 pub mod forge;

@@ -192,7 +192,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     let pause = command::Command::Pause { now: true, reason: String::new() };
     let input = Input::Command { by: by.clone(), command: pause, comment: None };
     loops::tell(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
-    while loops::step_next(c, now)?.is_some() {}
+    while loops::step_next(c, &[], now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;
     c.execute("DELETE FROM timers", [])?;
     Ok(())

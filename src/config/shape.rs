@@ -15,6 +15,8 @@ const SECRET_KEYS: &[(&str, &str)] = &[
     ("password", "token"),
     ("webhook_secret", "webhook_secret"),
     ("secret", "webhook_secret"),
+    ("secret", "secret"),
+    ("routing_key", "secret"),
     ("private_key", "private_key"),
     ("api_key", "api_key"),
     ("key", "api_key"),
@@ -213,10 +215,8 @@ impl<'s> Shape<'s> {
     }
 
     fn unknown_key(self, key: &str, path: &str) -> String {
-        let secret = SECRET_KEYS.iter().find(|(name, _)| *name == key);
-        if let Some((_, base)) = secret
-            && self.keys().any(|known| known == format!("{base}_env"))
-        {
+        let named = |base: &str| self.keys().any(|known| known == format!("{base}_env"));
+        if let Some((_, base)) = SECRET_KEYS.iter().find(|(name, base)| *name == key && named(base)) {
             return format!(
                 "`{key}` in `{}`: secrets are never written into this file; put it into an environment variable and \
                  name that with `{base}_env`, or into a file and name that with `{base}_file`",

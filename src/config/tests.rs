@@ -300,6 +300,85 @@ fn secrets_that_are_none_are_refused() {
     ");
 }
 
+/// Mistakes of one channel on the third line.
+fn channel_problems(channel: &str) -> String {
+    problems(&format!("{SMALL}escalation: {{ channels: [{{ {channel} }}] }}\n"))
+}
+
+#[test]
+fn channels_are_read_as_they_are_meant() {
+    let text = format!(
+        "{SMALL}escalation:
+  remind_after: 6h
+  channels:
+    - {{ name: chat, kind: slack, url_env: CHAT }}
+    - {{ name: duty, kind: pagerduty, secret_env: T, levels: [emergency] }}
+    - {{ name: own, kind: generic, url: 'http://10.0.0.1/in', secret_env: S, levels: [warning], allow_private: true }}
+"
+    );
+    let config = with_env(&text, &[("CHAT", "https://hooks.slack.com/services/T/B/x")]).expect("valid");
+    let [chat, duty, own] = &config.channels[..] else { panic!("three channels: {:?}", config.channels) };
+    use crate::domain::oversight::EscalationLevel::{Critical, Emergency, Warning};
+    assert_eq!((chat.levels.as_slice(), chat.allow_private), ([Critical, Emergency].as_slice(), false));
+    assert!(chat.url.expose_secret().ends_with("/T/B/x") && chat.secret.is_none());
+    assert_eq!(duty.url.expose_secret(), "https://events.pagerduty.com/v2/enqueue");
+    assert_eq!(duty.levels, [Emergency]);
+    assert_eq!((own.levels.as_slice(), own.allow_private), ([Warning].as_slice(), true));
+    assert_eq!(own.secret.as_ref().map(|s| s.expose_secret()), Some(SECRET));
+    assert!(!format!("{:?}", config.channels).contains("services"), "addresses are not shown");
+    assert_eq!(config.policy(&ForgeName::new("work")).remind_after_ms(), 6 * 3_600_000);
+}
+
+#[test]
+fn channels_must_be_whole() {
+    insta::assert_snapshot!(channel_problems("url: x"), @r"
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `name` is missing
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; it is `slack`, `discord`, `pagerduty` or `generic`
+    2 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: slack"), @r"
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: no address; name it with `url_env` or `url_file`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: discord, url: 'https://discord.com/api/webhooks/1/x'"), @r"
+    conf/ralph-control.yaml:4:57: `escalation.channels[0].url`: whoever has this address can post there; put it into an environment variable and name that with `url_env`, or into a file and name that with `url_file`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: slack, url_env: SHORT, secret_env: S, levels: []"), @r"
+    conf/ralph-control.yaml:4:59: `escalation.channels[0].url_env`: expected an address such as https://hooks.example.org/ralph
+    conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack takes no key beside its address
+    conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: without levels it would never be told of anything
+    3 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [info, urgent]"), @r"
+    conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `info`; it is one of `warning`, `critical`, `emergency`
+    conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; it is one of `warning`, `critical`, `emergency`
+    2 errors in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', secret_env: SHORT"), @r"
+    conf/ralph-control.yaml:4:90: `escalation.channels[0].secret_env`: the key of the signature has 16 bytes, and needs 32 to be safe
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', url_env: T, secret: x"), @r"
+    conf/ralph-control.yaml:4:90: `secret` in `escalation.channels[0]`: secrets are never written into this file; put it into an environment variable and name that with `secret_env`, or into a file and name that with `secret_file`
+    1 error in the configuration; nothing was started
+    ");
+    for (url, word) in [
+        ("http://a.example", "https://"),
+        ("https://127.0.0.1", "loopback"),
+        ("https://0x7f.1", "loopback"),
+        ("https://[::ffff:10.0.0.1]", "private"),
+        ("https://169.254.169.254", "link-local"),
+        ("ftp://a.example", "https://"),
+        ("https://u:p@a.example", "password"),
+    ] {
+        let shown = channel_problems(&format!("name: a, kind: generic, url: '{url}', secret_env: S"));
+        assert!(shown.contains(word) && shown.contains(":4:"), "{url}: {shown}");
+    }
+    let one = "{ name: a, kind: pagerduty, secret_env: T }";
+    insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @"");
+}
+
 #[test]
 fn secrets_come_from_files_beside_the_configuration() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,7 @@
 //! From the operator's file as written to settings that hold together: contradictions, secrets, addresses, paths.
 
+mod channels;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -39,6 +41,7 @@ pub(super) fn operator(
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
     let allow_bots = check.accounts("permissions.allow_bots", &file.permissions.allow_bots, &names);
     let backends = check.backends(&file.backends);
+    let channels = check.channels(&file.escalation.channels);
     let policy = check.policy(&file);
     check.hosts(&file.sandbox.network);
     let mut sandbox = file.sandbox;
@@ -55,12 +58,12 @@ pub(super) fn operator(
         engine: file.engine,
         retention: file.retention,
         backends,
+        channels,
         intelligence: file.intelligence,
         later: Later {
             memory: file.memory,
             rotation: file.rotation,
             schedule: file.schedule,
-            escalation: file.escalation,
         },
         policy,
         allow,
@@ -126,9 +129,9 @@ impl Check<'_> {
         checked
     }
 
-    fn forge_name(&mut self, key: &str, forge: &Forge) -> bool {
+    /// Whether a name is one: it stands in routes, keys and messages.
+    fn short_name(&mut self, key: &str, name: &str) -> bool {
         const LONGEST: usize = 40;
-        let name = &forge.name;
         if name.is_empty() {
             self.wrong(key, "`name` is missing");
             return false;
@@ -137,6 +140,14 @@ impl Check<'_> {
         if !harmless || name.starts_with('-') || name.len() > LONGEST {
             let rule = format!("expected lower-case letters, digits and hyphens, at most {LONGEST}");
             self.wrong(&format!("{key}.name"), rule);
+            return false;
+        }
+        true
+    }
+
+    fn forge_name(&mut self, key: &str, forge: &Forge) -> bool {
+        let name = &forge.name;
+        if !self.short_name(key, name) {
             return false;
         }
         let kind = match forge.kind {
@@ -409,6 +420,9 @@ impl Check<'_> {
         if file.checks.timeout.as_seconds() == 0 {
             self.wrong("checks.timeout", "0 would stop every check at once");
         }
+        if file.escalation.remind_after.as_seconds() == 0 {
+            self.wrong("escalation.remind_after", "0 would remind at once");
+        }
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
                 self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
@@ -436,6 +450,7 @@ impl Check<'_> {
                 turns: file.limits.agent_turns,
             },
             thresholds,
+            remind_after_s: file.escalation.remind_after.as_seconds(),
             ..Policy::default()
         }
     }

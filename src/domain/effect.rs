@@ -1,12 +1,15 @@
 //! What we may do, as data. Each effect has a natural key: the same key is done at most once, and after a crash it is
 //! looked up in the world by that key before it is done again.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use super::ids::{CommentId, Number, RepoRef, Sha, Timestamp};
 use super::lifecycle::State;
-use super::oversight::AuditEntry;
-use super::view::View;
+use super::notice::Notice;
+use super::oversight::{AuditEntry, EscalationLevel};
+use super::view::{Severity, View};
 
 /// Which queue an effect waits in. One effect of a loop and lane runs at a time, in order; lanes do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -16,6 +19,8 @@ pub enum Lane {
     Work,
     /// Calls to the forge: short.
     Talk,
+    /// News for channels outside of the forge. Each channel has a queue of its own in this lane.
+    Notify,
 }
 
 impl Lane {
@@ -24,6 +29,7 @@ impl Lane {
         match self {
             Self::Work => "work",
             Self::Talk => "talk",
+            Self::Notify => "notify",
         }
     }
 }
@@ -133,11 +139,23 @@ pub enum Effect {
     /// Open the pull request, or bring its text up to date.
     Pull { ready: bool, reviewers: Vec<String> },
     /// Open an escalation issue for a cause; while one is open, add a comment to it.
-    Escalate { cause: String, view: Box<View> },
+    Escalate {
+        cause: String,
+        view: Box<View>,
+        /// How urgent it is: which channels are told.
+        #[serde(default = "critical")]
+        level: EscalationLevel,
+        /// Whether people were told before and have not answered.
+        #[serde(default)]
+        reminder: bool,
+    },
     /// Close the escalation issues of the loop.
     CloseEscalations { why: String },
     /// Ask what CI and merging look like for the pull request's head.
     Inspect { commit: Sha },
+
+    /// Tell a channel outside of the forge. Made of the others when a step is saved; no step asks for it itself.
+    Notify { channel: String, notice: Box<Notice> },
 
     /// Set a timer. Done in the store, with the step itself.
     SetTimer { kind: TimerKind, at: Timestamp },
@@ -149,7 +167,27 @@ pub enum Effect {
     Audit { entries: Vec<AuditEntry> },
 }
 
+/// Name of a channel's queue in the store.
+pub fn channel_queue(channel: &str) -> String {
+    format!("{}/{channel}", Lane::Notify.as_str())
+}
+
+/// What escalations were before they had a level.
+fn critical() -> EscalationLevel {
+    EscalationLevel::Critical
+}
+
 impl Effect {
+    /// An escalation that is as urgent as what people are to see of it.
+    pub fn escalate(cause: &str, view: View) -> Self {
+        let level = match &view {
+            View::Escalation(inner) if inner.severity == Severity::Warning => EscalationLevel::Warning,
+            View::Escalation(inner) if inner.severity == Severity::Emergency => EscalationLevel::Emergency,
+            _ => EscalationLevel::Critical,
+        };
+        Self::Escalate { cause: cause.to_owned(), view: Box::new(view), level, reminder: false }
+    }
+
     /// The queue it waits in; `None` where the store does it with the step.
     pub fn lane(&self) -> Option<Lane> {
         match self {
@@ -162,7 +200,16 @@ impl Effect {
             | Self::Restore { .. }
             | Self::Release { .. } => Some(Lane::Work),
             Self::SetTimer { .. } | Self::ClearTimer { .. } | Self::CancelWork | Self::Audit { .. } => None,
+            Self::Notify { .. } => Some(Lane::Notify),
             _ => Some(Lane::Talk),
+        }
+    }
+
+    /// Name of its queue in the store: that of its lane, and in the lane `notify` that of its channel.
+    pub fn queue(&self) -> Cow<'static, str> {
+        match self {
+            Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
+            other => Cow::Borrowed(other.lane().map_or("", Lane::as_str)),
         }
     }
 
@@ -200,6 +247,7 @@ impl Effect {
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit } => format!("inspect/{commit}"),
+            Self::Notify { channel, notice } => notice.key(channel),
             Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),
             Self::CancelWork => "cancel".into(),
             Self::Audit { .. } => "audit".into(),

@@ -21,6 +21,7 @@ pub use state::{
 
 use super::effect::{Effect, Mark, TimerKind};
 use super::ids::{Number, Timestamp};
+use super::oversight::EscalationLevel;
 use super::report;
 use super::view::View;
 
@@ -32,8 +33,6 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Longest wait before a limited backend is tried again, milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
-/// How long an escalation stays unanswered before the one reminder, milliseconds.
-pub const REMIND_AFTER_MS: i64 = 24 * 3_600_000;
 
 /// What a step decided: the loop as it is now, what to do, and why, one sentence each.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,7 +206,8 @@ impl Turn {
                     return self.because("there is no escalation to remind of");
                 };
                 let view = report::reminder(&self.next, &cause);
-                self.effects.push(Effect::Escalate { cause, view: Box::new(view) });
+                let level = EscalationLevel::Critical;
+                self.effects.push(Effect::Escalate { cause, view: Box::new(view), level, reminder: true });
             }
             _ => self.because("a timer came late"),
         }
@@ -253,8 +253,9 @@ impl Turn {
     /// Tells people outside the loop's own issue, and reminds them once where nobody answers.
     fn tell_escalation(&mut self, cause: &str, view: View) {
         self.next.escalated = Some(cause.to_owned());
-        self.effects.push(Effect::Escalate { cause: cause.to_owned(), view: Box::new(view) });
-        self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(REMIND_AFTER_MS) });
+        self.effects.push(Effect::escalate(cause, view));
+        let remind_after = self.next.policy.remind_after_ms();
+        self.effects.push(Effect::SetTimer { kind: TimerKind::Remind, at: self.now.plus_ms(remind_after) });
     }
 
     /// The end of a loop.

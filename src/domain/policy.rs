@@ -192,9 +192,17 @@ pub struct Policy {
     pub task_type: Option<TaskType>,
     /// Limits of one run of an agent.
     pub agent: AgentLimits,
+    /// How long an escalation stays unanswered before the one reminder, in seconds.
+    #[serde(default = "remind_after_default")]
+    pub remind_after_s: u64,
     /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
     /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
+}
+
+/// A day.
+fn remind_after_default() -> u64 {
+    24 * 3_600
 }
 
 impl Default for Policy {
@@ -216,6 +224,7 @@ impl Default for Policy {
             base: None,
             task_type: None,
             agent: AgentLimits::default(),
+            remind_after_s: remind_after_default(),
             thresholds: Map::new(),
         }
     }
@@ -273,6 +282,11 @@ fn lower<T: Ord + Copy>(operator: T, repository: Option<T>) -> T {
 }
 
 impl Policy {
+    /// How long an escalation stays unanswered before the one reminder, in milliseconds.
+    pub fn remind_after_ms(&self) -> i64 {
+        i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
+    }
+
     /// This policy as the repository's file changes it: limits only go down, protection only up.
     pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
         let mut policy = self.clone();

@@ -644,7 +644,7 @@ pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
 pub fn reminder(current: &Loop, cause: &str) -> View {
     let mut view = escalation(current, cause, "answer with one of the commands below");
     if let View::Escalation(inner) = &mut view {
-        inner.what_happened = format!("Nobody has answered for a day. {}", inner.what_happened);
+        inner.what_happened = format!("Nobody has answered yet. {}", inner.what_happened);
         inner.severity = Severity::Warning;
     }
     view

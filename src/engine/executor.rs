@@ -154,7 +154,8 @@ impl Engine {
     /// Lets loops take their steps; `true` where any did.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        let decision = match self.store.write(move |c| loops::step_next(c, now)).await {
+        let audiences = self.audiences();
+        let decision = match self.store.write(move |c| loops::step_next(c, &audiences, now)).await {
             Err(StoreError::Bug { detail }) => {
                 let origin = self.store.write(loops::bury_next).await?;
                 tracing::error!(origin, detail, "an input was set aside: no step could be made of it");

@@ -307,6 +307,7 @@ impl Engine {
 
     /// Ends the leases of processes that are gone, and what they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
+        self.forget_channels().await?;
         let now = self.clock.now();
         let here = self.owner.clone();
         let own = here.name();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use globset::GlobMatcher;
 
+use super::notify::NotifySettings;
 use crate::config::Models;
 use crate::domain::ids::{ForgeName, RepoRef};
 use crate::domain::policy::Policy;
@@ -46,6 +47,8 @@ pub struct EngineSettings {
     pub retry_first: Duration,
     /// Longest wait between two tries.
     pub retry_most: Duration,
+    /// How messages to channels are tried.
+    pub notify: NotifySettings,
     /// How long agents get when the service stops.
     pub stop_grace: Duration,
     /// Time between two reconciliations where loops live.

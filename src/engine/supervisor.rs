@@ -59,6 +59,10 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
         for _ in 0..TALKERS {
             start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.talk_step().await });
         }
+        for at in 0..engine.channels.len() {
+            let step = move |e: Arc<Engine>| async move { e.notify_channel(&e.channels[at]).await };
+            start(&mut tasks, e, "notify", |e| &e.wake.notify, step);
+        }
         spawn(&mut tasks, super::reconcile::run(engine.clone()));
     }
     if role.runs() {

@@ -74,7 +74,7 @@ impl Engine {
                 Ok(Receipt::text("reacted"))
             }
             Effect::Pull { ready, reviewers } => self.pull(seat, &repo, claimed, *ready, reviewers).await,
-            Effect::Escalate { cause, view } => self.escalate(seat, &repo, claimed, cause, view).await,
+            Effect::Escalate { cause, view, .. } => self.escalate(seat, &repo, claimed, cause, view).await,
             Effect::CloseEscalations { why } => self.close_escalations(seat, &repo, claimed, why).await,
             Effect::Inspect { commit } => self.inspect(seat, &repo, claimed, commit).await,
             other => Err(Failure::Never { why: format!("{other:?} is no effect for the forge") }),

@@ -25,6 +25,7 @@ use super::{ForgeError, ForgeErrorKind, ForgeResult};
 use crate::clock::Clock;
 use crate::domain::ids::Timestamp;
 
+pub use self::limits::jitter;
 pub use self::reqwest::ReqwestTransport;
 
 /// Largest body of an answer that is taken, in bytes; transports stop reading there.

@@ -1,11 +1,14 @@
 //! Loops, what they were told, and what they are about to be told.
 
+use std::collections::HashMap;
+
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult, audit, outbox, timers};
 use crate::domain::effect::Effect;
 use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
+use crate::domain::notice::{self, Audience};
 
 /// What part an issue or pull request has in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -141,7 +144,7 @@ pub fn begin(c: &Connection, start: Start, origin: &str, now: Timestamp) -> Stor
     let place = &decision.next.place;
     add_number(c, &place.repo, place.issue, &decision.next.id, Role::Issue)?;
     log(c, &decision, &input, now)?;
-    apply(c, &decision, now)?;
+    apply(c, &decision, &[], now)?;
     Ok(true)
 }
 
@@ -156,7 +159,8 @@ pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Times
 /// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
 /// caller's transaction, so that it happens wholly or not at all. An input that cannot be read, or whose loop is not
 /// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
-pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>> {
+/// What the `audiences` want to hear of goes into the outbox with the rest.
+pub fn step_next(c: &Connection, audiences: &[Audience], now: Timestamp) -> StoreResult<Option<Decision>> {
     loop {
         let mut statement =
             c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
@@ -167,7 +171,7 @@ pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>
         let why = match (get(c, &id), serde_json::from_str::<Input>(&text)) {
             (Ok(Some(current)), Ok(input)) => {
                 c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
-                return step(c, &current, input, now).map(Some);
+                return step(c, &current, input, audiences, now).map(Some);
             }
             (Ok(None), _) => "its loop is not there".to_owned(),
             (Ok(_), Err(error)) => error.to_string(),
@@ -179,7 +183,13 @@ pub fn step_next(c: &Connection, now: Timestamp) -> StoreResult<Option<Decision>
     }
 }
 
-fn step(c: &Connection, current: &Loop, input: Input, now: Timestamp) -> StoreResult<Decision> {
+fn step(
+    c: &Connection,
+    current: &Loop,
+    input: Input,
+    audiences: &[Audience],
+    now: Timestamp,
+) -> StoreResult<Decision> {
     // A clock that was set back must not make a loop's time run backwards.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);
@@ -188,7 +198,7 @@ fn step(c: &Connection, current: &Loop, input: Input, now: Timestamp) -> StoreRe
     if let Input::PullOpened { number, .. } = &input {
         add_number(c, &current.place.repo, *number, &current.id, Role::Pull)?;
     }
-    apply(c, &decision, now)?;
+    apply(c, &decision, audiences, now)?;
     Ok(decision)
 }
 
@@ -319,15 +329,28 @@ fn log(c: &Connection, decision: &Decision, input: &Input, now: Timestamp) -> St
     Ok(())
 }
 
-fn apply(c: &Connection, decision: &Decision, now: Timestamp) -> StoreResult<()> {
+fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Timestamp) -> StoreResult<()> {
     let next = &decision.next;
+    // As it was before the step: what the step itself raises is not ended by it.
+    let mut open = HashMap::new();
+    let closes = decision.effects.iter().any(|effect| matches!(effect, Effect::CloseEscalations { .. }));
+    for audience in audiences.iter().filter(|_| closes) {
+        let told = outbox::told(c, next.id.as_str(), &audience.channel)?;
+        open.insert(audience.channel.as_str(), notice::open_causes(told.iter().map(String::as_str)));
+    }
+    let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
     for effect in &decision.effects {
         match effect {
             Effect::SetTimer { kind, at } => timers::set(c, &next.id, kind.as_str(), *at)?,
             Effect::ClearTimer { kind } => timers::clear(c, &next.id, kind.as_str())?,
             Effect::CancelWork => outbox::cancel_work(c, &next.id, now)?,
             Effect::Audit { entries } => audit::append(c, &next.id, entries, now)?,
-            effect => outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?,
+            effect => {
+                outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
+                for notice in notice::notices(effect, next, audiences, open, now) {
+                    outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;
+                }
+            }
         }
     }
     Ok(())

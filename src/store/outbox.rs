@@ -1,9 +1,9 @@
-//! What is to be done in the world: intent before, receipt after, one at a time a loop and lane, under a fenced lease.
+//! What is to be done in the world: intent before, receipt after, one at a time a loop and queue, under a fenced lease.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::effect::{Effect, Lane, Place};
+use crate::domain::effect::{Effect, Lane, Place, channel_queue};
 use crate::domain::ids::{LoopId, Timestamp};
 
 /// An effect that we have taken on.
@@ -38,12 +38,12 @@ pub struct Claimed {
 impl Claimed {
     /// Name of the lease.
     pub fn lease(&self) -> String {
-        lease_name(&self.subject, self.lane)
+        lease_name(&self.subject, &self.effect.queue())
     }
 }
 
-fn lease_name(subject: &str, lane: Lane) -> String {
-    format!("{subject}/{}", lane.as_str())
+fn lease_name(subject: &str, queue: &str) -> String {
+    format!("{subject}/{queue}")
 }
 
 /// Puts an effect into its queue. One that replaces older ones takes those that wait and were not begun away.
@@ -55,7 +55,9 @@ pub fn push(
     effect: &Effect,
     now: Timestamp,
 ) -> StoreResult<()> {
-    let Some(lane) = effect.lane() else { return Ok(()) };
+    if effect.lane().is_none() {
+        return Ok(());
+    }
     let key = effect.key();
     if effect.replaces_older() {
         let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?3, receipt = 'replaced'
@@ -65,7 +67,7 @@ pub fn push(
     let sql = "INSERT INTO outbox (subject, lane, loop_id, key, effect, place, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     c.prepare_cached(sql)?.execute(params![
         subject,
-        lane.as_str(),
+        effect.queue(),
         loop_id.map(LoopId::as_str),
         key,
         serde_json::to_string(effect)?,
@@ -78,6 +80,28 @@ pub fn push(
 /// Takes on the oldest effect of a lane whose subject is free: begun ones of lost owners first come again here, with
 /// `attempts` above 0.
 pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
+    claim_of(c, lane, lane.as_str(), owner, now, lease_ms)
+}
+
+/// The same from one channel's queue.
+pub fn claim_notice(
+    c: &Connection,
+    channel: &str,
+    owner: &str,
+    now: Timestamp,
+    lease_ms: i64,
+) -> StoreResult<Option<Claimed>> {
+    claim_of(c, Lane::Notify, &channel_queue(channel), owner, now, lease_ms)
+}
+
+fn claim_of(
+    c: &Connection,
+    lane: Lane,
+    queue: &str,
+    owner: &str,
+    now: Timestamp,
+    lease_ms: i64,
+) -> StoreResult<Option<Claimed>> {
     let mut statement = c.prepare_cached(
         "SELECT o.id, o.subject, o.loop_id, o.key, o.effect, o.place, o.attempts, o.created_at, o.state = 'running', o.tries FROM outbox o
          WHERE o.lane = ?1 AND o.state IN ('ready', 'running') AND o.not_before <= ?2
@@ -88,7 +112,7 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
     )?;
     type Row = (i64, String, Option<String>, String, String, String, u32, i64, bool, u32);
     let row: Option<Row> = statement
-        .query_row(params![lane.as_str(), now.0], |r| {
+        .query_row(params![queue, now.0], |r| {
             Ok((
                 r.get(0)?,
                 r.get(1)?,
@@ -113,7 +137,7 @@ pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: 
         tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
         return Ok(None);
     };
-    let Some(fence) = leases::take(c, &lease_name(&subject, lane), owner, now, now.plus_ms(lease_ms))? else {
+    let Some(fence) = leases::take(c, &lease_name(&subject, queue), owner, now, now.plus_ms(lease_ms))? else {
         return Ok(None);
     };
     let sql =
@@ -221,6 +245,36 @@ pub fn is_cancelled(c: &Connection, id: i64) -> StoreResult<bool> {
     let flag: Option<bool> =
         c.query_row("SELECT cancel FROM outbox WHERE id = ?1", [id], |row| row.get(0)).optional()?;
     Ok(flag.unwrap_or(true))
+}
+
+/// Keys of everything that a channel was to be told about a loop, oldest first.
+pub fn told(c: &Connection, subject: &str, channel: &str) -> StoreResult<Vec<String>> {
+    let mut statement = c.prepare_cached("SELECT key FROM outbox WHERE subject = ?1 AND lane = ?2 ORDER BY id")?;
+    let rows = statement.query_map([subject, &channel_queue(channel)], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Whether an effect of a natural key waits or runs, and the newest address that one of them left as its receipt.
+pub fn opened(c: &Connection, subject: &str, key: &str) -> StoreResult<(bool, Option<String>)> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM outbox WHERE subject = ?1 AND key = ?2 AND state IN ('ready', 'running')),
+        (SELECT receipt FROM outbox WHERE subject = ?1 AND key = ?2 AND state = 'done' AND receipt LIKE 'http%'
+         ORDER BY id DESC LIMIT 1)";
+    Ok(c.prepare_cached(sql)?.query_row([subject, key], |row| Ok((row.get(0)?, row.get(1)?)))?)
+}
+
+/// Takes back what waits for channels that are not configured any more: nobody would ever come for it.
+pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) -> StoreResult<usize> {
+    let sql = "SELECT DISTINCT lane FROM outbox WHERE lane LIKE 'notify/%' AND state IN ('ready', 'running')";
+    let mut statement = c.prepare(sql)?;
+    let waiting = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
+    let known = |queue: &String| configured.iter().any(|channel| channel_queue(channel) == *queue);
+    let mut count = 0;
+    for queue in waiting.iter().filter(|queue| !known(queue)) {
+        let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'its channel is not configured now'
+            WHERE lane = ?1 AND state IN ('ready', 'running')";
+        count += c.execute(sql, params![queue, now.0])?;
+    }
+    Ok(count)
 }
 
 /// When the next effect of a lane that was put off is due.

@@ -427,7 +427,7 @@ impl Sim {
     fn step_loop(&mut self) -> bool {
         let now = self.now();
         let (decision, granted, taken) = self.write(move |c| {
-            let decision = loops::step_next(c, now)?;
+            let decision = loops::step_next(c, &[], now)?;
             if decision.is_some() {
                 return Ok((decision, false, 0));
             }
@@ -503,6 +503,7 @@ impl Sim {
         let receipt = match claimed.lane {
             Lane::Talk => self.world.talk(claimed, &known, claimed.attempts > 0),
             Lane::Work => self.world.work(claimed, &known),
+            Lane::Notify => unreachable!("no channel is configured"),
         };
         flight.done = Some(receipt);
         self.flights.push(flight);
@@ -529,6 +530,7 @@ impl Sim {
                 match claimed.lane {
                     Lane::Talk => drop(self.world.talk(claimed, &known, !first)),
                     Lane::Work => drop(self.world.work(claimed, &known)),
+                    Lane::Notify => unreachable!("no channel is configured"),
                 }
                 self.put_back(&flight, AMBIGUITY_MS, true);
             }

@@ -424,7 +424,7 @@ fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
         let found = turn.next.judged().and_then(|judged| judged.found.first()).cloned();
         if let Some(found) = found {
             let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
-            turn.effects.push(Effect::Escalate { cause: found.kind.name().to_owned(), view: Box::new(view) });
+            turn.effects.push(Effect::escalate(found.kind.name(), view));
         }
     }
 }

@@ -121,7 +121,7 @@ pub(super) fn spread(ms: i64) -> i64 {
 }
 
 /// A random number, 0..=`most`; good enough to spread load, no more.
-pub(super) fn jitter(most: u64) -> u64 {
+pub fn jitter(most: u64) -> u64 {
     let random = std::hash::RandomState::new().build_hasher().finish();
     random % most.saturating_add(1)
 }

@@ -1,0 +1,77 @@
+//! Slack: blocks, with a line of text for notifications and for clients without blocks.
+//!
+//! A header has 150 characters at most, a section 3,000, a message 50 blocks and about 13,000 characters. `&`, `<` and `>`
+//! are all that Slack reads mentions and links from; `verbatim` keeps it from finding more of them by itself.
+
+use serde_json::{Value, json};
+
+use super::text::{address, fitted, headline, line, list, moment, place, plain, ways_on};
+use super::{Notice, Occasion};
+
+const HEADER_MAX: usize = 150;
+const SECTION_MAX: usize = 2_900;
+const SENTENCE_MAX: usize = 1_500;
+const TITLE_MAX: usize = 300;
+const LINES: usize = 10;
+
+pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+    let headline = headline(notice);
+    let issue = linked(&notice.issue_url, &place(notice));
+    let title = escaped(&line(&notice.title), TITLE_MAX);
+    let happened = escaped(&line(&notice.what_happened), SENTENCE_MAX);
+    let mut blocks = vec![
+        json!({ "type": "header", "text": { "type": "plain_text", "text": fitted(&headline, HEADER_MAX, plain) } }),
+        section(format!("{issue} {title}\n{happened}")),
+    ];
+    let evidence = list(notice.evidence.iter().map(|text| line(text)), "• ", LINES, SECTION_MAX, escape);
+    if !evidence.is_empty() {
+        blocks.push(section(format!("*Evidence*\n{evidence}")));
+    }
+    let ways = list(ways_on(notice), "• ", LINES, SECTION_MAX, escape);
+    if !ways.is_empty() {
+        blocks.push(section(format!("*What to do*\n{ways}")));
+    }
+    let mut small = vec![moment(notice.at)];
+    if notice.occasion == Occasion::Reminder {
+        small.push("nobody has answered yet".to_owned());
+    }
+    if let Some(answer) = answer.and_then(address) {
+        small.insert(0, format!("<{answer}|Answer on the escalation issue>"));
+    }
+    blocks.push(json!({ "type": "context", "elements": [mrkdwn(small.join(" · "))] }));
+    json!({
+        "text": format!("{} ({}): {}", escaped(&headline, HEADER_MAX), escaped(&place(notice), TITLE_MAX), happened),
+        "blocks": blocks,
+        "unfurl_links": false,
+        "unfurl_media": false,
+    })
+}
+
+fn section(text: String) -> Value {
+    json!({ "type": "section", "text": mrkdwn(text) })
+}
+
+fn mrkdwn(text: String) -> Value {
+    json!({ "type": "mrkdwn", "text": text, "verbatim": true })
+}
+
+fn linked(url: &str, words: &str) -> String {
+    let words = escaped(words, TITLE_MAX);
+    match address(url) {
+        Some(url) => format!("<{url}|{words}>"),
+        None => words,
+    }
+}
+
+fn escaped(text: &str, most: usize) -> String {
+    fitted(text, most, escape)
+}
+
+fn escape(c: char, out: &mut String) {
+    match c {
+        '&' => out.push_str("&amp;"),
+        '<' => out.push_str("&lt;"),
+        '>' => out.push_str("&gt;"),
+        c => out.push(c),
+    }
+}

@@ -1,0 +1,306 @@
+//! Sends news of escalations to chat rooms, on-call services and other programs.
+//!
+//! One call is one try: when to try again, and for how long, is the engine's. A message may arrive twice (its answer was
+//! lost, or the service was killed in between); `X-Ralph-Delivery` is the same then. Invariant: nothing is sent to an
+//! address that is not public, unless the operator allowed it for that channel; what counts is the address that is
+//! connected to, so redirects and proxies are not followed.
+
+mod resolver;
+mod sign;
+
+#[cfg(test)]
+mod tests;
+
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use url::{Host, Url};
+
+pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
+
+use crate::domain::address::not_public;
+use crate::domain::ids::Timestamp;
+use crate::domain::notice::{self, Audience, ChannelKind, Notice, Occasion};
+use crate::domain::oversight::EscalationLevel;
+use crate::process::Masker;
+use resolver::{Refused, Resolver};
+
+/// Header with the id of a delivery.
+pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
+/// Time to connect, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What of an answer is read, in bytes; enough for a complaint.
+const ANSWER_MAX: usize = 2_048;
+/// What of a complaint is kept for people, in characters.
+const DETAIL_CHARS: usize = 200;
+
+/// A channel as configured.
+#[derive(Debug, Clone)]
+pub struct ChannelSettings {
+    /// Its name.
+    pub name: String,
+    /// Its service.
+    pub kind: ChannelKind,
+    /// Where it is; the addresses of some services are secrets themselves.
+    pub url: SecretString,
+    /// Key of the signature, or routing key.
+    pub secret: Option<SecretString>,
+    /// What it wants to hear of.
+    pub levels: Vec<EscalationLevel>,
+    /// Whether it may be at an address that is not public.
+    pub allow_private: bool,
+}
+
+/// What came of a try.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was taken.
+    Delivered {
+        /// Status of the answer.
+        status: u16,
+    },
+    /// It may be taken later; not before so many milliseconds where the channel says so.
+    Later { after_ms: Option<i64>, why: String },
+    /// It will never be taken.
+    Never { why: String },
+}
+
+/// A channel that messages can be sent to.
+pub struct Channel {
+    audience: Audience,
+    url: Url,
+    secret: Option<SecretString>,
+    allow_private: bool,
+    client: reqwest::Client,
+    masker: Masker,
+    paused_until: Mutex<Option<Timestamp>>,
+}
+
+impl Channel {
+    /// A channel with connections of its own.
+    ///
+    /// # Errors
+    /// When the address is none, or the TLS roots of the system cannot be used; a sentence without secrets.
+    pub fn new(settings: ChannelSettings) -> Result<Self, String> {
+        // Fails when one is installed already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
+        let client = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private }))
+            // A proxy would connect where it likes.
+            .no_proxy()
+            // Messages are rare; each is sent to an address that was looked at just now.
+            .pool_max_idle_per_host(0)
+            .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| chain(&error.without_url()))?;
+        let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
+        if url.path().len() > 1 {
+            secrets.push(url.path().to_owned());
+        }
+        secrets.extend(url.query().map(str::to_owned));
+        secrets.extend(settings.secret.as_ref().map(|secret| secret.expose_secret().to_owned()));
+        Ok(Self {
+            audience: Audience { channel: settings.name, kind: settings.kind, levels: settings.levels },
+            url,
+            secret: settings.secret,
+            allow_private: settings.allow_private,
+            client,
+            masker: Masker::new(secrets),
+            paused_until: Mutex::new(None),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.audience.channel
+    }
+
+    /// Who listens there, and to what.
+    pub fn audience(&self) -> &Audience {
+        &self.audience
+    }
+
+    /// Its host, which is no secret.
+    pub fn host(&self) -> &str {
+        self.url.host_str().unwrap_or_default()
+    }
+
+    /// Whether it asked to be left alone for now.
+    pub fn is_paused(&self, now: Timestamp) -> bool {
+        self.paused_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until > now)
+    }
+
+    /// The public addresses that it has now, or all that it has where it may be at others.
+    ///
+    /// # Errors
+    /// When it has none, in a sentence.
+    pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
+        match self.url.host() {
+            Some(Host::Domain(name)) => {
+                resolver::resolve(name, self.allow_private).await.map_err(|error| error.to_string())
+            }
+            _ => self.literal().map(|address| vec![address]).map_err(|refused| refused.to_string()),
+        }
+    }
+
+    /// The address that the URL itself names, which no resolver gets to see.
+    fn literal(&self) -> Result<IpAddr, Refused> {
+        let address = match self.url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            _ => return Err(Refused("the URL has no host".to_owned())),
+        };
+        match not_public(address) {
+            Some(what) if !self.allow_private => Err(Refused::of(address, what)),
+            _ => Ok(address),
+        }
+    }
+
+    /// Tries to deliver once. `delivery` is the same at every try; `answer` is the address of the escalation issue.
+    pub async fn send(
+        &self,
+        notice: &Notice,
+        delivery: &str,
+        answer: Option<&str>,
+        patience: Duration,
+        now: Timestamp,
+    ) -> Outcome {
+        if notice.occasion == Occasion::Resolved && !self.audience.kind.keeps_incidents() {
+            return Outcome::Never { why: "the channel keeps no incidents".to_owned() };
+        }
+        if !matches!(self.url.host(), Some(Host::Domain(_)))
+            && let Err(refused) = self.literal()
+        {
+            return Outcome::Never { why: refused.to_string() };
+        }
+        let mut body = notice::body(self.audience.kind, notice, delivery, answer);
+        if let (ChannelKind::PagerDuty, Some(key)) = (self.audience.kind, &self.secret) {
+            body["routing_key"] = Value::from(key.expose_secret());
+        }
+        let body = body.to_string();
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+        if self.audience.kind == ChannelKind::Generic {
+            self.signed(&mut headers, delivery, &body, now);
+        }
+        // The whole exchange; the client's own limit would not count the time of the resolver.
+        let exchange = self.exchange(headers, body, now);
+        match tokio::time::timeout(patience, exchange).await {
+            Ok(outcome) => outcome,
+            Err(_) => Outcome::Later { after_ms: None, why: format!("no answer within {} s", patience.as_secs_f32()) },
+        }
+    }
+
+    fn signed(&self, headers: &mut HeaderMap, delivery: &str, body: &str, now: Timestamp) {
+        let timestamp = now.0.div_euclid(1_000).to_string();
+        let signature = self.secret.as_ref().map(|key| sign::sign(key, &timestamp, body.as_bytes()));
+        let all =
+            [(DELIVERY_HEADER, Some(delivery.to_owned())), (SIGNATURE_HEADER, signature), (TIMESTAMP_HEADER, Some(timestamp))];
+        for (name, value) in all {
+            if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        }
+    }
+
+    async fn exchange(&self, headers: HeaderMap, body: String, now: Timestamp) -> Outcome {
+        let request = self.client.post(self.url.clone()).headers(headers).body(body);
+        let mut response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                let error = error.without_url();
+                let why = self.masked(&chain(&error));
+                return if is_refused(&error) { Outcome::Never { why } } else { Outcome::Later { after_ms: None, why } };
+            }
+        };
+        let status = response.status();
+        if status.is_success() {
+            return Outcome::Delivered { status: status.as_u16() };
+        }
+        let mut said = Vec::new();
+        while let Ok(Some(chunk)) = response.chunk().await {
+            said.extend_from_slice(&chunk);
+            if said.len() >= ANSWER_MAX {
+                said.truncate(ANSWER_MAX);
+                break;
+            }
+        }
+        let why = self.complaint(status.as_u16(), &said);
+        match status.as_u16() {
+            300..=399 => Outcome::Never { why: format!("{why}; redirects are not followed") },
+            408 | 429 | 500..=599 => {
+                let after_ms = response.headers().get(RETRY_AFTER).and_then(|value| retry_after_ms(value, now));
+                if let Some(after_ms) = after_ms {
+                    let until = Some(now.plus_ms(after_ms));
+                    *self.paused_until.lock().unwrap_or_else(PoisonError::into_inner) = until;
+                }
+                Outcome::Later { after_ms, why }
+            }
+            _ => Outcome::Never { why },
+        }
+    }
+
+    /// The status and the channel's own words, without what it may have echoed of ours.
+    fn complaint(&self, status: u16, said: &[u8]) -> String {
+        let said = String::from_utf8_lossy(said);
+        let words: String = self.masked(&said).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(DETAIL_CHARS).collect();
+        let separator = if words.is_empty() { "" } else { ": " };
+        format!("HTTP {status}{separator}{words}")
+    }
+
+    fn masked(&self, text: &str) -> String {
+        self.masker.mask(text).into_owned()
+    }
+}
+
+impl std::fmt::Debug for Channel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Channel").field(&self.audience).finish()
+    }
+}
+
+/// An error with its causes in one line.
+fn chain(error: &reqwest::Error) -> String {
+    let mut detail = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if !detail.contains(&text) {
+            detail = format!("{detail}: {text}");
+        }
+        cause = inner.source();
+    }
+    detail
+}
+
+/// Whether it failed because of where the channel is, which another try does not mend.
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        if inner.is::<Refused>() {
+            return true;
+        }
+        cause = inner.source();
+    }
+    false
+}
+
+/// Seconds (Discord sends parts of them) or an HTTP date, as milliseconds from now.
+fn retry_after_ms(value: &HeaderValue, now: Timestamp) -> Option<i64> {
+    /// Longer than any message is kept.
+    const LONGEST_S: f64 = 7.0 * 24.0 * 3_600.0;
+    let text = value.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return (seconds >= 0.0).then(|| (seconds.min(LONGEST_S) * 1_000.0).ceil() as i64);
+    }
+    let at = jiff::fmt::rfc2822::parse(text).ok()?.timestamp().as_millisecond();
+    (at > now.0).then_some(at - now.0)
+}
