@@ -1,5 +1,6 @@
 //! `ralph-bot local`: one loop on a local repository without a forge.
 
+mod desktop;
 mod progress;
 #[cfg(test)]
 mod tests;
@@ -81,9 +82,10 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     let temporary = temporary.map_err(|error| CliError::Failed(format!("no temporary folder: {error}")))?;
     let mut config = configuration(args, global, env, temporary.path())?;
     config.data_dir = args.data.clone().unwrap_or_else(|| temporary.path().join("data"));
-    // The operator's forges have nothing to do with it.
+    // The operator's forges and channels have nothing to do with it: whoever runs it sits here.
     config.forges.clear();
     config.repositories.clear();
+    config.channels.clear();
     let backend = backend(args, &config, env)?;
     let mut signals = Signals::new()?;
     let json = global.json;
@@ -109,7 +111,11 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
         () = app.stop() => {}
         () = signals.next() => return Ok(ExitCode::from(INTERRUPTED)),
     }
-    match outcome? {
+    let outcome = outcome?;
+    if let Some(news) = outcome.as_ref().and_then(desktop::news) {
+        desktop::show(&news, env).await;
+    }
+    match outcome {
         Some(ended) => finish(&ended, forge.default_branch(), json),
         None => Ok(ExitCode::from(INTERRUPTED)),
     }

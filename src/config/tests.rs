@@ -363,6 +363,8 @@ fn channels_must_be_whole() {
     conf/ralph-control.yaml:4:90: `secret` in `escalation.channels[0]`: secrets are never written into this file; put it into an environment variable and name that with `secret_env`, or into a file and name that with `secret_file`
     1 error in the configuration; nothing was started
     ");
+    let both = "name: a, kind: generic, url: 'https://a.example', url_env: T, secret_env: S";
+    assert!(channel_problems(both).contains("`url` contradicts `url_env`"));
     for (url, word) in [
         ("http://a.example", "https://"),
         ("https://127.0.0.1", "loopback"),

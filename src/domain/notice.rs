@@ -22,6 +22,7 @@ use super::oversight::EscalationLevel;
 use super::view::{CommandHint, EscalationView, View};
 
 pub use generic::VERSION as GENERIC_VERSION;
+pub use text::level as level_name;
 
 /// Services that news can go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -221,6 +221,9 @@ impl World {
             settings.ambiguity_wait = Duration::from_millis(10);
             settings.retry_first = Duration::from_millis(10);
             settings.stop_grace = Duration::from_secs(5);
+            settings.notify.patience = Duration::from_millis(500);
+            settings.notify.first = Duration::from_millis(50);
+            settings.notify.most = Duration::from_secs(1);
         };
         let options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
@@ -260,6 +263,9 @@ impl World {
             any |= engine.talk_step().await.expect("talk");
             if !any {
                 any = engine.work_step().await.expect("work");
+            }
+            if !any {
+                any = engine.notify_step().await.expect("notify");
             }
             if !any {
                 return;

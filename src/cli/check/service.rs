@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::Finding;
 use crate::app::{self, Options};
 use crate::clock::Clock;
-use crate::config::{Config, Env, ForgeAuth, ForgeConfig, Role, SandboxRequired};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, Role, SandboxRequired};
 use crate::domain::ids::User;
+use crate::domain::notice::level_name;
 use crate::forge::http::Pace;
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
 use crate::process::sandbox::{SandboxProbe, Tier, probe};
@@ -46,10 +47,34 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
             findings.push(Finding::warn(format!("backend {name}"), detail, "take it out, or give it the role agent"));
         }
     }
+    for channel in &config.channels {
+        findings.push(look_up(channel).await);
+    }
     if let Some(store) = store {
         store.close().await;
     }
     findings
+}
+
+/// Whether messages to a channel may go where it is; nothing is sent.
+async fn look_up(channel: &ChannelConfig) -> Finding {
+    let name = format!("channel {}", channel.name);
+    let fix = "look at its entry in `escalation.channels`, and at the network between";
+    let sender = match app::channel(channel) {
+        Ok(sender) => sender,
+        Err(why) => return Finding::fail(name, why, fix),
+    };
+    let host = sender.host();
+    match tokio::time::timeout(PATIENCE, sender.addresses()).await {
+        Ok(Ok(found)) => {
+            let addresses: Vec<String> = found.iter().map(ToString::to_string).collect();
+            let levels: Vec<&str> = channel.levels.iter().map(|level| level_name(*level)).collect();
+            let (kind, addresses, levels) = (channel.kind.as_str(), addresses.join(", "), levels.join(", "));
+            Finding::ok(name, format!("{kind} at {host} ({addresses}), told of {levels}; nothing was sent"))
+        }
+        Ok(Err(why)) => Finding::fail(name, format!("{host}: {why}"), fix),
+        Err(_) => Finding::fail(name, format!("{host} was not found within {} s", PATIENCE.as_secs()), fix),
+    }
 }
 
 /// The database, where it can be used.
@@ -288,6 +313,28 @@ backends:
         let mut findings = Vec::new();
         assert!(database(&config, &mut findings).await.is_none());
         assert_eq!(of(&findings, "database").outcome, Outcome::Fail);
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_looked_up_and_told_nothing() {
+        let channel = |url: &str, allow_private| ChannelConfig {
+            name: "chat".into(),
+            kind: crate::domain::notice::ChannelKind::Slack,
+            url: url.to_owned().into(),
+            secret: None,
+            levels: vec![crate::domain::oversight::EscalationLevel::Critical],
+            allow_private,
+        };
+        let url = "https://localhost:1/services/hunter2";
+        let (refused, allowed) = (look_up(&channel(url, false)).await, look_up(&channel(url, true)).await);
+        assert!(refused.outcome == Outcome::Fail && refused.detail.contains("not public"), "{refused:?}");
+        assert!(allowed.outcome == Outcome::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
+        assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
+        let nowhere = look_up(&channel("https://nowhere.invalid/services/hunter2", false)).await;
+        assert_eq!(nowhere.outcome, Outcome::Fail);
+        for finding in [refused, allowed, nowhere] {
+            assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
+        }
     }
 
     #[test]

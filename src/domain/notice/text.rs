@@ -75,7 +75,7 @@ fn word(text: &str) -> String {
 }
 
 /// A level in a word.
-pub(super) fn level(level: EscalationLevel) -> &'static str {
+pub fn level(level: EscalationLevel) -> &'static str {
     match level {
         EscalationLevel::Info => "info",
         EscalationLevel::Warning => "warning",

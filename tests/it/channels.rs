@@ -1,0 +1,259 @@
+//! Escalations on channels outside of the forge: real HTTP to receivers on loopback that answer, refuse, hang or ask for
+//! time.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::{IntoResponse, Response};
+use ralph_bot::domain::lifecycle;
+use ralph_bot::escalate;
+use ralph_bot::fake::Dialect;
+use secrecy::SecretString;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::harness::{SECRET, Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(each_channel_hears_by_itself, what_does_not_get_through_is_tried_for_a_day);
+
+/// What a channel is told, whose receiver has a path of its own.
+#[derive(Clone)]
+struct Message {
+    delivery: String,
+    signed: bool,
+    timestamp: String,
+    body: Value,
+}
+
+/// How a path answers from now on: its status, and `Retry-After` in seconds where it says so.
+#[derive(Clone, Copy)]
+enum Answer {
+    Status(u16, Option<u32>),
+    Hang,
+}
+
+#[derive(Default)]
+struct Inside {
+    answers: HashMap<String, Answer>,
+    heard: HashMap<String, Vec<Message>>,
+}
+
+#[derive(Clone)]
+struct Receiver {
+    inside: Arc<Mutex<Inside>>,
+    address: SocketAddr,
+    /// Ends with the receiver.
+    _task: Arc<JoinSet<()>>,
+}
+
+impl Receiver {
+    async fn start() -> Self {
+        let inside = Arc::<Mutex<Inside>>::default();
+        let router = Router::new().fallback(hear).with_state(inside.clone());
+        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let mut task = JoinSet::new();
+        task.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
+        Self { inside, address, _task: Arc::new(task) }
+    }
+
+    fn answers(&self, path: &str, answer: Answer) {
+        self.inside.lock().expect("no panic in here").answers.insert(path.to_owned(), answer);
+    }
+
+    fn heard(&self, path: &str) -> Vec<Message> {
+        self.inside.lock().expect("no panic in here").heard.get(path).cloned().unwrap_or_default()
+    }
+
+    /// Events of a path, oldest first.
+    fn events(&self, path: &str) -> Vec<String> {
+        let text = |message: &Message| {
+            let body = &message.body;
+            body["event"].as_str().or(body["event_action"].as_str()).unwrap_or_default().to_owned()
+        };
+        self.heard(path).iter().map(text).collect()
+    }
+
+    /// An entry of `escalation.channels`.
+    fn channel(&self, name: &str, kind: &str) -> String {
+        let address = self.address;
+        format!(
+            "{{ name: {name}, kind: {kind}, url: 'http://{address}/{name}', secret_env: SECRET, allow_private: true }}"
+        )
+    }
+}
+
+async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri: Uri, body: Bytes) -> Response {
+    let path = uri.path().trim_start_matches('/').to_owned();
+    let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let (timestamp, signature) = (header(escalate::TIMESTAMP_HEADER), header(escalate::SIGNATURE_HEADER));
+    let message = Message {
+        delivery: header(escalate::DELIVERY_HEADER),
+        signed: escalate::verify(&SecretString::from(SECRET), &timestamp, &body, &signature),
+        timestamp,
+        body: serde_json::from_slice(&body).expect("JSON"),
+    };
+    let answer = {
+        let mut inside = inside.lock().expect("no panic in here");
+        inside.heard.entry(path.clone()).or_default().push(message);
+        inside.answers.get(&path).copied().unwrap_or(Answer::Status(200, None))
+    };
+    match answer {
+        Answer::Hang => std::future::pending().await,
+        Answer::Status(status, after) => {
+            let status = axum::http::StatusCode::from_u16(status).expect("a status");
+            let headers: HeaderMap = after.into_iter().map(|s| (axum::http::header::RETRY_AFTER, s.into())).collect();
+            (status, headers).into_response()
+        }
+    }
+}
+
+/// An agent that gets there in its third run, and two iterations to do it in.
+fn too_few_iterations(dialect: Dialect, channels: &[String]) -> Setup {
+    let agent = "if [ $RALPH_ITERATION -ge 3 ]; then echo 42 >answer.txt; else echo $RALPH_ITERATION >answer.txt; fi\n";
+    let channels = channels.join(", ");
+    Setup::new(dialect)
+        .agent(agent)
+        .config("limits: { iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }")
+        .config(&format!("escalation: {{ channels: [{channels}] }}"))
+}
+
+/// Receipts of a channel in the audit of the newest loop: key and receipt.
+async fn audit(world: &World, channel: &str) -> Vec<(String, String, String)> {
+    let all = world.receipts().await.into_iter().filter(|r| r.key.starts_with(&format!("notify/{channel}/")));
+    all.map(|r| (r.key, r.state, r.receipt.unwrap_or_default())).collect()
+}
+
+async fn each_channel_hears_by_itself(dialect: Dialect) {
+    let receiver = Receiver::start().await;
+    receiver.answers("stuck", Answer::Hang);
+    let channels = [("stuck", "generic"), ("own", "generic"), ("duty", "pagerduty"), ("quiet", "generic")];
+    let mut channels: Vec<_> = channels.iter().map(|(name, kind)| receiver.channel(name, kind)).collect();
+    let wants_worse = channels[3].replace("allow_private", "levels: [warning, emergency], allow_private");
+    channels[3] = wants_worse;
+    let world = World::new(too_few_iterations(dialect, &channels)).await;
+    let stopped = world.run().await;
+    assert_eq!(stopped.state, lifecycle::State::LimitReached, "{}", stopped.why);
+    let [issue] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+    let [told] = &receiver.heard("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
+    assert!(told.signed && told.delivery.len() == 32, "{}", told.delivery);
+    let body = &told.body;
+    assert_eq!((body["event"].as_str(), body["level"].as_str()), (Some("escalation.raised"), Some("critical")));
+    assert_eq!((body["cause"].as_str(), body["id"].as_str()), (Some("limit_iterations"), Some(told.delivery.as_str())));
+    assert_eq!(body["loop"].as_str(), Some(stopped.id.as_str()));
+    assert_eq!(body["issue"]["title"], "The answer is wrong");
+    let answer = body["escalation_url"].as_str().expect("where to answer");
+    assert!(answer.ends_with(&format!("/{issue}")), "{answer}");
+    assert!(body["replies"].to_string().contains("/ralph resume --max-iterations"), "{body}");
+    assert_eq!(receiver.events("duty"), ["trigger"]);
+    assert_eq!(receiver.events("quiet"), [""; 0]);
+    assert_eq!(receiver.events("stuck").len(), 1, "it hangs, and is tried again after a while");
+
+    // The loop goes on whatever became of the messages; only incidents are ended.
+    world.say("/ralph resume --max-iterations 5").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (lifecycle::State::Review, 3), "{}", done.why);
+    assert_eq!(receiver.events("own"), ["escalation.raised"]);
+    assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
+    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+    assert_eq!(keys.len(), 1, "one incident: {keys:?}");
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
+    receiver.answers("stuck", Answer::Status(204, None));
+    world.pass(Duration::from_secs(60)).await;
+    let tries = receiver.heard("stuck");
+    assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
+    let [(_, state, receipt)] = &audit(&world, "stuck").await[..] else { panic!("one message") };
+    assert!(state == "done" && receipt.starts_with("HTTP 204"), "{state}: {receipt}");
+    world.finish().await;
+}
+
+async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
+    let receiver = Receiver::start().await;
+    receiver.answers("busy", Answer::Status(500, None));
+    receiver.answers("wrong", Answer::Status(400, None));
+    receiver.answers("broken", Answer::Status(503, None));
+    let mut channels: Vec<_> = ["busy", "wrong", "broken", "own"].map(|n| receiver.channel(n, "generic")).to_vec();
+    channels.push(receiver.channel("duty", "pagerduty"));
+    // A name that is public by its looks.
+    channels.push("{ name: inside, kind: generic, url: 'https://localhost:1/', secret_env: SECRET }".into());
+    let mut world = World::new(too_few_iterations(dialect, &channels)).await;
+    world.run().await;
+    assert_eq!(receiver.heard("busy").len(), 1);
+    receiver.answers("busy", Answer::Status(429, Some(90)));
+    world.pass(Duration::from_secs(2)).await;
+    assert_eq!(receiver.heard("busy").len(), 2);
+
+    // It asked for 90 s; a restart in between makes no difference.
+    receiver.answers("busy", Answer::Status(200, None));
+    world.restart().await;
+    world.pass(Duration::from_secs(80)).await;
+    assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
+    world.pass(Duration::from_secs(11)).await;
+    let tries = receiver.heard("busy");
+    assert_eq!(tries.len(), 3);
+    assert!(tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery && m.body["key"] == tries[0].body["key"]));
+    assert!(tries[0].timestamp < tries[2].timestamp, "the time of sending is that of the try");
+    assert_eq!(receiver.heard("own").len(), 1, "what was delivered is not sent again");
+
+    // What is refused for good is not tried again, and where that is seen.
+    assert_eq!(receiver.heard("wrong").len(), 1);
+    for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
+        let [(_, state, receipt)] = &audit(&world, channel).await[..] else { panic!("one message to {channel}") };
+        assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
+    }
+
+    // Nobody answered for a day: one reminder, of the same incident. Nobody took the other message for a day either.
+    world.pass(Duration::from_secs(24 * 3600)).await;
+    assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
+    let own = receiver.heard("own");
+    assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
+    assert_eq!(receiver.events("duty"), ["trigger", "trigger"]);
+    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+    assert_eq!(keys.len(), 1, "it pages nobody anew: {keys:?}");
+    let broken = audit(&world, "broken").await;
+    assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
+    world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+    assert_eq!(receiver.events("own").len(), 2, "one reminder, no more");
+    let broken = audit(&world, "broken").await;
+    assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
+    world.finish().await;
+}
+
+/// The whole service at its own pace: a channel that hangs holds up neither the others nor the end of the service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_service_is_not_held_up() {
+    let receiver = Receiver::start().await;
+    receiver.answers("stuck", Answer::Hang);
+    let channels = [receiver.channel("stuck", "generic"), receiver.channel("own", "generic")];
+    let mut world = World::live(too_few_iterations(Dialect::Gitea, &channels)).await;
+    world.label().await;
+    world.until("the limit", |l| l.state == lifecycle::State::LimitReached).await;
+    let both = async {
+        while receiver.heard("own").is_empty() || receiver.heard("stuck").is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), both).await.expect("both are told");
+    world.stop().await;
+    receiver.answers("stuck", Answer::Status(200, None));
+    world.start().await;
+    let delivered = async {
+        while audit(&world, "stuck").await.iter().any(|(_, state, _)| state != "done") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), delivered).await.expect("it is delivered after the restart");
+    let tries = receiver.heard("stuck");
+    assert!(tries.len() > 1 && tries.iter().all(|m| m.delivery == tries[0].delivery));
+    assert_eq!(receiver.heard("own").len(), 1);
+    world.finish().await;
+}
