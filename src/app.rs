@@ -16,12 +16,13 @@ use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::config::{
     BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
+    BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
     SandboxRequired, StdinUse,
 };
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
-use crate::failpoint::{self, kill_point};
 use crate::escalate::{Channel, ChannelSettings};
+use crate::failpoint::{self, kill_point};
 use crate::forge::Forge;
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{GitHub, GitHubAuth, GitHubSettings};

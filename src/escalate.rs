@@ -201,8 +201,11 @@ impl Channel {
     fn signed(&self, headers: &mut HeaderMap, delivery: &str, body: &str, now: Timestamp) {
         let timestamp = now.0.div_euclid(1_000).to_string();
         let signature = self.secret.as_ref().map(|key| sign::sign(key, &timestamp, body.as_bytes()));
-        let all =
-            [(DELIVERY_HEADER, Some(delivery.to_owned())), (SIGNATURE_HEADER, signature), (TIMESTAMP_HEADER, Some(timestamp))];
+        let all = [
+            (DELIVERY_HEADER, Some(delivery.to_owned())),
+            (SIGNATURE_HEADER, signature),
+            (TIMESTAMP_HEADER, Some(timestamp)),
+        ];
         for (name, value) in all {
             if let Some(value) = value.and_then(|value| HeaderValue::from_str(&value).ok()) {
                 headers.insert(HeaderName::from_static(name), value);
@@ -217,7 +220,11 @@ impl Channel {
             Err(error) => {
                 let error = error.without_url();
                 let why = self.masked(&chain(&error));
-                return if is_refused(&error) { Outcome::Never { why } } else { Outcome::Later { after_ms: None, why } };
+                return if is_refused(&error) {
+                    Outcome::Never { why }
+                } else {
+                    Outcome::Later { after_ms: None, why }
+                };
             }
         };
         let status = response.status();

@@ -378,7 +378,11 @@ fn channels_must_be_whole() {
         assert!(shown.contains(word) && shown.contains(":4:"), "{url}: {shown}");
     }
     let one = "{ name: a, kind: pagerduty, secret_env: T }";
-    insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @"");
+    insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @r"
+    conf/ralph-control.yaml:4:29: `escalation.remind_after`: 0 would remind at once
+    conf/ralph-control.yaml:4:96: `escalation.channels[1].name`: two channels are named `a`
+    2 errors in the configuration; nothing was started
+    ");
 }
 
 #[test]

@@ -130,7 +130,14 @@ impl Engine {
                 let last = claimed.created_at.plus_ms(ms(self.settings.notify.give_up));
                 let at = now.plus_ms(wait).min(last);
                 let (channel, tries) = (channel.name(), claimed.attempts + 1);
-                tracing::warn!(channel, subject = claimed.subject, delivery, tries, why, "a message did not get through");
+                tracing::warn!(
+                    channel,
+                    subject = claimed.subject,
+                    delivery,
+                    tries,
+                    why,
+                    "a message did not get through"
+                );
                 self.metrics.effect("notify", "retried");
                 self.fenced(move |c| outbox::put_back(c, &claimed, &owner, at, true, &why)).await
             }
@@ -165,7 +172,11 @@ impl Engine {
     }
 
     /// Address of the escalation issue that the notice is about, where it has one; an error while it is being opened.
-    async fn escalation_issue(&self, claimed: &Claimed, notice: &Notice) -> Result<Result<Option<String>, ()>, StoreError> {
+    async fn escalation_issue(
+        &self,
+        claimed: &Claimed,
+        notice: &Notice,
+    ) -> Result<Result<Option<String>, ()>, StoreError> {
         if notice.occasion == Occasion::Resolved {
             return Ok(Ok(None));
         }
@@ -205,7 +216,13 @@ mod tests {
             assert!((ceiling / 2..=ceiling).contains(&wait), "{before}: {wait}");
         }
         // Tries in a day: enough, and not many.
-        let day: i64 = (0..).scan(0, |at, n| { *at += settings.backoff_ms(n); Some(*at) }).take_while(|at| *at < 86_400_000).count() as i64;
+        let day: i64 = (0..)
+            .scan(0, |at, n| {
+                *at += settings.backoff_ms(n);
+                Some(*at)
+            })
+            .take_while(|at| *at < 86_400_000)
+            .count() as i64;
         assert!((90..250).contains(&day), "{day}");
     }
 }

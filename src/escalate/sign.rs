@@ -14,9 +14,8 @@ const PREFIX: &str = "sha256=";
 
 /// The value of the signature's header.
 pub(super) fn sign(key: &SecretString, timestamp: &str, body: &[u8]) -> String {
-    keyed(key, timestamp, body).map_or_else(String::new, |mac| {
-        format!("{PREFIX}{}", HEXLOWER.encode(&mac.finalize().into_bytes()))
-    })
+    keyed(key, timestamp, body)
+        .map_or_else(String::new, |mac| format!("{PREFIX}{}", HEXLOWER.encode(&mac.finalize().into_bytes())))
 }
 
 /// Whether a signature is good; what a receiver does, beside looking at how old the timestamp is.

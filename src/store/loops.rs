@@ -183,13 +183,7 @@ pub fn step_next(c: &Connection, audiences: &[Audience], now: Timestamp) -> Stor
     }
 }
 
-fn step(
-    c: &Connection,
-    current: &Loop,
-    input: Input,
-    audiences: &[Audience],
-    now: Timestamp,
-) -> StoreResult<Decision> {
+fn step(c: &Connection, current: &Loop, input: Input, audiences: &[Audience], now: Timestamp) -> StoreResult<Decision> {
     // A clock that was set back must not make a loop's time run backwards.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);

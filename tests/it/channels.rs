@@ -14,11 +14,13 @@ use axum::response::{IntoResponse, Response};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::escalate;
 use ralph_bot::fake::Dialect;
+use ralph_bot::store::outbox;
 use secrecy::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::harness::{SECRET, Setup, World};
+use crate::service::{Service, stop};
 use crate::story::on_both_forges;
 
 on_both_forges!(each_channel_hears_by_itself, what_does_not_get_through_is_tried_for_a_day);
@@ -36,6 +38,8 @@ struct Message {
 #[derive(Clone, Copy)]
 enum Answer {
     Status(u16, Option<u32>),
+    /// It refuses, and says what it was sent.
+    Echo,
     Hang,
 }
 
@@ -94,6 +98,7 @@ async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri:
     let path = uri.path().trim_start_matches('/').to_owned();
     let header = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
     let (timestamp, signature) = (header(escalate::TIMESTAMP_HEADER), header(escalate::SIGNATURE_HEADER));
+    let echoed = String::from_utf8_lossy(&body).into_owned();
     let message = Message {
         delivery: header(escalate::DELIVERY_HEADER),
         signed: escalate::verify(&SecretString::from(SECRET), &timestamp, &body, &signature),
@@ -107,6 +112,7 @@ async fn hear(State(inside): State<Arc<Mutex<Inside>>>, headers: HeaderMap, uri:
     };
     match answer {
         Answer::Hang => std::future::pending().await,
+        Answer::Echo => (axum::http::StatusCode::BAD_REQUEST, format!("not understood: {echoed}")).into_response(),
         Answer::Status(status, after) => {
             let status = axum::http::StatusCode::from_u16(status).expect("a status");
             let headers: HeaderMap = after.into_iter().map(|s| (axum::http::header::RETRY_AFTER, s.into())).collect();
@@ -256,4 +262,38 @@ async fn a_service_is_not_held_up() {
     assert!(tries.len() > 1 && tries.iter().all(|m| m.delivery == tries[0].delivery));
     assert_eq!(receiver.heard("own").len(), 1);
     world.finish().await;
+}
+
+/// The real binary, killed while a channel hangs: the message comes again under the same delivery id. What a channel
+/// echoes of a secret reaches neither the log nor the database, which the invariants look for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_service_tells_again() {
+    let receiver = Receiver::start().await;
+    receiver.answers("stuck", Answer::Hang);
+    receiver.answers("echo", Answer::Echo);
+    let channels = [receiver.channel("stuck", "generic"), receiver.channel("echo", "pagerduty")];
+    let service = Service::new(too_few_iterations(Dialect::Gitea, &channels), false).await;
+    let mut first = service.spawn("all", None);
+    service.until("a listener", async || service.listens().await).await;
+    service.world.label().await;
+    service
+        .until("both are told", async || !receiver.heard("stuck").is_empty() && !receiver.heard("echo").is_empty())
+        .await;
+    let refused = async || {
+        let (Some(store), Some(current)) = (service.store().await, service.newest().await) else { return false };
+        let told = store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts");
+        told.iter().any(|r| r.key.starts_with("notify/echo/") && r.state == "rejected")
+    };
+    service.until("the refusal", refused).await;
+    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.log().contains("not understood"));
+    first.kill().await.expect("killed");
+    receiver.answers("stuck", Answer::Status(200, None));
+    let mut second = service.spawn("all", None);
+    service.until("the message", async || receiver.heard("stuck").len() > 1).await;
+    service.rest().await;
+    let tries = receiver.heard("stuck");
+    assert!(tries.len() == 2 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery), "{}", tries.len());
+    assert_eq!(receiver.heard("echo").len(), 1);
+    stop(&mut second).await;
+    service.finish().await;
 }
