@@ -34,6 +34,8 @@ use resolver::{Refused, Resolver};
 pub const DELIVERY_HEADER: &str = "x-ralph-delivery";
 /// Time to connect, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shortest part of an address that is taken for a secret, in bytes.
+const SECRET_MIN: usize = 12;
 /// What of an answer is read, in bytes; enough for a complaint.
 const ANSWER_MAX: usize = 2_048;
 /// What of a complaint is kept for people, in characters.
@@ -105,6 +107,8 @@ impl Channel {
         if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
         }
+        // Of an address that is a secret, each long part is one.
+        secrets.extend(url.path_segments().into_iter().flatten().filter(|s| s.len() >= SECRET_MIN).map(str::to_owned));
         secrets.extend(url.query().map(str::to_owned));
         secrets.extend(settings.secret.as_ref().map(|secret| secret.expose_secret().to_owned()));
         Ok(Self {

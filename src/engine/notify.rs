@@ -102,7 +102,10 @@ impl Engine {
         let outcome = tokio::select! {
             outcome = sending => outcome,
             () = self.stopping.cancelled() => {
-                Outcome::Later { after_ms: Some(0), why: "the service stopped; whether it arrived is not known".into() }
+                let owner = self.owner.name();
+                let why = "the service stopped; whether it arrived is not known";
+                self.fenced(move |c| outbox::put_back(c, &claimed, &owner, now, true, why)).await?;
+                return Ok(false);
             }
         };
         self.settle_notice(channel, claimed, &delivery, outcome).await?;
@@ -126,7 +129,6 @@ impl Engine {
             Outcome::Later { after_ms, why } => {
                 let (owner, now) = (self.owner.name(), self.clock.now());
                 let wait = self.settings.notify.backoff_ms(claimed.attempts).max(after_ms.unwrap_or(0));
-                let wait = if after_ms == Some(0) { 0 } else { wait };
                 let last = claimed.created_at.plus_ms(ms(self.settings.notify.give_up));
                 let at = now.plus_ms(wait).min(last);
                 let (channel, tries) = (channel.name(), claimed.attempts + 1);

@@ -43,6 +43,7 @@ async fn answer(State(tell): State<UnboundedSender<Request>>, headers: HeaderMap
     tell.send((headers, uri, body)).expect("somebody listens");
     let status = StatusCode::from_u16(path.rsplit('/').next().and_then(|s| s.parse().ok()).unwrap_or(200)).expect("ok");
     match path.split('/').nth(1) {
+        Some("part") => (status, path.rsplit('/').nth(1).unwrap_or_default().to_owned()).into_response(),
         Some("hang") => std::future::pending().await,
         Some("wait") => (status, [(RETRY_AFTER, "7.5")]).into_response(),
         Some("echo") => (status, format!("what is {path}?{echoed}")).into_response(),
@@ -181,6 +182,8 @@ async fn what_is_not_public_is_not_connected_to() {
 #[tokio::test]
 async fn what_is_secret_is_not_told() {
     let server = server().await;
+    let part = format!("http://{}/part/xoxSECRETxox/400", server.address);
+    assert_eq!(send(&channel(ChannelKind::Slack, &part, true)).await, Outcome::Never { why: "HTTP 400: ***".into() });
     let url = format!("http://{}/echo/T0001/B0002/xoxSECRETxox/400", server.address);
     for kind in [ChannelKind::Slack, ChannelKind::PagerDuty, ChannelKind::Generic] {
         let channel = channel(kind, &url, true);

@@ -194,6 +194,10 @@ async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
     let mut world = World::new(too_few_iterations(dialect, &channels)).await;
     world.run().await;
     assert_eq!(receiver.heard("busy").len(), 1);
+    // What names no time of its own is not asked at once.
+    receiver.answers("broken", Answer::Status(429, Some(0)));
+    world.settle().await;
+    assert_eq!(receiver.heard("broken").len(), 1);
     receiver.answers("busy", Answer::Status(429, Some(90)));
     world.pass(Duration::from_secs(2)).await;
     assert_eq!(receiver.heard("busy").len(), 2);
