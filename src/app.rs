@@ -16,7 +16,6 @@ use crate::checks::CheckRunner;
 use crate::clock::Clock;
 use crate::config::{
     BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
-    BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
     SandboxRequired, StdinUse,
 };
 use crate::domain::ids::{AccountKind, ForgeName, User};

@@ -60,11 +60,7 @@ pub(super) fn operator(
         backends,
         channels,
         intelligence: file.intelligence,
-        later: Later {
-            memory: file.memory,
-            rotation: file.rotation,
-            schedule: file.schedule,
-        },
+        later: Later { memory: file.memory, rotation: file.rotation, schedule: file.schedule },
         policy,
         allow,
         allow_bots,
