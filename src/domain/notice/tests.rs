@@ -11,6 +11,7 @@ use crate::domain::effect::Place;
 use crate::domain::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::lifecycle::{self, Start, Task};
 use crate::domain::policy::Policy;
+use crate::domain::view::Severity;
 
 const KINDS: [ChannelKind; 4] =
     [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty, ChannelKind::Generic];
@@ -227,4 +228,25 @@ fn a_reminder_belongs_to_the_same_incident() {
     for kind in KINDS {
         assert!(body(kind, &reminder, "d", None).to_string().contains("reminder"), "{kind:?}");
     }
+}
+
+#[test]
+fn an_escalation_is_as_urgent_as_what_people_see() {
+    let current = a_loop();
+    for (severity, wanted) in [
+        (Severity::Warning, EscalationLevel::Warning),
+        (Severity::Critical, EscalationLevel::Critical),
+        (Severity::Emergency, EscalationLevel::Emergency),
+    ] {
+        let mut view = crate::domain::report::escalation(&current, "stuck", "look at it");
+        if let View::Escalation(inner) = &mut view {
+            inner.severity = severity;
+        }
+        let effect = Effect::escalate("stuck", view);
+        assert!(matches!(effect, Effect::Escalate { level, reminder: false, .. } if level == wanted), "{effect:?}");
+    }
+    // As it was written before there were levels.
+    let old = json!({ "effect": "escalate", "cause": "stuck", "view": crate::domain::report::escalation(&current, "stuck", "") });
+    let old: Effect = serde_json::from_value(old).expect("it is read");
+    assert!(matches!(old, Effect::Escalate { level: EscalationLevel::Critical, reminder: false, .. }));
 }
