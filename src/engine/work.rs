@@ -1,5 +1,8 @@
 //! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
 
+mod agent;
+mod git;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,29 +10,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
-use crate::agent::{AgentOutcome, AgentRun, AgentStatus};
 use crate::checks::ChecksError;
 use crate::config;
-use crate::domain::control::ModelTier;
+use crate::config::repository::REPOSITORY_FILES;
+use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, Lane};
-use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared};
+use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::lifecycle::{Input, Loop, Prepared};
 use crate::domain::permit::Verdict;
-use crate::domain::policy::{Policy, ProtectedPolicy, RepositorySettings};
+use crate::domain::policy::{Policy, RepositorySettings};
 use crate::domain::task::{Check, CheckRule, CheckSource};
-use crate::domain::{criteria, prompt, tamper};
 use crate::failpoint::kill_point;
-use crate::process::{self, Cookie, Masker};
+use crate::process::{self, Cookie};
 use crate::store::outbox::{self, Claimed};
 use crate::store::{StoreError, leases};
-use crate::workspace::{
-    CommitInfo, CommitRequest, GitUrl, MergeOutcome, PrepareTree, PushOutcome, PushRequest, WorkspaceError,
-};
+use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
 
-/// Files of a change above which a person has to look before it is pushed.
-const MAX_CHANGED_FILES: usize = 100;
-
-use crate::config::repository::REPOSITORY_FILES;
 /// Files that checks are found from.
 const DETECTED_FROM: usize = 256 * 1024;
 /// How long processes of a lost run get before they are killed.
@@ -340,235 +336,6 @@ impl Engine {
         }
     }
 
-    async fn agent(
-        &self,
-        claimed: &Claimed,
-        repo: &RepoRef,
-        current: &Loop,
-        attempt: Attempt,
-        cancel: &CancellationToken,
-    ) -> Result<Receipt, Failure> {
-        self.end_processes(current).await;
-        let Attempt { ticket, iteration, attempt } = attempt;
-        if claimed.attempts > 0 {
-            let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged }));
-        }
-        let name = self.backend_of(current);
-        let Some(backend) = self.backends.get(name) else {
-            let known: Vec<_> = self.backends.keys().map(String::as_str).collect();
-            let reason = format!("no backend `{name}` is configured; there is {}", known.join(", "));
-            return Ok(Receipt::telling(reason.clone(), Input::AgentEnded { ticket, run: Box::new(no_run(reason)) }));
-        };
-        let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to work on".into() });
-        };
-        self.workspaces.reset(&current.id, repo, head).await?;
-        if let Some(merging) = &current.merging {
-            self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
-        }
-        let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
-        remove_folder(&scratch);
-        std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
-        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
-        let report_path = crate::agent::report_path(&scratch);
-        let view = prompt::view(current, &nonce, &report_path.display().to_string());
-        let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
-        let seen = self.workspaces.agent_view(&current.id, repo);
-        let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
-        let limits = current.policy.agent;
-        let course = current.course.as_ref();
-        let effort = course.map_or(1.0, |course| course.effort);
-        let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
-        let tier = course.map_or(ModelTier::Default, |course| course.model);
-        let run = AgentRun {
-            prompt: prompt.clone(),
-            tree: seen.tree,
-            read_only: seen.read_only,
-            scratch: scratch.clone(),
-            loop_id: current.id.to_string(),
-            iteration,
-            model: self.settings.models.get(name).and_then(|models| models.of(tier)).cloned(),
-            wall,
-            idle: Duration::from_secs(limits.idle_s),
-            max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
-            max_cost: (current.limits.cost > Money(0))
-                .then(|| Money((current.limits.cost.0 - current.spent.cost.0).max(0))),
-            cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
-            sandboxed: self.settings.sandboxed,
-            network: self.settings.agent_network,
-        };
-        kill_point("K15");
-        let outcome = backend.run(run, cancel, &mut |_event| {}).await;
-        kill_point("K18");
-        let cost = outcome.cost.unwrap_or_default().usd();
-        self.metrics.agent_run(name, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0, cost);
-        self.keep_log(current, iteration, attempt, &prompt, &outcome);
-        remove_folder(&scratch);
-        Ok(Receipt::telling(
-            format!("{:?}", outcome.status),
-            Input::AgentEnded { ticket, run: Box::new(facts(outcome)) },
-        ))
-    }
-
-    /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
-    fn keep_log(&self, current: &Loop, iteration: u32, attempt: u32, prompt: &str, outcome: &AgentOutcome) {
-        let folder = self.settings.logs.join(current.id.as_str());
-        let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(&folder)?;
-            std::fs::write(folder.join(format!("{iteration:03}-{attempt}.prompt.md")), prompt)?;
-            std::fs::write(folder.join(format!("{iteration:03}-{attempt}.log")), &outcome.output)
-        };
-        if let Err(error) = write() {
-            tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
-        }
-    }
-
-    async fn commit(&self, repo: &RepoRef, current: &Loop, ticket: u64, iteration: u32) -> Result<Receipt, Failure> {
-        let (Some(parent), Some(base)) = (&current.head, &current.base) else {
-            return Err(Failure::Never { why: "the loop has no commit to work on".into() });
-        };
-        let message = self.commit_message(repo, current, iteration).await;
-        let protected = &current.policy.protected;
-        let none: [String; 0] = [];
-        let extra = if protected.policy == ProtectedPolicy::Restore { &protected.paths[..] } else { &none[..] };
-        let request = CommitRequest {
-            loop_id: &current.id,
-            repo,
-            parent,
-            merge_parent: current.merging.as_ref().map(|m| &m.other),
-            message: &message,
-            protected_base: current.merging.as_ref().map_or(base, |m| &m.other),
-            extra_protected: extra,
-        };
-        let info = self.workspaces.commit(request).await?;
-        kill_point("K21");
-        let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
-        let blocked = blocked(&info, protected.policy, &protected.paths);
-        let change = Change {
-            commit: info.commit,
-            tree: info.tree,
-            stat: info.stat,
-            restored: info.restored,
-            findings,
-            conflict_markers: info.conflict_markers,
-            blocked,
-        };
-        let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
-        Ok(Receipt::telling(text, Input::Committed { ticket, change: Box::new(change) }))
-    }
-
-    /// Puts the files of an earlier commit back, as a commit on top of all others.
-    async fn restore(
-        &self,
-        repo: &RepoRef,
-        current: &Loop,
-        ticket: u64,
-        iteration: u32,
-        to: &Sha,
-    ) -> Result<Receipt, Failure> {
-        let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to go back from".into() });
-        };
-        self.workspaces.reset(&current.id, repo, to).await?;
-        let what = match iteration {
-            0 => "the state before the first iteration".to_owned(),
-            best => format!("the state of iteration {best}"),
-        };
-        let message = format!("ralph: back to {what}\n\nRalph-Loop: {}\n", current.id);
-        let request = CommitRequest {
-            loop_id: &current.id,
-            repo,
-            parent: head,
-            merge_parent: None,
-            message: &message,
-            protected_base: to,
-            extra_protected: &[],
-        };
-        let info = self.workspaces.commit(request).await?;
-        Ok(Receipt::telling(what, Input::Restored { ticket, commit: info.commit }))
-    }
-
-    async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {
-        let report = current.current().map(|i| i.report.summary.trim()).filter(|s| !s.is_empty());
-        let own = self.workspaces.agent_messages(&current.id, repo).await;
-        let summary = report.map(str::to_owned).or_else(|| own.last().cloned());
-        let summary = summary.unwrap_or_else(|| current.task.title.clone());
-        let first: String =
-            summary.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(100).collect();
-        let by = &current.requested_by;
-        format!(
-            "ralph: iteration {iteration}: {first}\n\nRalph-Loop: {}\nCo-authored-by: {} <{}+{}@users.noreply.{}>\n",
-            current.id,
-            by.login,
-            by.id,
-            by.login,
-            host_of(&current.task.url),
-        )
-    }
-
-    async fn push(
-        &self,
-        seat: &ForgeSeat,
-        repo: &RepoRef,
-        current: &Loop,
-        ticket: u64,
-        commit: &Sha,
-    ) -> Result<Receipt, Failure> {
-        if let Some(lost) = self.authority_lost(seat, repo, current).await? {
-            return Ok(lost);
-        }
-        let access = self.git_url(seat, repo, true).await?;
-        let request =
-            PushRequest { repo, access: &access, branch: &current.branch, commit, expected: current.pushed.as_ref() };
-        match self.workspaces.push(request).await? {
-            PushOutcome::Pushed | PushOutcome::AlreadyThere => {
-                kill_point("K24");
-                Ok(Receipt::telling("pushed", Input::Pushed { ticket, commit: commit.clone() }))
-            }
-            PushOutcome::Rejected { remote, reason } => {
-                let reason = format!("`{}`: {reason}", current.branch);
-                Ok(Receipt::telling(reason.clone(), Input::PushRejected { ticket, remote, reason }))
-            }
-        }
-    }
-
-    async fn merge(
-        &self,
-        seat: &ForgeSeat,
-        repo: &RepoRef,
-        current: &Loop,
-        ticket: u64,
-        other: Option<&Sha>,
-    ) -> Result<Receipt, Failure> {
-        let Some(head) = &current.head else {
-            return Err(Failure::Never { why: "the loop has no commit to merge with".into() });
-        };
-        let access = self.git_url(seat, repo, false).await?;
-        let request = PrepareTree {
-            loop_id: &current.id,
-            repo,
-            access: &access,
-            base_branch: &current.base_branch,
-            branch: &current.branch,
-            resume_at: Some(head),
-            partial: self.settings.partial_clone && seat.forge.capabilities().await?.partial_clone,
-        };
-        let tree = self.workspaces.prepare(request).await?;
-        // Where people pushed again meanwhile, their newest commit holds the one that was seen.
-        let other = match other {
-            Some(seen) => tree.remote_branch.unwrap_or_else(|| seen.clone()),
-            None => tree.base,
-        };
-        self.workspaces.reset(&current.id, repo, head).await?;
-        let (conflicts, up_to_date) = match self.workspaces.merge_base_into(&current.id, repo, head, &other).await? {
-            MergeOutcome::UpToDate => (Vec::new(), true),
-            MergeOutcome::Clean { .. } => (Vec::new(), false),
-            MergeOutcome::Conflict { files } => (files, false),
-        };
-        Ok(Receipt::telling("merged into the tree", Input::Merged { ticket, other, conflicts, up_to_date }))
-    }
-
     /// 32 random bits, for ids and nonces.
     pub(super) fn random(&self) -> u32 {
         (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32
@@ -595,87 +362,6 @@ impl From<WorkspaceError> for Failure {
     }
 }
 
-fn io_failure(what: &str, path: &Path, error: &std::io::Error) -> Failure {
-    Failure::Later { after_ms: None, began: true, why: format!("could not {what} {}: {error}", path.display()) }
-}
-
-/// Why a change must not be pushed before a person has looked at it, if so.
-fn blocked(info: &CommitInfo, policy: ProtectedPolicy, paths: &[String]) -> Option<String> {
-    if info.changed_files > MAX_CHANGED_FILES {
-        return Some(format!("the change touches {} files, more than {MAX_CHANGED_FILES}", info.changed_files));
-    }
-    if info.diff_truncated {
-        return Some("the change is larger than 4 MiB".into());
-    }
-    if !info.oversized.is_empty() {
-        return Some(format!("the change holds large binary files: {}", info.oversized.join(", ")));
-    }
-    let secrets = Masker::default();
-    let added = info.diff.lines().filter(|l| l.starts_with('+') && !l.starts_with("+++"));
-    if let Some(line) = added.into_iter().find(|line| secrets.mask(line) != *line) {
-        return Some(format!(
-            "the change seems to hold a secret: `{}`",
-            secrets.mask(line.trim_start_matches('+').trim())
-        ));
-    }
-    if policy == ProtectedPolicy::Block {
-        let globs: Vec<_> =
-            paths.iter().filter_map(|p| globset::Glob::new(p).ok()).map(|g| g.compile_matcher()).collect();
-        let hit = info.stat.files.iter().find(|f| globs.iter().any(|g| g.is_match(&f.path)));
-        return hit.map(|file| format!("the change touches the protected file `{}`", file.path));
-    }
-    None
-}
-
-fn no_run(reason: String) -> AgentRunFacts {
-    AgentRunFacts {
-        end: AgentEnd::Unavailable { reason },
-        report: None,
-        message: String::new(),
-        cost: None,
-        tokens_in: 0,
-        tokens_out: 0,
-        tool_calls: 0,
-        tool_errors: 0,
-        duration_ms: 0,
-    }
-}
-
-fn facts(outcome: AgentOutcome) -> AgentRunFacts {
-    let end = match outcome.status {
-        AgentStatus::Finished => AgentEnd::Finished,
-        AgentStatus::Failed { reason } => AgentEnd::Failed { reason },
-        AgentStatus::TimedOut { what } => AgentEnd::TimedOut { what },
-        AgentStatus::Cancelled => AgentEnd::Cancelled,
-        AgentStatus::Unavailable { reason } => AgentEnd::Unavailable { reason },
-        AgentStatus::Limited { until_ms, reason } => AgentEnd::Limited { until: until_ms.map(Timestamp), reason },
-        AgentStatus::OverBudget => AgentEnd::OverBudget,
-    };
-    AgentRunFacts {
-        end,
-        report: outcome.report,
-        message: outcome.final_message,
-        cost: outcome.cost,
-        tokens_in: outcome.tokens_in,
-        tokens_out: outcome.tokens_out,
-        tool_calls: outcome.tool_calls,
-        tool_errors: outcome.tool_errors,
-        duration_ms: outcome.duration_ms,
-    }
-}
-
-fn outcome_word(status: &AgentStatus) -> &'static str {
-    match status {
-        AgentStatus::Finished => "finished",
-        AgentStatus::Failed { .. } => "failed",
-        AgentStatus::TimedOut { .. } => "timed_out",
-        AgentStatus::Cancelled => "cancelled",
-        AgentStatus::Unavailable { .. } => "unavailable",
-        AgentStatus::Limited { .. } => "limited",
-        AgentStatus::OverBudget => "over_budget",
-    }
-}
-
 /// A small text file; `None` where there is none, or a link, or a large one.
 fn small_file(path: &Path) -> Option<String> {
     let facts = std::fs::symlink_metadata(path).ok()?;
@@ -689,8 +375,4 @@ fn remove_folder(path: &Path) {
     {
         tracing::debug!(path = %path.display(), %error, "a scratch folder stays until the reaper comes");
     }
-}
-
-fn host_of(url: &str) -> String {
-    url::Url::parse(url).ok().and_then(|u| u.host_str().map(str::to_owned)).unwrap_or_else(|| "localhost".into())
 }

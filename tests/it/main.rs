@@ -15,3 +15,4 @@ mod processes;
 mod real;
 mod service;
 mod story;
+mod supervised;

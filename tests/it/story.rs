@@ -357,7 +357,7 @@ async fn the_limit_of_money(dialect: Dialect) {
     let script = format!("cat >/dev/null; echo $RALPH_ITERATION >answer.txt; printf '%s\\n' '{line}'");
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let config = format!(
-        "  claude: {{ enabled: true, command: {command} }}\nlimits: {{ cost_usd: 1, comments_per_hour: 1000, comments_per_day: 1000 }}"
+        "  claude: {{ enabled: true, command: {command} }}\nlimits: {{ cost_usd: 1, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     let world = World::new(Setup::new(dialect).config(&config)).await;
     world.say("/ralph run --backend claude").await;

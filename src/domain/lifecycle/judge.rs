@@ -15,7 +15,7 @@ use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, 
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
 use crate::domain::sanitize;
-use crate::domain::signature::first_error;
+use crate::domain::signature::{first_error, normalise};
 use crate::domain::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 use crate::domain::task::{CheckOutcome, CheckRule};
@@ -79,6 +79,8 @@ pub struct Judged {
     pub reasoning: String,
     /// Actuators that moved, a sentence each, with the cause.
     pub moved: Vec<String>,
+    /// Why the loop stops, where it does.
+    pub stops: Option<String>,
 }
 
 /// A detection and what was done about it.
@@ -159,8 +161,10 @@ impl Loop {
         let tests = iteration.checks.tests();
         let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
         let first = outcomes.iter().find(|outcome| !outcome.holds);
-        let signature = first.map(|outcome| {
-            first_error(&outcome.output).unwrap_or_else(|| format!("{}: {}", outcome.name, outcome.why))
+        // That a check failed is no error by which two failures are the same; its last word is the least that is.
+        let signature = first.and_then(|outcome| {
+            let last = || outcome.output.lines().rev().find(|line| !line.trim().is_empty());
+            first_error(&outcome.output).or_else(|| last().map(normalise))
         });
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let record = Record {
@@ -313,6 +317,7 @@ fn judged(review: &Review) -> Judged {
         way: review.plan.name.clone(),
         reasoning: review.plan.reasoning.clone(),
         moved: moved.map(|m| format!("{} from {} to {}: {}", m.actuator.word(), m.from, m.to, m.cause)).collect(),
+        stops: (review.decision() >= oversight::Decision::Pause).then(|| reason(review)),
     }
 }
 
@@ -397,12 +402,11 @@ fn restore(turn: &mut Turn, iteration: u32, to: Sha) {
 /// Stops the loop for the reason that the last judgement gives, and asks people.
 pub(super) fn pause(turn: &mut Turn) {
     turn.next.halting = false;
-    let found = turn.next.judged().and_then(|judged| {
-        judged.found.iter().find(|found| found.level >= Level::Pause).or(judged.found.first()).cloned()
-    });
+    let found =
+        turn.next.judged().and_then(|judged| judged.found.iter().find(|found| found.level >= Level::Pause).cloned());
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
-        let why = turn.next.judged().map_or_else(String::new, |judged| judged.reasoning.clone());
+        let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
         turn.stop(State::Paused, &why);
         return turn.escalate("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
     };

@@ -56,7 +56,7 @@ const FORMS: [(Line, &str); 20] = [
     (Line::Failure, r"^\s*● \S"),
     (Line::GoFailure, r"^\s*--- FAIL: "),
     (Line::Failure, r"^\[ERROR\] .*<<< (?:FAILURE|ERROR)!"),
-    (Line::Error, r"^\[ERROR\] |^panic: |^e: "),
+    (Line::Error, r"^\[ERROR\] |^panic: |^e: |^not ok \d+"),
     (Line::Placed, r"^error(?:\[E\d+\])?: "),
     (Line::Error, r"^\S+?\.\w+[:(]\d+(?:[:,]\d+)*\)?(?::| -)\s+(?:fatal )?error\b"),
     (Line::Error, r"^\S+\.go:\d+:\d+: |^\S+\.py:\d+:\d+: [A-Z]+\d+ "),
