@@ -7,6 +7,7 @@ pub mod demo;
 pub mod init;
 pub mod local;
 pub mod loops;
+pub mod replay;
 pub mod schema;
 pub mod serve;
 
@@ -63,6 +64,8 @@ pub enum Command {
     Local(local::LocalArgs),
     /// List, show, pause, resume and abort loops
     Loops(loops::LoopsArgs),
+    /// Take a recorded loop through control and oversight once more
+    Replay(replay::ReplayArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a working configuration
@@ -128,6 +131,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Serve(args) => serve::run(&args, &cli.global, env),
         Command::Local(args) => local::run(&args, &cli.global, env),
         Command::Loops(args) => loops::run(&args, &cli.global, env),
+        Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         Command::Demo(args) => demo::run(&args, &cli.global, env),
@@ -193,6 +197,7 @@ mod tests {
         Demo(demo::DemoArgs),
         Local(local::LocalArgs),
         Loops(loops::LoopsArgs),
+        Replay(replay::ReplayArgs),
         Backup(backup::BackupArgs),
     }
 
@@ -211,8 +216,21 @@ mod tests {
         assert!(matches!(parse("loops resume r-1-aaaaaa --max-iterations 5 --timeout 90m --budget 2.5 try harder"),
             Ok(Every::Loops(loops::LoopsArgs { command: Some(loops::LoopsCommand::Resume(a)) }))
             if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
+        assert!(matches!(parse("replay t.jsonl --plot --summary"),
+            Ok(Every::Replay(a)) if a.plot == Some(None) && a.summary));
+        assert!(matches!(parse("replay t.jsonl --plot t.svg"), Ok(Every::Replay(a)) if a.plot.flatten().is_some()));
+        assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
+            Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
-        for wrong in ["serve --role x", "local --task x", "loops resume", "loops resume a --timeout soon", "backup"] {
+        for wrong in [
+            "serve --role x",
+            "local --task x",
+            "loops resume",
+            "loops resume a --timeout soon",
+            "backup",
+            "replay",
+            "replay t --compare a.yaml",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -13,6 +13,7 @@ mod parts;
 mod permission;
 mod processes;
 mod real;
+mod replay;
 mod service;
 mod story;
 mod supervised;

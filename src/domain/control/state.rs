@@ -133,6 +133,11 @@ impl ControlState {
         self.redirected = Some(Redirected { profile: profile.to_owned(), until });
     }
 
+    /// Takes [`ControlState::redirect`] back, so that the next iteration's figures follow from the records alone.
+    pub fn forget_redirect(&mut self) {
+        self.redirected = None;
+    }
+
     /// Marks the alarm of this id as seen. Whether it stands.
     pub fn acknowledge(&mut self, id: &str) -> bool {
         let alarm = self.alarms.iter_mut().find(|alarm| alarm.id == id);

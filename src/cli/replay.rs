@@ -1,0 +1,84 @@
+//! `ralph-bot replay`: a recorded loop once more through control and oversight, to see why it went as it did and to tune
+//! thresholds by.
+
+mod braille;
+mod chart;
+mod compare;
+mod read;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::{CliError, CliResult, Global, print};
+use crate::config::Env;
+use crate::domain::record::Record;
+use crate::domain::replay::{Line, Summary};
+use crate::domain::supervision::Review;
+
+/// Arguments of `replay`.
+#[derive(Debug, Clone, Args)]
+pub struct ReplayArgs {
+    /// A file of JSON Lines, one record an iteration; with --compare also a folder of them
+    #[arg(value_name = "TRACE.jsonl")]
+    pub trace: PathBuf,
+    /// Print counts at the end, and where the loop would have ended
+    #[arg(long)]
+    pub summary: bool,
+    /// Draw a chart on the terminal, or into an SVG file
+    #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
+    pub plot: Option<Option<PathBuf>>,
+    /// Replay with the settings of two files and print them side by side
+    #[arg(long, value_names = ["A.yaml", "B.yaml"], num_args = 2, conflicts_with_all = ["summary", "plot"])]
+    pub compare: Option<Vec<PathBuf>>,
+}
+
+/// Replays, and prints one line an iteration: a table on a terminal, else JSON Lines.
+///
+/// # Errors
+/// When the trace or the settings are wrong, or the output cannot be written.
+pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
+    if let Some([a, b]) = args.compare.as_deref() {
+        return compare::run(&args.trace, [a, b], global.json);
+    }
+    let settings = read::settings(global.config.as_deref(), env)?;
+    let trace = read::trace(&args.trace)?;
+    let reviews: Vec<(Record, Review)> = trace.reviews(&settings).collect();
+    let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
+    print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
+    let title = read::name(&args.trace);
+    match &args.plot {
+        Some(Some(file)) => {
+            let svg = chart::svg(&title, &reviews).map_err(CliError::Failed)?;
+            std::fs::write(file, svg)
+                .map_err(|error| CliError::Failed(format!("{} cannot be written: {error}", file.display())))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(None) if !json => print(&chart::terminal(&reviews).map_err(CliError::Failed)?),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn json_lines(reviews: &[(Record, Review)], summary: bool) -> Result<String, CliError> {
+    let mut text = String::new();
+    for (_, review) in reviews {
+        push_json(&mut text, &Line::from(review))?;
+    }
+    if summary {
+        push_json(&mut text, &Summary::of(reviews))?;
+    }
+    Ok(text)
+}
+
+/// Adds a value as a line of JSON.
+fn push_json(text: &mut String, value: &impl Serialize) -> Result<(), CliError> {
+    text.push_str(&serde_json::to_string(value).map_err(|error| CliError::Failed(error.to_string()))?);
+    text.push('\n');
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! `--compare`: two files of settings side by side over a folder of traces.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{push_json, read, table};
+use crate::cli::{CliResult, one_line, print};
+use crate::domain::replay::{Comparison, Outcome, Trace, compare};
+
+/// Widest name of a trace in the table, characters.
+const NAME_MAX: usize = 32;
+
+/// One trace in JSON.
+#[derive(Serialize)]
+struct Row<'a> {
+    trace: &'a str,
+    a: Outcome,
+    b: Outcome,
+}
+
+/// All traces in JSON.
+#[derive(Serialize)]
+struct Sum {
+    a: Comparison,
+    b: Comparison,
+}
+
+pub(super) fn run(place: &Path, files: [&PathBuf; 2], json: bool) -> CliResult {
+    let settings = [read::settings_of(files[0])?, read::settings_of(files[1])?];
+    let (names, traces): (Vec<String>, Vec<Trace>) = read::traces(place)?.into_iter().unzip();
+    let [(of_a, a), (of_b, b)] = settings.map(|settings| compare(&traces, &settings));
+    let rows = names.iter().zip(of_a.into_iter().zip(of_b)).map(|(name, (a, b))| Row { trace: name, a, b });
+    let mut text = String::new();
+    if json {
+        for row in rows {
+            push_json(&mut text, &row)?;
+        }
+        push_json(&mut text, &Sum { a, b })?;
+        return print(&text);
+    }
+    let heads = files.map(|file| read::name(file));
+    line(&mut text, "", [&heads[0], &heads[1]]);
+    for row in rows {
+        line(&mut text, row.trace, [&cell(row.a), &cell(row.b)]);
+    }
+    text.push('\n');
+    let figures: [(&str, fn(&Comparison) -> String); 4] = [
+        ("iterations saved", |c| format!("{} of {}", c.saved, c.iterations)),
+        ("interventions", |c| c.interventions.to_string()),
+        ("healthy disturbed", |c| format!("{} of {}", c.disturbed, c.healthy)),
+        ("healthy stopped", |c| format!("{} of {}", c.stopped, c.healthy)),
+    ];
+    for (name, figure) in figures {
+        line(&mut text, name, [&figure(&a), &figure(&b)]);
+    }
+    print(&text)
+}
+
+fn line(text: &mut String, name: &str, cells: [&str; 2]) {
+    let name: String = one_line(name).chars().take(NAME_MAX).collect();
+    let _ = writeln!(text, "{}", format!("{name:<NAME_MAX$}  {:<40}  {}", cells[0], cells[1]).trim_end());
+}
+
+fn cell(outcome: Outcome) -> String {
+    let remark = match outcome {
+        Outcome { stopped: true, .. } => ", a healthy loop stopped".to_owned(),
+        Outcome { disturbed: true, .. } => ", a healthy loop disturbed".to_owned(),
+        Outcome { saved: 0, .. } => String::new(),
+        Outcome { saved, .. } => format!(", {saved} saved"),
+    };
+    format!("{}{remark}", table::how_it_ended(outcome.ended))
+}

@@ -1,0 +1,110 @@
+//! Reads traces and settings; what is wrong with them is wrong usage, told with file and line.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::cli::CliError;
+use crate::config::{Env, operator_file};
+use crate::domain::control::ControlSettings;
+use crate::domain::oversight::OversightSettings;
+use crate::domain::replay::Trace;
+use crate::domain::strategy::StrategySettings;
+use crate::domain::supervision::SupervisionSettings;
+
+/// Largest file that is read, bytes.
+const FILE_MAX: u64 = 1 << 28;
+/// Keys of a file of settings that count here.
+const SECTIONS: [&str; 3] = ["control", "oversight", "strategy"];
+
+/// A file's name for people.
+pub(super) fn name(path: &Path) -> String {
+    path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The trace in a file.
+pub(super) fn trace(path: &Path) -> Result<Trace, CliError> {
+    let trace = Trace::parse(&text(path)?).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+    match trace.records.is_empty() {
+        true => Err(CliError::Usage(format!("{}: there is no record in it", path.display()))),
+        false => Ok(trace),
+    }
+}
+
+/// The traces of a folder (files that end in `.jsonl`, by name), or the one in a file, each with its name.
+pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
+    if !path.is_dir() {
+        return Ok(vec![(name(path), trace(path)?)]);
+    }
+    let unreadable = |error| CliError::Usage(format!("{}: not readable: {error}", path.display()));
+    let entries: Result<Vec<_>, _> = std::fs::read_dir(path).map_err(unreadable)?.collect();
+    let is_trace = |file: &PathBuf| file.extension().is_some_and(|extension| extension == "jsonl");
+    let mut files: Vec<PathBuf> =
+        entries.map_err(unreadable)?.into_iter().map(|entry| entry.path()).filter(is_trace).collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(CliError::Usage(format!("{}: there is no file that ends in .jsonl", path.display())));
+    }
+    files.iter().map(|file| Ok((name(file), trace(file)?))).collect()
+}
+
+/// The settings of the operator's file where there is one or one is asked for, else the defaults.
+pub(super) fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
+    let path = operator_file(explicit, env);
+    if explicit.is_none() && !path.exists() { Ok(SupervisionSettings::default()) } else { settings_of(&path) }
+}
+
+/// The settings in a YAML file: its sections `control`, `oversight` and `strategy` over the defaults.
+pub(super) fn settings_of(path: &Path) -> Result<SupervisionSettings, CliError> {
+    let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
+    let text = text(path)?;
+    let file: Value = if text.trim().is_empty() {
+        Value::Null
+    } else {
+        serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?
+    };
+    let mut settings = SupervisionSettings::default();
+    let sections = match &file {
+        Value::Null => return Ok(settings),
+        Value::Object(keys) if SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
+        Value::Object(keys) if keys.is_empty() => return Ok(settings),
+        _ => return Err(wrong(format!("it has none of the keys {}", SECTIONS.join(", ")))),
+    };
+    let section = |name: &str| sections.get(name).filter(|section| !section.is_null());
+    if let Some(section) = section("control") {
+        let merged = ControlSettings::default().merged(section).and_then(|merged| match merged.validate() {
+            faults if faults.is_empty() => Ok(merged),
+            faults => Err(faults),
+        });
+        settings.control = merged.map_err(|faults| wrong(format!("control: {}", faults.join("; "))))?;
+    }
+    if let Some(section) = section("oversight") {
+        settings.oversight = OversightSettings::default()
+            .merged(section)
+            .map_err(|faults| wrong(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
+    }
+    if let Some(section) = section("strategy") {
+        settings.strategy =
+            StrategySettings::deserialize(section).map_err(|error| wrong(format!("strategy: {error}")))?;
+    }
+    Ok(settings)
+}
+
+/// The text of a file.
+fn text(path: &Path) -> Result<String, CliError> {
+    let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(|error| wrong(format!("not readable: {error}")))?;
+    if metadata.is_dir() {
+        return Err(wrong("this is a folder; a file is needed".to_owned()));
+    }
+    if metadata.len() > FILE_MAX {
+        return Err(wrong(format!("{} bytes are too many", metadata.len())));
+    }
+    let bytes = std::fs::read(path).map_err(|error| wrong(format!("not readable: {error}")))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        wrong(format!("line {line}: this is not UTF-8"))
+    })
+}

@@ -1,0 +1,110 @@
+//! A replay as a table for people.
+
+use std::fmt::Write as _;
+
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::domain::oversight::{Health, Level};
+use crate::domain::record::Record;
+use crate::domain::replay::{End, Ended, Line, Summary};
+use crate::domain::supervision::Review;
+
+/// The whole text.
+pub(super) fn text(reviews: &[(Record, Review)], with_summary: bool) -> String {
+    let bold = Style::new().bold();
+    let mut text = format!(
+        "{bold}{:>4} {:>5} {:>5} {:>5} {:>6} {:>5}  {:<11} {:<12} {:>4}  {:<8}  found; done about it{bold:#}\n",
+        "", "done", "P", "I", "D", "u", "trend", "profile", "more", "strategy",
+    );
+    for (record, review) in reviews {
+        row(&mut text, record, review);
+    }
+    if with_summary {
+        summary(&mut text, &Summary::of(reviews));
+    }
+    text
+}
+
+fn row(text: &mut String, record: &Record, review: &Review) {
+    let line = Line::from(review);
+    let style = match line.status {
+        Health::Healthy => Style::new(),
+        Health::Warning => AnsiColor::Yellow.on_default(),
+        Health::Critical | Health::Paused | Health::Aborted => AnsiColor::Red.on_default(),
+    };
+    let more = match line.forecast {
+        Some(more) if more < 10_000 => more.to_string(),
+        _ => "-".to_owned(),
+    };
+    let strategy = word(&line.strategy);
+    let tail = match found(&line) {
+        found if found.is_empty() => strategy,
+        found => format!("{strategy:<8}  {style}{found}{style:#}"),
+    };
+    let _ = writeln!(
+        text,
+        "{:>4} {:>3.0} % {:>5.2} {:>5.2} {:>+6.2} {:>5.2}  {:<11} {:<12} {more:>4}  {tail}",
+        line.iteration,
+        record.completion * 100.0,
+        line.p,
+        line.i,
+        line.d,
+        line.control_signal,
+        word(&line.trend),
+        line.profile.chars().take(12).collect::<String>(),
+    );
+}
+
+/// What was found and what was done about it; alarms that no detection took up stand alone.
+fn found(line: &Line) -> String {
+    let done = |at: usize| line.interventions.get(at).map_or(Level::Log, |done| done.level);
+    let detections = line.detections.iter().enumerate();
+    let mut parts: Vec<String> = detections
+        .map(|(at, found)| format!("{} {}: {}", word(&found.severity), found.kind.name(), done(at).name()))
+        .collect();
+    parts.extend(line.alarms.iter().map(|alarm| format!("({} {})", word(&alarm.severity), word(&alarm.kind))));
+    match line.status {
+        Health::Paused | Health::Aborted => parts.push(word(&line.status)),
+        Health::Healthy | Health::Warning | Health::Critical => {}
+    }
+    parts.join(", ")
+}
+
+fn summary(text: &mut String, summary: &Summary) {
+    let Summary { iterations, alarms, severities, actions, detections, interventions, ended } = summary;
+    let _ = writeln!(text, "\n{iterations} iterations; {}", how_it_ended(*ended));
+    for (name, counts) in [
+        ("alarms raised", counts(alarms)),
+        ("their severities", counts(severities)),
+        ("recommended", counts(actions)),
+        ("detections", counts(detections)),
+        ("interventions", counts(interventions)),
+    ] {
+        let _ = writeln!(text, "{name:>17}: {}", if counts.is_empty() { "none" } else { &counts });
+    }
+}
+
+/// Where a loop would have ended, for people.
+pub(super) fn how_it_ended(ended: Option<Ended>) -> String {
+    match ended {
+        Some(Ended { iteration, by: End::Finished }) => format!("finished with iteration {iteration}"),
+        Some(Ended { iteration, by: End::Pause }) => format!("paused after iteration {iteration}"),
+        Some(Ended { iteration, by: End::Abort }) => format!("ended after iteration {iteration}"),
+        None => "it would go on".to_owned(),
+    }
+}
+
+fn counts(counts: &impl Serialize) -> String {
+    let Ok(Value::Object(counts)) = serde_json::to_value(counts) else { return String::new() };
+    counts.iter().map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The word that a value is in JSON.
+pub(super) fn word(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(Value::String(word)) => word,
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,124 @@
+//! Replays of small traces, as people see them.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::domain::replay::Trace;
+use crate::domain::supervision::SupervisionSettings;
+
+/// Text without colours.
+fn plain(text: &str) -> String {
+    anstream::adapter::strip_str(text).to_string()
+}
+
+fn line(iteration: u32, completion: f64) -> String {
+    format!(
+        "{{\"iteration\":{iteration},\"completion\":{completion},\"error_signature\":\"E0308\",\"tree\":\"{iteration}\"}}\n"
+    )
+}
+
+fn reviews(completions: &[f64]) -> Vec<(Record, Review)> {
+    let text: String = (1..).zip(completions).map(|(iteration, completion)| line(iteration, *completion)).collect();
+    Trace::parse(&text).unwrap().reviews(&SupervisionSettings::default()).collect()
+}
+
+/// A folder with files.
+fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, impl Fn(&str) -> PathBuf + use<>) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = folder.path().to_path_buf();
+    (folder, move |name| path.join(name))
+}
+
+fn refused<T>(result: Result<T, CliError>, folder: &Path) -> String {
+    let Err(CliError::Usage(text)) = result else { panic!("it was taken") };
+    text.replace(&format!("{}/", folder.display()), "")
+}
+
+#[test]
+fn the_table_has_a_row_an_iteration_and_counts() {
+    insta::assert_snapshot!(plain(&table::text(&reviews(&[0.2, 0.2, 0.2, 0.2]), true)), @r"
+          done     P     I      D     u  trend       profile      more  strategy  found; done about it
+       1  20 %  0.80  0.80  +0.00  0.52  stable      standard        -  persist
+       2  20 %  0.80  1.52  +0.00  0.63  stable      standard        -  persist
+       3  20 %  0.80  2.17  +0.00  0.73  stable      standard        -  pivot     high stuck: REDIRECT
+       4  20 %  0.80  2.75  +0.00  1.00  stable      recovery        -  pivot     high stuck: REDIRECT, (critical stuck_loop)
+
+    4 iterations; it would go on
+        alarms raised: stuck_loop 1
+     their severities: critical 1
+          recommended: adjust 3, pause 1
+           detections: stuck 2
+        interventions: redirect 1
+    ");
+}
+
+#[test]
+fn what_is_wrong_is_told_with_file_and_line() {
+    let (folder, file) = folder(&[
+        ("broken.jsonl", "{\"iteration\": 1}\n{\"errors\": \"three\"}\n"),
+        ("empty.jsonl", "{\"max_iterations\": 3}\n"),
+        ("typo.yaml", "control:\n  windov: 3\n"),
+        ("range.yaml", "control: {window: 1}\noversight: {climb_after: 0}\n"),
+        ("other.yaml", "oversite: {}\n"),
+        ("strategy.yaml", "strategy: {patience: soon}\n"),
+        ("broken.yaml", "control: [\n"),
+    ]);
+    std::fs::write(file("latin.jsonl"), b"{}\n{\"task\": \"\xe4\"}\n").unwrap();
+    let mut refusals: Vec<String> = ["broken.jsonl", "empty.jsonl", "latin.jsonl", "missing.jsonl", ""]
+        .iter()
+        .map(|name| refused(read::trace(&file(name)), folder.path()))
+        .collect();
+    refusals.extend(
+        ["typo.yaml", "range.yaml", "other.yaml", "strategy.yaml"]
+            .iter()
+            .map(|name| refused(read::settings_of(&file(name)), folder.path())),
+    );
+    insta::assert_snapshot!(refusals.join("\n").replace(&folder.path().display().to_string(), "FOLDER"), @r#"
+    broken.jsonl: line 2: `errors`: invalid type: string "three", expected f64
+    empty.jsonl: there is no record in it
+    latin.jsonl: line 2: this is not UTF-8
+    missing.jsonl: not readable: No such file or directory (os error 2)
+    : this is a folder; a file is needed
+    typo.yaml: control: `windov` is 3; there is no such key; did you mean `window`?
+    range.yaml: control: `window` is 1; 2 to 100 is allowed; `stuck_iterations` is 3; at most `window`, which is 1, is allowed; `oscillation_count` is 2; it must be below `window`, which is 1
+    other.yaml: it has none of the keys control, oversight, strategy
+    strategy.yaml: strategy: invalid type: string "soon", expected u32
+    "#);
+    assert!(refused(read::settings_of(&file("broken.yaml")), folder.path()).starts_with("broken.yaml: "));
+}
+
+#[test]
+fn settings_of_a_file_lie_over_the_defaults() {
+    let (_folder, file) = folder(&[
+        ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 6}}\nstrategy: {patience: 3}\n"),
+        ("empty.yaml", ""),
+    ]);
+    let settings = read::settings_of(&file("a.yaml")).unwrap();
+    assert_eq!((settings.control.window, settings.oversight.stuck.window, settings.strategy.patience), (7, 6, 3));
+    assert_eq!(settings.control.decay, SupervisionSettings::default().control.decay);
+    assert_eq!(read::settings_of(&file("empty.yaml")).unwrap(), SupervisionSettings::default());
+}
+
+#[test]
+fn charts_have_every_series_and_mark() {
+    let reviews = reviews(&[0.2, 0.3, 0.3, 0.3, 0.3, 0.3, 0.3]);
+    let svg = chart::svg("a <loop> & more", &reviews).unwrap();
+    for word in ["completion", "control signal u", "kp", "ki", "kd", "I ", "D ", "stuck", "REDIRECT", "PAUSE"] {
+        assert!(svg.contains(word), "{word}");
+    }
+    assert!(svg.starts_with("<svg") && svg.contains("a &lt;loop&gt; &amp; more"), "{svg}");
+    let terminal = plain(&chart::terminal(&reviews).unwrap());
+    assert!(terminal.contains("completion 0.30") && terminal.lines().count() == 3 * 14, "{terminal}");
+    assert!(terminal.lines().all(|line| line.chars().count() <= 100));
+    assert!(chart::svg("", &[]).is_ok() && chart::terminal(&reviews[..1]).is_ok());
+}
+
+#[test]
+fn a_folder_is_read_by_name() {
+    let (_folder, file) = folder(&[("b.jsonl", &line(1, 0.5)), ("a.jsonl", &line(1, 1.0)), ("notes.txt", "no trace")]);
+    let names: Vec<String> = read::traces(&file("")).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "b"]);
+}

@@ -1,0 +1,76 @@
+//! The command line over recorded loops: what it prints, and how it refuses what it cannot read.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::parts::command;
+
+/// A loop that goes nowhere.
+fn stuck() -> String {
+    let line =
+        |n: u32| format!("{{\"iteration\":{n},\"completion\":0.3,\"error_signature\":\"E0308\",\"tree\":\"{n}\"}}\n");
+    (1..=8).map(line).collect()
+}
+
+async fn ralph(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+    command.current_dir(folder).env_remove("RALPH_CONFIG").args(arguments).output().await.expect("it starts")
+}
+
+fn said(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("stuck.jsonl"), stuck()).expect("written");
+    let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--summary"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    let lines: Vec<Value> =
+        said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 9);
+    assert_eq!(lines[2]["interventions"][0]["level"], "redirect");
+    assert_eq!((lines[2]["strategy"].as_str(), lines[2]["status"].as_str()), (Some("pivot"), Some("warning")));
+    assert_eq!(lines[8]["ended"]["by"], "pause");
+
+    let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--plot", "stuck.svg", "--json"]).await;
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert!(std::fs::read_to_string(folder.path().join("stuck.svg")).expect("a chart").ends_with("</svg>\n"));
+
+    // Settings decide: without the detection nothing is found.
+    std::fs::write(folder.path().join("off.yaml"), "oversight: {stuck: {enabled: false}}\n").expect("written");
+    let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--json", "--config", "off.yaml"]).await;
+    assert!(!said(&output.stdout).contains("\"stuck\""), "{}", said(&output.stdout));
+
+    std::fs::write(folder.path().join("on.yaml"), "").expect("written");
+    let output = ralph(folder.path(), &["replay", ".", "--compare", "on.yaml", "off.yaml", "--json"]).await;
+    let last = said(&output.stdout).lines().last().map(str::to_owned).expect("a line");
+    let sum: Value = serde_json::from_str(&last).expect("JSON");
+    assert_eq!((sum["a"]["loops"].as_u64(), sum["a"]["healthy"].as_u64()), (Some(1), Some(0)));
+    assert!(sum["a"]["saved"].as_u64() >= sum["b"]["saved"].as_u64(), "{sum}");
+}
+
+#[tokio::test]
+async fn what_cannot_be_replayed_is_wrong_usage_with_file_and_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("broken.jsonl"), "{\"iteration\":1}\n{\"iteration\":\n").expect("written");
+    std::fs::write(folder.path().join("good.jsonl"), stuck()).expect("written");
+    std::fs::write(folder.path().join("typo.yaml"), "control: {windov: 3}\n").expect("written");
+    let cases: [(&[&str], &str); 6] = [
+        (&["replay", "broken.jsonl"], "broken.jsonl: line 2: "),
+        (&["replay", "missing.jsonl"], "missing.jsonl: not readable"),
+        (&["replay", "good.jsonl", "--config", "typo.yaml"], "did you mean `window`"),
+        (&["replay", "good.jsonl", "--config", "none.yaml"], "none.yaml: not readable"),
+        (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: control: "),
+        (&["replay", "good.jsonl", "--compare", "typo.yaml"], "--compare"),
+    ];
+    for (arguments, reason) in cases {
+        let output = ralph(folder.path(), arguments).await;
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output.stdout));
+        assert!(said(&output.stderr).contains(reason), "{arguments:?}: {}", said(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+}
