@@ -218,7 +218,9 @@ mod tests {
             if a.max_iterations == Some(5) && a.timeout.map(|t| t.as_seconds()) == Some(5400) && a.guidance.len() == 2));
         assert!(matches!(parse("replay t.jsonl --plot --summary"),
             Ok(Every::Replay(a)) if a.plot == Some(None) && a.summary));
-        assert!(matches!(parse("replay t.jsonl --plot t.svg"), Ok(Every::Replay(a)) if a.plot.flatten().is_some()));
+        assert!(
+            matches!(parse("replay t.jsonl --plot t.svg"), Ok(Every::Replay(a)) if a.plot.as_ref().is_some_and(Option::is_some))
+        );
         assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));

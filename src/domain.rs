@@ -20,6 +20,7 @@ pub mod sanitize;
 pub mod settings;
 pub mod signature;
 pub mod similarity;
+pub mod simulate;
 pub mod strategy;
 pub mod supervision;
 pub mod tamper;

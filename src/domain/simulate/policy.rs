@@ -1,0 +1,196 @@
+//! What decides about a loop: simple rules, the whole pipeline with or without a part, and one who knows everything.
+
+use super::agent::{Agent, Order, TASK};
+use super::mix::Mix;
+use crate::domain::oversight::{Decision, Kind, Level};
+use crate::domain::record::{Record, TaskFacts};
+use crate::domain::supervision::{Evidence, Supervision, SupervisionSettings};
+
+/// Completion that must be gained for a rule to see progress, 0..1.
+const PROGRESS: f64 = 0.01;
+
+/// A way to decide about loops.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Policy {
+    /// On until the checks hold, at most so many iterations.
+    Fixed(u32),
+    /// On until the agent says that it is done.
+    Claim,
+    /// No better than before for so many iterations: a fresh start, then a person, then the end.
+    Stall(u32),
+    /// Fresh starts after 1, 1, 2, 1, 1, 2, 4, ... times so many iterations.
+    Luby(u32),
+    /// Control, oversight and strategy.
+    Ours(Box<Ours>),
+    /// Knows what nobody can.
+    Oracle,
+}
+
+/// The pipeline, and what of it is taken away.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ours {
+    /// Its settings.
+    pub settings: SupervisionSettings,
+    /// Sessions never start afresh.
+    pub without_fresh: bool,
+    /// The loop ends where a person would be asked.
+    pub without_person: bool,
+    /// What control, the overseer and strategy tell the agent is left out; only pauses remain.
+    pub without_words: bool,
+}
+
+/// What comes after an iteration.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Next {
+    /// On, like this.
+    On(Order),
+    /// A person is asked.
+    Ask,
+    /// The loop ends without result.
+    Stop,
+}
+
+/// A policy at a loop.
+#[derive(Debug, Clone)]
+pub(super) struct Player<'a> {
+    policy: &'a Policy,
+    facts: TaskFacts,
+    supervision: Supervision,
+    /// Best completion, and after which iteration it was reached.
+    best: (f64, u32),
+    /// What the stall rule has done already.
+    stage: u32,
+    /// Iterations until the next fresh start, and how many there were.
+    luby: (u32, u32),
+    weakened: bool,
+}
+
+impl<'a> Player<'a> {
+    pub(super) fn new(policy: &'a Policy, mix: &Mix) -> Self {
+        let facts =
+            TaskFacts { task: TASK.to_owned(), max_iterations: f64::from(mix.max_iterations), ..TaskFacts::default() };
+        let luby = if let Policy::Luby(unit) = policy { (*unit, 1) } else { (0, 0) };
+        Self { policy, facts, supervision: Supervision::default(), best: (0.0, 0), stage: 0, luby, weakened: false }
+    }
+
+    /// Whether a loop begins at all.
+    pub(super) fn begins(&self, agent: &Agent<'_>, limit: u32) -> bool {
+        *self.policy != Policy::Oracle || !agent.is_hopeless() && agent.needs() <= f64::from(limit)
+    }
+
+    /// Whether the loop is taken for done after its newest iteration.
+    pub(super) fn accepts(&self, record: &Record, agent: &Agent<'_>) -> bool {
+        match self.policy {
+            Policy::Claim => record.completion_signal,
+            Policy::Ours(_) => record.is_finished() && !self.weakened,
+            Policy::Oracle => agent.is_done(),
+            Policy::Fixed(_) | Policy::Stall(_) | Policy::Luby(_) => record.is_finished(),
+        }
+    }
+
+    /// What comes after the newest iteration. It is asked before [`Player::accepts`].
+    pub(super) fn after(&mut self, history: &[Record], agent: &Agent<'_>) -> Next {
+        let Some(last) = history.last() else { return Next::Stop };
+        let iteration = history.len() as u32;
+        match self.policy {
+            Policy::Fixed(limit) if iteration >= *limit => Next::Stop,
+            Policy::Fixed(_) | Policy::Claim => Next::On(Order::default()),
+            Policy::Stall(patience) => self.stall(*patience, last, iteration),
+            Policy::Luby(unit) => {
+                self.luby.0 = self.luby.0.saturating_sub(1);
+                let fresh = self.luby.0 == 0;
+                if fresh {
+                    self.luby = (unit * luby(self.luby.1 + 1), self.luby.1 + 1);
+                }
+                Next::On(Order { fresh, ..Order::default() })
+            }
+            Policy::Ours(ours) => self.review(ours, history),
+            Policy::Oracle => oracle(agent),
+        }
+    }
+
+    /// A person lets it go on.
+    pub(super) fn resumed(&mut self, iteration: u32) {
+        self.best.1 = iteration;
+        if let Policy::Ours(ours) = self.policy {
+            self.supervision.resume(iteration, "a person", &ours.settings);
+        }
+    }
+
+    /// The rule to beat, in three lines.
+    fn stall(&mut self, patience: u32, last: &Record, iteration: u32) -> Next {
+        if last.completion > self.best.0 + PROGRESS {
+            self.best = (last.completion, iteration);
+        }
+        if iteration - self.best.1 < patience {
+            return Next::On(Order::default());
+        }
+        self.best.1 = iteration;
+        self.stage += 1;
+        match self.stage {
+            1 => Next::On(Order { fresh: true, ..Order::default() }),
+            2 => Next::Ask,
+            _ => Next::Stop,
+        }
+    }
+
+    fn review(&mut self, ours: &Ours, history: &[Record]) -> Next {
+        let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &ours.settings);
+        let Some(review) = reviewed else { return Next::Stop };
+        self.weakened = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
+        match review.decision() {
+            Decision::Abort => return Next::Stop,
+            Decision::Pause if ours.without_person => return Next::Stop,
+            Decision::Pause => return Next::Ask,
+            Decision::Continue | Decision::ContinueWithDirectives => {}
+        }
+        let new = |level| review.verdict.interventions.iter().any(|done| done.fresh && done.level == level);
+        let actuation = &review.control.actuation;
+        let words = !ours.without_words;
+        Next::On(Order {
+            warn: words && new(Level::Warn),
+            redirect: words && new(Level::Redirect),
+            fresh: !ours.without_fresh && review.fresh_session(),
+            guided: false,
+            restore: review.verdict.restore.is_some(),
+            effort: actuation.effort,
+            model: review.model(),
+            breadth: actuation.breadth,
+            tone: actuation.tone,
+            memory_share: actuation.memory_share,
+        })
+    }
+}
+
+/// Steps in where and only where something holds the agent up, by what promises most.
+fn oracle(agent: &Agent<'_>) -> Next {
+    if agent.snag().is_none() {
+        return Next::On(Order::default());
+    }
+    let frees = agent.frees();
+    let both = 1.0 - (1.0 - frees.alone) * (1.0 - frees.redirect) * (1.0 - frees.fresh) * (1.0 - frees.warn);
+    if frees.person > 0.5 && both < 0.15 {
+        return Next::Ask;
+    }
+    Next::On(Order { warn: true, redirect: true, fresh: true, restore: true, ..Order::default() })
+}
+
+/// 1, 1, 2, 1, 1, 2, 4, ...: the n-th from 1.
+fn luby(n: u32) -> u32 {
+    let mut power = 1;
+    while power * 2 - 1 < n {
+        power *= 2;
+    }
+    if power * 2 - 1 == n { power } else { luby(n + 1 - power) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn luby_is_the_sequence_of_luby() {
+        let first: Vec<u32> = (1..=15).map(luby).collect();
+        assert_eq!(first, [1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8]);
+    }
+}
