@@ -135,7 +135,7 @@ fn intervene(state: &mut OverseerState, scene: &Scene<'_>, mut detection: Detect
     let asked = if observed { Level::Log } else { asked_level(state, scene, &detection) };
     // What goes on while the loop gets better is left to its present level.
     let climb_after = (!scene.improving()).then_some(scene.settings.climb_after);
-    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after);
+    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, scene.settings.redirects);
     let climbed = level > asked;
     if climbed && level == Level::Pause {
         detection.severity = Severity::Critical;

@@ -2,21 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::cli::CliError;
 use crate::config::{Env, operator_file};
-use crate::domain::control::ControlSettings;
-use crate::domain::oversight::OversightSettings;
 use crate::domain::replay::Trace;
-use crate::domain::strategy::StrategySettings;
 use crate::domain::supervision::SupervisionSettings;
 
 /// Largest file that is read, bytes.
 const FILE_MAX: u64 = 1 << 28;
 /// Keys of a file of settings that count here.
-const SECTIONS: [&str; 3] = ["control", "oversight", "strategy"];
+const SECTIONS: [&str; 4] = ["preset", "control", "oversight", "strategy"];
 
 /// A file's name for people.
 pub(super) fn name(path: &Path) -> String {
@@ -55,7 +51,7 @@ pub(super) fn settings(explicit: Option<&Path>, env: &Env) -> Result<Supervision
     if explicit.is_none() && !path.exists() { Ok(SupervisionSettings::default()) } else { settings_of(&path) }
 }
 
-/// The settings in a YAML file: its sections `control`, `oversight` and `strategy` over the defaults.
+/// The settings in a YAML file: its keys `control`, `oversight` and `strategy` over the preset that it names.
 pub(super) fn settings_of(path: &Path) -> Result<SupervisionSettings, CliError> {
     let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
     let text = text(path)?;
@@ -64,31 +60,16 @@ pub(super) fn settings_of(path: &Path) -> Result<SupervisionSettings, CliError> 
     } else {
         serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?
     };
-    let mut settings = SupervisionSettings::default();
     let sections = match &file {
-        Value::Null => return Ok(settings),
-        Value::Object(keys) if SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
-        Value::Object(keys) if keys.is_empty() => return Ok(settings),
+        Value::Null => return Ok(SupervisionSettings::default()),
+        Value::Object(keys) if keys.is_empty() || SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
         _ => return Err(wrong(format!("it has none of the keys {}", SECTIONS.join(", ")))),
     };
-    let section = |name: &str| sections.get(name).filter(|section| !section.is_null());
-    if let Some(section) = section("control") {
-        let merged = ControlSettings::default().merged(section).and_then(|merged| match merged.validate() {
-            faults if faults.is_empty() => Ok(merged),
-            faults => Err(faults),
-        });
-        settings.control = merged.map_err(|faults| wrong(format!("control: {}", faults.join("; "))))?;
-    }
-    if let Some(section) = section("oversight") {
-        settings.oversight = OversightSettings::default()
-            .merged(section)
-            .map_err(|faults| wrong(faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
-    }
-    if let Some(section) = section("strategy") {
-        settings.strategy =
-            StrategySettings::deserialize(section).map_err(|error| wrong(format!("strategy: {error}")))?;
-    }
-    Ok(settings)
+    let mut sections = sections.clone();
+    // A key without a value sets nothing.
+    sections.retain(|_, section| !section.is_null());
+    SupervisionSettings::layered(&sections)
+        .map_err(|problems| wrong(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
 }
 
 /// The text of a file.

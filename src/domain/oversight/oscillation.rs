@@ -33,7 +33,8 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         let text = format!("completion turned {turns} times in the last {} iterations", window.len());
         evidence.push(Evidence::new("sign_changes", turns, settings.sign_changes, text));
     }
-    if !progressing && scene.control.trend == Trend::Oscillating {
+    // A single error of a tool moves P as well; completion has to turn too.
+    if !progressing && scene.control.trend == Trend::Oscillating && turns >= settings.trend_turns {
         evidence.push(Evidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
     }
     Detection::of(Kind::Oscillation, severity, evidence)

@@ -4,6 +4,9 @@ use super::detection::{Detection, Evidence, Kind, Severity};
 use super::scene::{Scene, number, percent};
 use crate::domain::record::Record;
 
+/// Records over which the gain is read that control's alarm is held against.
+const ALARM_OVER: u32 = 5;
+
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     let settings = &scene.settings.resource_burn;
     let mut evidence = Vec::new();
@@ -23,7 +26,9 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
         evidence.push(Evidence::new("tool_calls", calls, settings.tool_calls, text));
     }
-    if scene.control.alarm("resource_burn").is_some() {
+    // A loop that still gets better is left to its limits.
+    let slow = scene.rate(ALARM_OVER) < settings.alarm_below;
+    if slow && scene.control.alarm("resource_burn").is_some() {
         evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm resource_burn".to_owned()));
     }
     let severity = if worst >= settings.critical_multiplier { Severity::Critical } else { Severity::High };

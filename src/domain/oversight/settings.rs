@@ -17,6 +17,8 @@ pub struct OversightSettings {
     pub strict_regression: bool,
     /// Iterations that a detection may stand before its intervention climbs one level.
     pub climb_after: u32,
+    /// REDIRECTs, each to another approach, that a detection is given before it pauses the loop.
+    pub redirects: u32,
     /// Iterations after a person's resume during which what paused the loop only warns.
     pub grace_iterations: u32,
     /// Completion that an iteration gains at least where there is progress, 0..1.
@@ -45,6 +47,7 @@ impl Default for OversightSettings {
             auto_escalate: true,
             strict_regression: false,
             climb_after: 2,
+            redirects: 1,
             grace_iterations: 3,
             min_progress: 0.02,
             stuck: StuckSettings::default(),
@@ -86,6 +89,8 @@ thresholds! {
     StuckSettings {
         /// Iterations among which the same error is counted.
         window: u32 = 5,
+        /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
+        progress_window: u32 = 5,
         /// How often it occurs at least.
         same_error_count: u32 = 3,
         /// How often it occurs where that is critical.
@@ -96,6 +101,8 @@ thresholds! {
         no_progress_gain: f64 = 0.05,
         /// Iterations in a row with the same reflection.
         same_reflection_count: u32 = 3,
+        /// Other signals that control's alarm needs beside it to be one.
+        alarm_beside: u32 = 1,
     }
 }
 thresholds! {
@@ -113,6 +120,8 @@ thresholds! {
         sign_changes: u32 = 3,
         /// Change of completion that counts as gain or loss, 0..1.
         min_swing: f64 = 0.03,
+        /// Turns that completion makes at least where control's trend is a signal.
+        trend_turns: u32 = 2,
     }
 }
 thresholds! {
@@ -149,6 +158,8 @@ thresholds! {
         tool_calls_completion: f64 = 0.3,
         /// Completion, more than which it is one severity less, 0..1.
         nearly_done: f64 = 0.9,
+        /// Completion gained an iteration, less than which control's alarm is a signal, -1..1.
+        alarm_below: f64 = 0.02,
         /// Completion an iteration, less than which a critical burn ends the loop, 0..1.
         abort_efficiency: f64 = 0.01,
         /// Completion, less than which a critical burn ends the loop, 0..1.
@@ -216,20 +227,24 @@ impl Settings for OversightSettings {
 
     const RANGES: &'static [(&'static str, f64, f64)] = &[
         ("climb_after", 1.0, 100.0),
+        ("redirects", 1.0, 100.0),
         ("grace_iterations", 0.0, 100.0),
         ("min_progress", 0.0, 1.0),
         ("stuck.window", 2.0, 100.0),
+        ("stuck.progress_window", 2.0, 100.0),
         ("stuck.same_error_count", 2.0, 100.0),
         ("stuck.critical_error_count", 2.0, 100.0),
         ("stuck.no_progress_iterations", 2.0, 100.0),
         ("stuck.no_progress_gain", 0.0, 1.0),
         ("stuck.same_reflection_count", 2.0, 100.0),
+        ("stuck.alarm_beside", 0.0, 3.0),
         ("oscillation.window", 3.0, 50.0),
         ("oscillation.undo_redo_cycles", 1.0, 50.0),
         ("oscillation.critical_cycles", 1.0, 50.0),
         ("oscillation.file_churn_threshold", 0.0, 1.0),
         ("oscillation.sign_changes", 1.0, 50.0),
         ("oscillation.min_swing", 0.0, 1.0),
+        ("oscillation.trend_turns", 0.0, 50.0),
         ("deviation.objective_similarity", 0.0, 1.0),
         ("deviation.window", 1.0, 10.0),
         ("deviation.low_iterations", 1.0, 10.0),
@@ -243,6 +258,7 @@ impl Settings for OversightSettings {
         ("resource_burn.tool_calls", 1.0, 10_000_000.0),
         ("resource_burn.tool_calls_completion", 0.0, 1.0),
         ("resource_burn.nearly_done", 0.0, 1.0),
+        ("resource_burn.alarm_below", -1.0, 1.0),
         ("resource_burn.abort_efficiency", 0.0, 1.0),
         ("resource_burn.abort_completion", 0.0, 1.0),
         ("regression.consecutive", 1.0, 100.0),

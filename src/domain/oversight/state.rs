@@ -66,6 +66,9 @@ struct Standing {
     seen: u32,
     /// Causes that were told at this level.
     told: Vec<String>,
+    /// REDIRECTs until now.
+    #[serde(default)]
+    redirects: u32,
 }
 
 /// An intervention whose effect is not known yet.
@@ -116,12 +119,14 @@ impl OverseerState {
 
     /// Notes a detection whose severity asks for a level, and says which level it has come to (one more where it persisted
     /// for `climb_after` iterations; without them it does not climb) and whether that is new for its cause.
+    /// From a REDIRECT it climbs to a pause only after so many of them; until then it is redirected anew.
     pub(super) fn reach(
         &mut self,
         iteration: u32,
         detection: &Detection,
         asked: Level,
         climb_after: Option<u32>,
+        redirects: u32,
     ) -> (Level, bool) {
         let quiet = self.acknowledged.get(&detection.kind).is_some_and(|until| iteration <= *until);
         let most = if quiet { Level::Warn } else { Level::Abort };
@@ -130,12 +135,18 @@ impl OverseerState {
             since: iteration,
             seen: iteration,
             told: Vec::new(),
+            redirects: 0,
         });
         standing.seen = iteration;
         let stands_for = iteration.saturating_sub(standing.since);
         let persists = standing.level > Level::Log && climb_after.is_some_and(|climb_after| stands_for >= climb_after);
-        let climbed = if persists { standing.level.climbed() } else { standing.level };
+        let again = standing.level == Level::Redirect && standing.redirects < redirects;
+        let climbed = if persists && !again { standing.level.climbed() } else { standing.level };
         let level = asked.max(climbed).min(most);
+        if persists && again && level == Level::Redirect {
+            standing.since = iteration;
+            standing.told.clear();
+        }
         if level > standing.level {
             standing.since = iteration;
             standing.level = level;
@@ -144,6 +155,7 @@ impl OverseerState {
         let level = standing.level;
         let fresh = !standing.told.contains(&detection.cause);
         if fresh {
+            standing.redirects += u32::from(level == Level::Redirect);
             standing.told.truncate(MAX_TOLD - 1);
             standing.told.insert(0, detection.cause.clone());
         }

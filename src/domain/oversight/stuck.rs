@@ -14,7 +14,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         return None;
     }
     let settings = &scene.settings.stuck;
-    let slow = scene.rate(settings.window) < scene.settings.min_progress;
+    let slow = scene.rate(settings.progress_window) < scene.settings.min_progress;
     let mut evidence = Vec::new();
     let mut severity = Severity::High;
     let error = if slow { repeated_error(scene) } else { None };
@@ -38,7 +38,9 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
             format!("{times} times the same reflection: {reflection}"),
         ));
     }
-    if slow && scene.control.alarm("stuck_loop").is_some() {
+    // The alarm looks at few iterations; by itself it takes a plateau for the end of the road.
+    let enough = evidence.len() >= settings.alarm_beside as usize;
+    if slow && enough && scene.control.alarm("stuck_loop").is_some() {
         evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm stuck_loop".to_owned()));
     }
     let detection = Detection::of(Kind::Stuck, severity, evidence)?;

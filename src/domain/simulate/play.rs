@@ -82,8 +82,8 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
                 played.disturbed |= healthy && order.interferes();
                 order
             }
-            Next::Ask if played.iterations == mix.max_iterations => break,
-            Next::Ask => {
+            Next::Ask(_) if played.iterations == mix.max_iterations => break,
+            Next::Ask(order) => {
                 played.asked += 1;
                 played.disturbed |= healthy;
                 // Luck is drawn whether or not it is needed.
@@ -92,7 +92,7 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
                     break;
                 }
                 player.resumed(played.iterations);
-                Order { guided: true, ..Order::default() }
+                Order { guided: true, ..order }
             }
         };
     }

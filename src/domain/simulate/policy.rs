@@ -44,8 +44,8 @@ pub struct Ours {
 pub(super) enum Next {
     /// On, like this.
     On(Order),
-    /// A person is asked.
-    Ask,
+    /// A person is asked; where they let it go on, it goes on like this.
+    Ask(Order),
     /// The loop ends without result.
     Stop,
 }
@@ -129,7 +129,7 @@ impl<'a> Player<'a> {
         self.stage += 1;
         match self.stage {
             1 => Next::On(Order { fresh: true, ..Order::default() }),
-            2 => Next::Ask,
+            2 => Next::Ask(Order::default()),
             _ => Next::Stop,
         }
     }
@@ -138,16 +138,10 @@ impl<'a> Player<'a> {
         let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &ours.settings);
         let Some(review) = reviewed else { return Next::Stop };
         self.weakened = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
-        match review.decision() {
-            Decision::Abort => return Next::Stop,
-            Decision::Pause if ours.without_person => return Next::Stop,
-            Decision::Pause => return Next::Ask,
-            Decision::Continue | Decision::ContinueWithDirectives => {}
-        }
         let new = |level| review.verdict.interventions.iter().any(|done| done.fresh && done.level == level);
         let actuation = &review.control.actuation;
         let words = !ours.without_words;
-        Next::On(Order {
+        let order = Order {
             warn: words && new(Level::Warn),
             redirect: words && new(Level::Redirect),
             fresh: !ours.without_fresh && review.fresh_session(),
@@ -158,7 +152,13 @@ impl<'a> Player<'a> {
             breadth: actuation.breadth,
             tone: actuation.tone,
             memory_share: actuation.memory_share,
-        })
+        };
+        match review.decision() {
+            Decision::Abort => Next::Stop,
+            Decision::Pause if ours.without_person => Next::Stop,
+            Decision::Pause => Next::Ask(order),
+            Decision::Continue | Decision::ContinueWithDirectives => Next::On(order),
+        }
     }
 }
 
@@ -170,7 +170,7 @@ fn oracle(agent: &Agent<'_>) -> Next {
     let frees = agent.frees();
     let both = 1.0 - (1.0 - frees.alone) * (1.0 - frees.redirect) * (1.0 - frees.fresh) * (1.0 - frees.warn);
     if frees.person > 0.5 && both < 0.15 {
-        return Next::Ask;
+        return Next::Ask(Order::default());
     }
     Next::On(Order { warn: true, redirect: true, fresh: true, restore: true, ..Order::default() })
 }
