@@ -10,6 +10,7 @@ pub mod loops;
 pub mod replay;
 pub mod schema;
 pub mod serve;
+pub mod simulate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,6 +67,8 @@ pub enum Command {
     Loops(loops::LoopsArgs),
     /// Take a recorded loop through control and oversight once more
     Replay(replay::ReplayArgs),
+    /// Find out what supervision and each part of it are worth, over a simulated agent
+    Simulate(simulate::SimulateArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a working configuration
@@ -132,6 +135,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Local(args) => local::run(&args, &cli.global, env),
         Command::Loops(args) => loops::run(&args, &cli.global, env),
         Command::Replay(args) => replay::run(&args, &cli.global, env),
+        Command::Simulate(args) => simulate::run(&args, &cli.global, env),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         Command::Demo(args) => demo::run(&args, &cli.global, env),
@@ -198,6 +202,7 @@ mod tests {
         Local(local::LocalArgs),
         Loops(loops::LoopsArgs),
         Replay(replay::ReplayArgs),
+        Simulate(simulate::SimulateArgs),
         Backup(backup::BackupArgs),
     }
 
@@ -223,6 +228,8 @@ mod tests {
         );
         assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
+        assert!(matches!(parse("simulate --tasks 50 --seed 3 --mix rough --mix my.yaml"),
+            Ok(Every::Simulate(a)) if (a.tasks, a.seed, a.mix.len()) == (50, 3, 2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         for wrong in [
             "serve --role x",

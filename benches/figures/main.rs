@@ -14,6 +14,7 @@ mod memory;
 mod report;
 mod restart;
 mod service;
+mod supervision;
 mod trees;
 mod world;
 
@@ -25,13 +26,14 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names, and what is measured.
-const FIGURES: [(&str, &str); 6] = [
+const FIGURES: [(&str, &str); 7] = [
     ("ingest", ingest::WORDS),
     ("memory", memory::WORDS),
     ("restart", restart::WORDS),
     ("label", label_to_agent::WORDS),
     ("iteration", iteration::WORDS),
     ("trees", trees::WORDS),
+    ("supervision", supervision::WORDS),
 ];
 
 /// How much is measured.
@@ -142,6 +144,7 @@ async fn main() -> anyhow::Result<()> {
             "restart" => restart::run(&mut run).await,
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
+            "supervision" => supervision::run(&mut run),
             _ => trees::run(&mut run).await,
         };
         if let Err(error) = outcome {

@@ -15,6 +15,8 @@ pub enum Target {
     Below(f64),
     /// The figure itself, at most.
     AtMost(f64),
+    /// The figure itself, at least.
+    AtLeast(f64),
     /// Nothing was promised.
     None,
 }
@@ -67,6 +69,7 @@ impl Row {
             Target::RatioAtMost(most) => Some((format!("ratio at most {most}"), self.ratio()? <= most)),
             Target::Below(limit) => Some((format!("below {limit} {}", self.unit), self.measured < limit)),
             Target::AtMost(most) => Some((format!("at most {most} {}", self.unit), self.measured <= most)),
+            Target::AtLeast(least) => Some((format!("at least {least} {}", self.unit), self.measured >= least)),
             Target::None => None,
         }
     }

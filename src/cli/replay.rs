@@ -22,6 +22,8 @@ use crate::domain::record::Record;
 use crate::domain::replay::{Line, Summary};
 use crate::domain::supervision::Review;
 
+pub(super) use read::settings;
+
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {

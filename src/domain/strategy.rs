@@ -49,10 +49,10 @@ impl Default for StrategySettings {
             late: 0.8,
             near_completion: 0.8,
             min_progress: 0.02,
-            escalation_threshold: 7,
+            escalation_threshold: 12,
             blocker_count: 2,
             patience: 2,
-            budget_critical: 0.9,
+            budget_critical: 1.0,
             tool_errors: 5,
             min_quality: 0.5,
         }

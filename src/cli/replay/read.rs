@@ -46,7 +46,7 @@ pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
 }
 
 /// The settings of the operator's file where there is one or one is asked for, else the defaults.
-pub(super) fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
+pub(in crate::cli) fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
     let path = operator_file(explicit, env);
     if explicit.is_none() && !path.exists() { Ok(SupervisionSettings::default()) } else { settings_of(&path) }
 }

@@ -43,14 +43,14 @@ fn the_table_has_a_row_an_iteration_and_counts() {
           done     P     I      D     u  trend       profile      more  strategy  found; done about it
        1  20 %  0.80  0.80  +0.00  0.52  stable      standard        -  persist
        2  20 %  0.80  1.52  +0.00  0.63  stable      standard        -  persist
-       3  20 %  0.80  2.17  +0.00  0.73  stable      standard        -  pivot     high stuck: REDIRECT
+       3  20 %  0.80  2.17  +0.00  0.73  stable      standard        -  persist
        4  20 %  0.80  2.75  +0.00  1.00  stable      recovery        -  pivot     high stuck: REDIRECT, (critical stuck_loop)
 
     4 iterations; it would go on
         alarms raised: stuck_loop 1
      their severities: critical 1
           recommended: adjust 3, pause 1
-           detections: stuck 2
+           detections: stuck 1
         interventions: redirect 1
     ");
 }
@@ -82,10 +82,10 @@ fn what_is_wrong_is_told_with_file_and_line() {
     latin.jsonl: line 2: this is not UTF-8
     missing.jsonl: not readable: No such file or directory (os error 2)
     : this is a folder; a file is needed
-    typo.yaml: control: `windov` is 3; there is no such key; did you mean `window`?
-    range.yaml: control: `window` is 1; 2 to 100 is allowed; `stuck_iterations` is 3; at most `window`, which is 1, is allowed; `oscillation_count` is 2; it must be below `window`, which is 1
-    other.yaml: it has none of the keys control, oversight, strategy
-    strategy.yaml: strategy: invalid type: string "soon", expected u32
+    typo.yaml: `control.windov` is 3; there is no such key; did you mean `window`?
+    range.yaml: `control.window` is 1; 2 to 100 is allowed; `control.oscillation_count` is 2; it must be below `control.window`, which is 1; `control.stuck_iterations` is 3; at most `control.window`, which is 1, is allowed; `oversight.climb_after` is 0; 1 to 100 is allowed
+    other.yaml: it has none of the keys preset, control, oversight, strategy
+    strategy.yaml: `strategy.patience` is "soon"; a whole number from 0 is needed
     "#);
     assert!(refused(read::settings_of(&file("broken.yaml")), folder.path()).starts_with("broken.yaml: "));
 }
@@ -93,11 +93,11 @@ fn what_is_wrong_is_told_with_file_and_line() {
 #[test]
 fn settings_of_a_file_lie_over_the_defaults() {
     let (_folder, file) = folder(&[
-        ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 6}}\nstrategy: {patience: 3}\n"),
+        ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 12}}\nstrategy: {patience: 3}\n"),
         ("empty.yaml", ""),
     ]);
     let settings = read::settings_of(&file("a.yaml")).unwrap();
-    assert_eq!((settings.control.window, settings.oversight.stuck.window, settings.strategy.patience), (7, 6, 3));
+    assert_eq!((settings.control.window, settings.oversight.stuck.window, settings.strategy.patience), (7, 12, 3));
     assert_eq!(settings.control.decay, SupervisionSettings::default().control.decay);
     assert_eq!(read::settings_of(&file("empty.yaml")).unwrap(), SupervisionSettings::default());
 }

@@ -97,14 +97,14 @@ fn names(profiles: &[&str]) -> Vec<String> {
 
 impl Default for EffortLaw {
     fn default() -> Self {
-        Self { enabled: true, offset: 0.5, slope: 1.0, min: 0.5, max: 1.5 }
+        Self { enabled: false, offset: 0.5, slope: 1.0, min: 0.5, max: 1.5 }
     }
 }
 
 impl Default for ModelLaw {
     fn default() -> Self {
         Self {
-            enabled: true,
+            enabled: false,
             strong_above: 0.8,
             strong_iterations: 2,
             strong_profiles: names(&["recovery"]),
@@ -117,7 +117,7 @@ impl Default for ModelLaw {
 impl Default for BreadthLaw {
     fn default() -> Self {
         Self {
-            enabled: true,
+            enabled: false,
             first_failure: names(&["cautious", "damped"]),
             one_change: names(&["conservative"]),
             everything: names(&["aggressive"]),
@@ -133,7 +133,7 @@ impl Default for ToneLaw {
 
 impl Default for MemoryLaw {
     fn default() -> Self {
-        Self { enabled: true, base: 0.2, max: 0.5 }
+        Self { enabled: false, base: 0.2, max: 0.5 }
     }
 }
 

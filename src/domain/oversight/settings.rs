@@ -46,10 +46,10 @@ impl Default for OversightSettings {
         Self {
             auto_escalate: true,
             strict_regression: false,
-            climb_after: 2,
-            redirects: 1,
+            climb_after: 1,
+            redirects: 2,
             grace_iterations: 3,
-            min_progress: 0.02,
+            min_progress: 0.01,
             stuck: StuckSettings::default(),
             oscillation: OscillationSettings::default(),
             deviation: DeviationSettings::default(),
@@ -88,19 +88,19 @@ thresholds! {
     /// When a loop is stuck.
     StuckSettings {
         /// Iterations among which the same error is counted.
-        window: u32 = 5,
+        window: u32 = 10,
         /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
-        progress_window: u32 = 5,
+        progress_window: u32 = 6,
         /// How often it occurs at least.
-        same_error_count: u32 = 3,
+        same_error_count: u32 = 4,
         /// How often it occurs where that is critical.
-        critical_error_count: u32 = 5,
+        critical_error_count: u32 = 10,
         /// Iterations without progress.
-        no_progress_iterations: u32 = 5,
+        no_progress_iterations: u32 = 6,
         /// Completion that they gain together, less than which is no progress, 0..1.
         no_progress_gain: f64 = 0.05,
         /// Iterations in a row with the same reflection.
-        same_reflection_count: u32 = 3,
+        same_reflection_count: u32 = 4,
         /// Other signals that control's alarm needs beside it to be one.
         alarm_beside: u32 = 1,
     }
@@ -111,15 +111,15 @@ thresholds! {
         /// Iterations that are looked at.
         window: u32 = 8,
         /// Returns to an earlier state.
-        undo_redo_cycles: u32 = 2,
+        undo_redo_cycles: u32 = 3,
         /// Returns where that is critical.
-        critical_cycles: u32 = 4,
+        critical_cycles: u32 = 6,
         /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return, 0..1.
         file_churn_threshold: f64 = 0.8,
         /// Turns between gain and loss of completion.
         sign_changes: u32 = 3,
         /// Change of completion that counts as gain or loss, 0..1.
-        min_swing: f64 = 0.03,
+        min_swing: f64 = 0.08,
         /// Turns that completion makes at least where control's trend is a signal.
         trend_turns: u32 = 2,
     }
@@ -159,7 +159,7 @@ thresholds! {
         /// Completion, more than which it is one severity less, 0..1.
         nearly_done: f64 = 0.9,
         /// Completion gained an iteration, less than which control's alarm is a signal, -1..1.
-        alarm_below: f64 = 0.02,
+        alarm_below: f64 = 0.0,
         /// Completion an iteration, less than which a critical burn ends the loop, 0..1.
         abort_efficiency: f64 = 0.01,
         /// Completion, less than which a critical burn ends the loop, 0..1.

@@ -85,12 +85,15 @@ impl OverseerState {
     /// does not mend, for good: the loop's limits still hold.
     pub fn resume(&mut self, iteration: u32, by: &str, settings: &OversightSettings) -> AuditEntry {
         let paused = std::mem::take(&mut self.standing);
-        for (kind, _) in paused.into_iter().filter(|(_, standing)| standing.level >= Level::Pause) {
+        for (kind, standing) in paused.into_iter().filter(|(_, standing)| standing.level >= Level::Pause) {
             let until = match kind {
                 Kind::ResourceBurn => u32::MAX,
                 _ => iteration.saturating_add(settings.grace_iterations),
             };
             self.acknowledged.insert(kind, until);
+            // The redirects that did not help count on, until it is gone.
+            let anew = Standing { level: Level::Log, since: iteration, seen: iteration, told: Vec::new(), ..standing };
+            self.standing.insert(kind, anew);
         }
         self.redirected.clear();
         self.health = Health::Healthy;

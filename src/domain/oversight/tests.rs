@@ -7,6 +7,7 @@ mod properties;
 mod settings;
 
 use super::*;
+use crate::domain::supervision::{Preset, SupervisionSettings};
 
 /// A trace with these completions, numbered from 1, each record finished by `change`, which gets its place from 0.
 fn trace(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
@@ -23,6 +24,11 @@ fn flat(length: usize, change: impl Fn(usize, &mut Record)) -> Vec<Record> {
     trace(&vec![0.3; length], change)
 }
 
+/// The thresholds of the design, which stay where they are when defaults move.
+fn design() -> OversightSettings {
+    SupervisionSettings::of(Preset::Seed).oversight
+}
+
 /// A loop that is reviewed after each iteration.
 struct Loop {
     facts: TaskFacts,
@@ -34,12 +40,7 @@ struct Loop {
 impl Default for Loop {
     fn default() -> Self {
         let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
-        Self {
-            facts,
-            control: ControlView::default(),
-            settings: OversightSettings::default(),
-            state: OverseerState::default(),
-        }
+        Self { facts, control: ControlView::default(), settings: design(), state: OverseerState::default() }
     }
 }
 

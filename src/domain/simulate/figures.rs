@@ -76,6 +76,11 @@ pub fn figures(policy: &str, played: &[Played], ten: &[Played], oracle: &[Played
     }
 }
 
+/// What a task is worth less, in usual iterations, under `without` than under `whole`, task by task.
+pub fn lost(whole: &[Played], without: &[Played], mix: &Mix) -> Figure {
+    mean(whole.iter().zip(without).map(|(whole, without)| whole.worth(mix) - without.worth(mix)))
+}
+
 /// A mean with its interval.
 fn mean(values: impl Iterator<Item = f64>) -> Figure {
     let (mut count, mut sum, mut squares) = (0.0_f64, 0.0, 0.0);

@@ -262,7 +262,7 @@ fn weights(weights: [f64; 7]) -> BTreeMap<Regime, f64> {
 }
 
 /// Names of the mixes that thresholds are tuned on.
-pub const TUNED_ON: [&str; 2] = ["everyday", "rough"];
+pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// Names of the mixes that are kept for the report.
 pub const HELD_OUT: [&str; 3] = ["gentle", "hopeless", "shifty"];
 
@@ -285,6 +285,12 @@ impl Mix {
             "rough" => Self {
                 regimes: weights([22.0, 14.0, 26.0, 16.0, 8.0, 7.0, 7.0]),
                 agent: AgentSettings { frees: frees(0.8), flaky: 0.1, same_error: 0.8, ..agent.clone() },
+                ..base
+            },
+            // A quarter of the tasks cannot be done.
+            "bleak" => Self {
+                regimes: weights([30.0, 10.0, 20.0, 25.0, 5.0, 5.0, 5.0]),
+                person: Person { sees_hopeless: 0.6, ..Person::default() },
                 ..base
             },
             // Most go well, with few tests, so that progress comes in lumps.
@@ -326,6 +332,39 @@ impl Mix {
             },
             _ => return None,
         })
+    }
+
+    /// This mix under other assumptions, each with what is assumed.
+    pub fn variants(&self) -> Vec<(&'static str, Self)> {
+        type Change = fn(&mut Mix);
+        let changes: [(&str, Change); 8] = [
+            ("agents listen half as much", |mix| {
+                for frees in mix.agent.frees.values_mut() {
+                    (frees.warn, frees.redirect, frees.fresh) =
+                        (frees.warn / 2.0, frees.redirect / 2.0, frees.fresh / 2.0);
+                }
+            }),
+            ("a fresh session helps as little as none", |mix| {
+                mix.agent.frees.values_mut().for_each(|frees| frees.fresh = 0.0);
+            }),
+            ("nobody answers", |mix| mix.person.answers = 0.0),
+            ("a person costs three times as much", |mix| mix.prices.person *= 3.0),
+            ("a task done is worth half", |mix| mix.prices.done /= 2.0),
+            ("healthy agents pause twice as often", |mix| {
+                (mix.agent.pace.idle, mix.agent.slow.idle) = (mix.agent.pace.idle * 2.0, mix.agent.slow.idle * 2.0);
+            }),
+            ("agents never free themselves", |mix| mix.agent.frees.values_mut().for_each(|frees| frees.alone = 0.0)),
+            ("effort pays in full, and the strong model more than it costs", |mix| {
+                mix.agent.effort_power = 1.0;
+                mix.agent.model_pace.1 = mix.agent.model_cost.1 * 1.1;
+            }),
+        ];
+        let changed = |(name, change): (&'static str, Change)| {
+            let mut mix = self.clone();
+            change(&mut mix);
+            (name, mix)
+        };
+        changes.into_iter().map(changed).collect()
     }
 
     /// What is wrong with it, one sentence each.

@@ -148,7 +148,7 @@ fn nearly_done(_: &mut StrategyState, situation: &Situation<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// The present way for this cause while it has its time, else the first that was neither tried nor said to have failed;
+/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was neither tried nor said to have failed;
 /// where none is left, a person.
 fn pivot(
     state: &mut StrategyState,
@@ -158,10 +158,11 @@ fn pivot(
     because: &str,
 ) -> StrategyPlan {
     let iteration = situation.assessment.iteration;
+    let again = situation.redirect.is_some_and(|redirect| redirect.fresh);
     let present = state
         .tried
         .last()
-        .filter(|tried| tried.cause == cause && iteration < tried.since.saturating_add(settings.patience));
+        .filter(|tried| !again && tried.cause == cause && iteration < tried.since.saturating_add(settings.patience));
     let present = present.and_then(|tried| PIVOTS.iter().find(|(name, _)| *name == tried.name));
     let failed = |name: &str| situation.failed.iter().any(|text| text.to_lowercase().contains(name));
     let next = || PIVOTS.iter().find(|(name, _)| !state.has_tried(name) && !failed(name));

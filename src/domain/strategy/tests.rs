@@ -5,7 +5,13 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::oversight::{Intervention, Kind, Level, Severity};
 use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::supervision::{Preset, SupervisionSettings};
 use crate::domain::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
+
+/// The thresholds of the design, which stay where they are when defaults move.
+fn design() -> StrategySettings {
+    SupervisionSettings::of(Preset::Seed).strategy
+}
 
 fn history(completions: &[f64]) -> Vec<Record> {
     let record = |(at, completion): (usize, &f64)| Record {
@@ -17,13 +23,7 @@ fn history(completions: &[f64]) -> Vec<Record> {
 }
 
 fn assessed(history: &[Record]) -> StateAssessment {
-    assess(
-        history,
-        &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() },
-        None,
-        None,
-        &StrategySettings::default(),
-    )
+    assess(history, &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() }, None, None, &design())
 }
 
 fn blocked(history: &mut [Record], times: usize, what: &str) {
@@ -36,7 +36,7 @@ fn situation(assessment: &StateAssessment) -> Situation<'_> {
 }
 
 fn planned(situation: &Situation<'_>) -> StrategyPlan {
-    plan(&mut StrategyState::default(), situation, &StrategySettings::default())
+    plan(&mut StrategyState::default(), situation, &design())
 }
 
 fn redirected(reason: &str) -> Intervention {
@@ -75,7 +75,7 @@ fn phases() {
     let facts = TaskFacts { max_iterations: 20.0, max_cost_usd: Some(1.0), ..TaskFacts::default() };
     let mut dear = history(&[0.1, 0.2]);
     dear[0].cost_usd = 0.5;
-    let assessment = assess(&dear, &facts, None, None, &StrategySettings::default());
+    let assessment = assess(&dear, &facts, None, None, &design());
     assert_eq!((assessment.phase, assessment.budget_used, assessment.iterations_left), (Phase::Mid, 0.5, 2.0));
 }
 
@@ -91,7 +91,7 @@ fn what_fails_with_its_first_error_and_what_waits_for_it() {
     };
     let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false };
     let change = DiffStat { files: vec![file("a"), file("b")] };
-    let settings = StrategySettings::default();
+    let settings = design();
     let found = assess(&history(&[0.4]), &TaskFacts::default(), Some(&report), Some(&change), &settings);
     let failing: Vec<_> = found.failing.iter().map(|c| (c.name.as_str(), c.error.as_deref(), c.waiting)).collect();
     let build = Some("src/a.ts(#): error TS2304: Cannot find name 'x'.");
@@ -164,7 +164,7 @@ fn no_approach_is_proposed_twice() {
     for iteration in 1..40 {
         let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
         let stuck = Situation { stuck: true, failed: &failed, ..situation(&assessment) };
-        let found = plan(&mut state, &stuck, &StrategySettings::default());
+        let found = plan(&mut state, &stuck, &design());
         if found.approach == Approach::Escalate {
             assert!(found.reasoning.contains("no approach is left; tried before: find the cause first, "));
             break;
@@ -188,7 +188,7 @@ fn a_blocker_is_turned_to_once() {
     let mut approaches = Vec::new();
     for iteration in 3..6 {
         let assessment = StateAssessment { iteration, ..assessment.clone() };
-        approaches.push(plan(&mut state, &situation(&assessment), &StrategySettings::default()).approach);
+        approaches.push(plan(&mut state, &situation(&assessment), &design()).approach);
     }
     assert_eq!(approaches, [Approach::Pivot, Approach::Pivot, Approach::Persist]);
     let stored = serde_json::to_string(&state).expect("a state is JSON");
@@ -215,7 +215,7 @@ fn priorities_in_order() {
 
 #[test]
 fn before_an_iteration() {
-    let settings = StrategySettings::default();
+    let settings = design();
     let fine = Readiness { verifiable: true, dirty: false, locked: false, forecast: Some(2.0) };
     let mut records = history(&[0.5; 4]);
     blocked(&mut records, 1, "no key");
@@ -243,7 +243,7 @@ fn before_an_iteration() {
 fn after_an_iteration() {
     let mut state = StrategyState::default();
     let mut check = |record: Record| {
-        let found = validate_after(&mut state, &record, &StrategySettings::default());
+        let found = validate_after(&mut state, &record, &design());
         (found.issues.into_iter().map(|issue| issue.text).collect::<Vec<_>>().join("; "), found.claim)
     };
     let record = Record { completion: 0.5, ..Record::default() };
@@ -271,7 +271,7 @@ proptest! {
         flags in any::<[bool; 3]>(),
         limit in any::<f64>(),
     ) {
-        let settings = StrategySettings::default();
+        let settings = design();
         let mut records = history(&completions);
         records.iter_mut().for_each(|record| record.blockers.clone_from(&texts));
         let facts = TaskFacts { max_iterations: limit, max_cost_usd: Some(limit), ..TaskFacts::default() };
@@ -300,7 +300,7 @@ proptest! {
 #[test]
 fn settings_have_ranges_and_do_not_contradict_each_other() {
     use crate::domain::settings::{Settings, gaps, lines};
-    let settings = StrategySettings::default();
+    let settings = design();
     assert_eq!(settings.validate(), []);
     assert_eq!(gaps::<StrategySettings>(), [""; 0], "every number has a range");
     let wrong = |layer| lines(&settings.merged(&layer).unwrap_err());

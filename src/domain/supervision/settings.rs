@@ -190,7 +190,6 @@ mod tests {
         `control.windw` is 7; there is no such key; did you mean `window`?
         `oversight.no_change.iterations` is 5; at most `oversight.no_change.high_iterations`, which is 3, is allowed
         `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
-        `strategy.patience` is 9; at most `strategy.escalation_threshold`, which is 7, is allowed
         "#);
     }
 

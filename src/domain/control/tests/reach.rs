@@ -5,13 +5,19 @@ use crate::domain::control::{
     Action, AlarmKind, Breadth, ControlSettings, ControlState, Decision, ModelTier, Severity, Trend, Urgency,
 };
 use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::supervision::{Preset, SupervisionSettings};
+
+/// The thresholds of the design, with every actuator on.
+fn design() -> ControlSettings {
+    SupervisionSettings::of(Preset::Seed).control
+}
 
 fn course(values: &[f64]) -> Vec<Decision> {
-    run(&completions(values), &long(), &ControlSettings::default())
+    run(&completions(values), &long(), &design())
 }
 
 fn of_task(values: &[f64], facts: &TaskFacts) -> Vec<Decision> {
-    run(&completions(values), facts, &ControlSettings::default())
+    run(&completions(values), facts, &design())
 }
 
 fn has(decisions: &[Decision], condition: impl Fn(&Decision) -> bool) -> bool {
@@ -28,7 +34,7 @@ fn qualities(values: &[f64]) -> Vec<Decision> {
     for (record, quality) in records.iter_mut().zip(values) {
         record.quality = *quality;
     }
-    run(&records, &long(), &ControlSettings::default())
+    run(&records, &long(), &design())
 }
 
 #[test]
@@ -123,7 +129,7 @@ fn every_place_of_the_actuators() {
 #[test]
 fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
     let records = completions(&[0.1; 4]);
-    let decisions = run(&records, &long(), &ControlSettings::default());
+    let decisions = run(&records, &long(), &design());
     let said: Vec<_> =
         decisions[3].actuation.movements.iter().map(|m| format!("{} -> {}: {}", m.from, m.to, m.cause)).collect();
     insta::assert_snapshot!(said.join("\n"), @"
@@ -131,7 +137,7 @@ fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
     default -> strong: the profile is recovery
     35 % -> 39 %: I is 3.10
     ");
-    let mut off = ControlSettings::default();
+    let mut off = design();
     off.actuators.effort.enabled = false;
     off.actuators.model.enabled = false;
     off.actuators.breadth.enabled = false;
@@ -144,7 +150,7 @@ fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
 fn a_limit_bounds_the_effort() {
     let facts = TaskFacts { timeout_minutes: Some(10.0), max_cost_usd: Some(2.0), ..long() };
     let record = Record { duration_s: 540.0, cost_usd: 0.5, ..Record::default() };
-    let actuation = run(&[record], &facts, &ControlSettings::default()).remove(0).actuation;
+    let actuation = run(&[record], &facts, &design()).remove(0).actuation;
     assert_eq!((actuation.seconds(600.0), actuation.usd_left), (60.0, Some(1.5)));
     assert_eq!(actuation.turns(10), 12);
 }
@@ -163,7 +169,7 @@ fn the_prompt_names_what_is_wrong() {
         ..Record::default()
     };
     let records: Vec<_> = (1..=4).map(|n| record(f64::from(n))).collect();
-    let last = run(&records, &long(), &ControlSettings::default()).pop().unwrap();
+    let last = run(&records, &long(), &design()).pop().unwrap();
     insta::assert_snapshot!(last.prompt_adjustments.join("\n"), @"
     Urgency is critical: 75 % is open, and nothing moves.
     2 of 3 checks fail: `clippy`, `test`.
@@ -180,8 +186,7 @@ fn the_prompt_names_what_is_wrong() {
 
 #[test]
 fn gains_stay_where_they_are_not_adaptive_and_an_explicit_profile_wins() {
-    let fixed =
-        ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..ControlSettings::default() };
+    let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..design() };
     for decision in run(&completions(&[0.1; 6]), &long(), &fixed) {
         assert_eq!((decision.gains.profile.as_str(), decision.gains.gains.kp), ("cautious", 0.2));
         assert_eq!(decision.transition, None);
@@ -191,15 +196,15 @@ fn gains_stay_where_they_are_not_adaptive_and_an_explicit_profile_wins() {
 #[test]
 fn pause_and_abort_take_effect_only_where_that_is_set() {
     let records = completions(&[0.3; 4]);
-    let alone = ControlSettings { auto_intervene: true, ..ControlSettings::default() };
+    let alone = ControlSettings { auto_intervene: true, ..design() };
     let effects: Vec<_> = run(&records, &long(), &alone).iter().map(|decision| decision.takes_effect).collect();
     assert_eq!(effects, [false, false, false, true]);
-    assert!(!run(&records, &long(), &ControlSettings::default())[3].takes_effect);
+    assert!(!run(&records, &long(), &design())[3].takes_effect);
 }
 
 #[test]
 fn an_acknowledged_alarm_pauses_no_more() {
-    let (facts, settings) = (long(), ControlSettings::default());
+    let (facts, settings) = (long(), design());
     let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
     assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));
     let next = state.step(&Record { iteration: 5.0, completion: 0.3, ..Record::default() }, &facts, &settings);

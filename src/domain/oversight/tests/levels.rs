@@ -42,7 +42,7 @@ fn oscillation_of_four_cycles_pauses() {
         course(&mut Loop::default(), Kind::Oscillation, &records),
         "- - - high/redirect high/redirect critical/pause"
     );
-    let slow = OversightSettings { climb_after: 50, ..OversightSettings::default() };
+    let slow = OversightSettings { climb_after: 50, ..design() };
     let mut it = Loop { settings: slow, ..Loop::default() };
     assert!(course(&mut it, Kind::Oscillation, &records).ends_with("critical/pause"));
 }
@@ -130,7 +130,7 @@ fn a_second_critical_regression_or_a_failed_restore_ends_the_loop() {
     assert_eq!((failed.decision, it.state.health), (Decision::Abort, Health::Aborted));
     assert_eq!(failed.escalation, Some(Escalation { level: EscalationLevel::Emergency, outside: true }));
 
-    let strict = OversightSettings { strict_regression: true, ..OversightSettings::default() };
+    let strict = OversightSettings { strict_regression: true, ..design() };
     let mut it = Loop { settings: strict, ..Loop::default() };
     let last = it.run(&broken(5)).pop().unwrap_or_default();
     assert_eq!((last.decision, last.restore), (Decision::Abort, None));

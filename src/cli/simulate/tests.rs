@@ -1,0 +1,67 @@
+//! Simulations as people see them.
+
+use super::*;
+use crate::domain::supervision::SupervisionSettings;
+
+fn small(name: &str) -> Outcome {
+    let mix = Mix::named(name).expect("a mix");
+    super::outcome(&mix, &SupervisionSettings::default(), 1, 30, true)
+}
+
+#[test]
+fn the_table_has_every_policy_and_part() {
+    let outcome = small("everyday");
+    let mut text = String::new();
+    table(&mut text, &outcome);
+    let text = anstream::adapter::strip_str(&text).to_string();
+    assert_eq!(text.lines().count(), 2 + outcome.policies.len() + outcome.without.len() + 1);
+    for name in ["limit of 10", "stall rule", "ours", "  without fresh sessions", "oracle"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
+    }
+    let json = serde_json::to_value(&outcome).unwrap();
+    assert!(json["without"][0]["lost"]["low"].is_number() && json["without"][0]["policy"].is_string());
+}
+
+#[test]
+fn the_page_says_what_was_assumed_and_what_came_of_it() {
+    let args = SimulateArgs { tasks: 30, seed: 1, mix: Vec::new(), brief: false, markdown: None };
+    let outcomes: Vec<Outcome> = HELD_OUT.iter().map(|name| small(name)).collect();
+    let page = page::markdown(&args, &outcomes, &SupervisionSettings::default());
+    for heading in
+        ["Aims", "gentle", "hopeless", "shifty", "What each part is worth", "The model", "Defaults that were"]
+    {
+        assert!(page.contains(&format!("\n## {heading}")), "{heading}");
+    }
+    assert!(page.contains("ralph-bot simulate --tasks 30 --seed 1 --markdown docs/simulation.md"), "{page}");
+    assert!(!page.contains("NaN") && !page.contains(" inf"));
+}
+
+#[test]
+fn every_default_that_was_changed_has_its_reason() {
+    let reasons = page::reasons();
+    let changed: Vec<String> = page::differences().into_iter().map(|(key, ..)| key).collect();
+    let without: Vec<&String> = changed.iter().filter(|key| !reasons.contains(&key.as_str())).collect();
+    let idle: Vec<&&str> = reasons.iter().filter(|key| !changed.iter().any(|changed| changed == **key)).collect();
+    assert!(without.is_empty() && idle.is_empty(), "without a reason: {without:?}; reasons for nothing: {idle:?}");
+}
+
+#[test]
+fn a_mix_comes_by_name_or_from_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let mine = mix(&file("mine.yaml", "name: mine\nregimes: {slow: 1}\nagent: {flaky: 0.5}\n")).unwrap();
+    assert_eq!((mine.name.as_str(), mine.regimes.len(), mine.agent.flaky), ("mine", 1, 0.5));
+    assert_eq!(mine.prices, Mix::default().prices);
+    assert_eq!(mix("rough").unwrap(), Mix::named("rough").unwrap());
+    let refused = |named: &str| match mix(named) {
+        Err(CliError::Usage(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    assert!(refused("nowhere").contains("one of the mixes everyday, rough"));
+    assert!(refused(&file("typo.yaml", "agent: {flakey: 1}\n")).contains("flakey"));
+    assert!(refused(&file("range.yaml", "max_iterations: 0\n")).ends_with("1 to 1000 is allowed"));
+}
