@@ -124,6 +124,21 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     })
 }
 
+/// The stored loop of an id.
+pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
+    let config = load(global, env)?;
+    let mut found = None;
+    block_on(async {
+        let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
+        let shell = Shell { store: &store, json: global.json, clock: Clock::System, patience: PATIENCE };
+        let outcome = shell.find(id).await;
+        store.close().await;
+        found = Some(outcome?);
+        Ok(ExitCode::SUCCESS)
+    })?;
+    found.ok_or_else(|| CliError::Failed(format!("there is no loop {}", one_line(id))))
+}
+
 /// A command at work on an open database.
 struct Shell<'a> {
     store: &'a Store,

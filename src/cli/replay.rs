@@ -10,16 +10,17 @@ mod table;
 mod tests;
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use serde::Serialize;
 
-use super::{CliError, CliResult, Global, print};
+use super::{CliError, CliResult, Global, loops, print};
 use crate::config::Env;
+use crate::domain::lifecycle::Loop;
 use crate::domain::record::Record;
-use crate::domain::replay::{Line, Summary};
+use crate::domain::replay::{Line, Summary, Trace};
 use crate::domain::supervision::Review;
 
 pub(super) use read::settings;
@@ -27,8 +28,8 @@ pub(super) use read::settings;
 /// Arguments of `replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {
-    /// A file of JSON Lines, one record an iteration; with --compare also a folder of them
-    #[arg(value_name = "TRACE.jsonl")]
+    /// A file of JSON Lines, one record an iteration, or the id of a stored loop; with --compare also a folder of files
+    #[arg(value_name = "TRACE.jsonl|LOOP")]
     pub trace: PathBuf,
     /// Print counts at the end, and where the loop would have ended
     #[arg(long)]
@@ -49,8 +50,18 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     if let Some([a, b]) = args.compare.as_deref() {
         return compare::run(&args.trace, [a, b], global.json);
     }
-    let settings = read::settings(global.config.as_deref(), env)?;
-    let trace = read::trace(&args.trace)?;
+    let (trace, settings) = match loop_id(&args.trace) {
+        Some(id) => {
+            let stored = loops::stored(id, global, env)?;
+            let settings = match &global.config {
+                Some(_) => read::settings(global.config.as_deref(), env)?,
+                // As it ran.
+                None => stored.policy.supervision(),
+            };
+            (trace_of(&stored), settings)
+        }
+        None => (read::trace(&args.trace)?, read::settings(global.config.as_deref(), env)?),
+    };
     let reviews: Vec<(Record, Review)> = trace.reviews(&settings).collect();
     let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
@@ -65,6 +76,17 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
         Some(None) if !json => print(&chart::terminal(&reviews).map_err(CliError::Failed)?),
         _ => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// The id of a loop, where this is one and no file: `r-1-aaaaaa`.
+fn loop_id(trace: &Path) -> Option<&str> {
+    let name = trace.to_str()?;
+    (!trace.exists() && !name.contains(['/', '.'])).then_some(name)
+}
+
+/// What was recorded of a stored loop.
+fn trace_of(stored: &Loop) -> Trace {
+    Trace { facts: stored.facts(), records: stored.records() }
 }
 
 fn json_lines(reviews: &[(Record, Review)], summary: bool) -> Result<String, CliError> {

@@ -5,7 +5,12 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::Dialect;
+
+use crate::harness::Setup;
 use crate::parts::command;
+use crate::service::Service;
 
 /// A loop that goes nowhere.
 fn stuck() -> String {
@@ -51,6 +56,32 @@ async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
     let sum: Value = serde_json::from_str(&last).expect("JSON");
     assert_eq!((sum["a"]["loops"].as_u64(), sum["a"]["healthy"].as_u64()), (Some(1), Some(0)));
     assert!(sum["a"]["saved"].as_u64() >= sum["b"]["saved"].as_u64(), "{sum}");
+}
+
+#[tokio::test]
+async fn a_stored_loop_is_replayed_by_its_id() {
+    let service = Service::new(Setup::new(Dialect::Gitea), false).await;
+    let mut process = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    service.rest().await;
+    let folder = service.world.folder.path();
+    let run = async |id: &str| {
+        let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.current_dir(folder).env_remove("RALPH_CONFIG").envs(service.world.environment());
+        command.args(["replay", id, "--json", "--summary"]).output().await.expect("it starts")
+    };
+    let output = run(done.id.as_str()).await;
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    let lines: Vec<Value> =
+        said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), done.records().len() + 1);
+    assert_eq!(lines.last().expect("a summary")["ended"]["by"], "finished");
+    let output = run("r-9-zzzzzz").await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output.stderr).contains("there is no loop r-9-zzzzzz"), "{}", said(&output.stderr));
+    process.kill().await.expect("stopped");
 }
 
 #[tokio::test]

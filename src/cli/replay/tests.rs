@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::domain::replay::Trace;
 use crate::domain::supervision::SupervisionSettings;
 
 /// Text without colours.
@@ -121,4 +120,13 @@ fn a_folder_is_read_by_name() {
     let (_folder, file) = folder(&[("b.jsonl", &line(1, 0.5)), ("a.jsonl", &line(1, 1.0)), ("notes.txt", "no trace")]);
     let names: Vec<String> = read::traces(&file("")).unwrap().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn what_is_no_file_and_looks_like_an_id_is_a_loop() {
+    let (_folder, file) = folder(&[("r-1-aaaaaa", "{}")]);
+    assert_eq!(loop_id(Path::new("r-1-aaaaaa")), Some("r-1-aaaaaa"));
+    assert_eq!(loop_id(&file("r-1-aaaaaa")), None);
+    assert_eq!(loop_id(Path::new("missing.jsonl")), None);
+    assert_eq!(loop_id(Path::new("folder/r-1-aaaaaa")), None);
 }

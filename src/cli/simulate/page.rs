@@ -48,7 +48,7 @@ const READING: &str = "\
 - The gap cannot be closed whole by anybody who sees the records alone. A plateau of a healthy loop and a wall look alike
   for about four iterations, and a hopeless task looks like one that needs another approach. To notice sooner disturbs more
   healthy loops: with three occurrences of an error instead of four about one point of the gap more is closed, and half as
-  twice as many healthy loops are disturbed.
+  many healthy loops again are disturbed.
 - Iterations on hopeless tasks are more than with a limit of ten: two redirects and a person's answer come first. Most of
   what is saved are iterations of tasks that a limit of ten gives up, and that are done in the end.";
 
