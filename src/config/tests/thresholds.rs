@@ -39,7 +39,7 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
     insta::assert_snapshot!(problems(&format!(
         "{SMALL}preset: sead\ncontrol:\n  windw: 7\n  window: 1\n  decay: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
          oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, window: 4, same_error_count: 2.5 }}\n  climb_after: 0\n\
-         strategy: {{ early: 0.9, patience: 8, tool_error: 1 }}\n"
+         strategy: {{ early: 0.9, patience: 13, tool_error: 1 }}\n"
     )), @r"
     conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; it is one of `default`, `seed`; did you mean `seed`?
     conf/ralph-control.yaml:6:3: unknown key `windw` in `control`; did you mean `window`?
@@ -53,12 +53,12 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
     conf/ralph-control.yaml:10:23: unknown key `kpp` in `control.profiles.mine`; did you mean `kp`?
     conf/ralph-control.yaml:12:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
     conf/ralph-control.yaml:13:21: `oversight.stuck.enabled`: expected true or false, found a number
-    conf/ralph-control.yaml:13:32: `oversight.stuck.critical_error_count` is 5; at most `oversight.stuck.window`, which is 4, is allowed
+    conf/ralph-control.yaml:13:32: `oversight.stuck.critical_error_count` is 10; at most `oversight.stuck.window`, which is 4, is allowed
     conf/ralph-control.yaml:13:53: `oversight.stuck.same_error_count`: expected a whole number, found a fraction
     conf/ralph-control.yaml:14:16: `oversight.climb_after` is 0; 1 to 100 is allowed
     conf/ralph-control.yaml:15:20: `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
-    conf/ralph-control.yaml:15:35: `strategy.patience` is 8; at most `strategy.escalation_threshold`, which is 7, is allowed
-    conf/ralph-control.yaml:15:38: unknown key `tool_error` in `strategy`; did you mean `tool_errors`?
+    conf/ralph-control.yaml:15:35: `strategy.patience` is 13; at most `strategy.escalation_threshold`, which is 12, is allowed
+    conf/ralph-control.yaml:15:39: unknown key `tool_error` in `strategy`; did you mean `tool_errors`?
     18 errors in the configuration; nothing was started
     ");
 }
@@ -133,7 +133,7 @@ control:
 oversight:
   auto_escalate: false
   strict_regression: true
-  stuck: { enabled: true, observe: false, window: 6 }
+  stuck: { enabled: true, observe: false, window: 12 }
   test_tampering: { enabled: false }
 "), @r"
     .ralph.yml:2:19: `control.auto_intervene`: only the operator's file can set this
