@@ -43,6 +43,8 @@ const READING: &str = "\
 - PID control as such brings little. Of its actuators, effort, model tier, breadth and memory share are off by default: the
   signal stays near 1 in most loops, healthy ones too, so that they cost more than they bring unless effort pays in full. They
   can be switched on, and their place is shown all the same. Tone is left on: the model grants it a small gain for nothing.
+- The pauses of strategy itself are worth about nothing, and a little less than that in `shifty`: the overseer has asked
+  before. They are kept as a last resort, for loops in which no detection fires.
 - Detections that are worth about 0 here are not worthless: the model has no loops that run away with money, and few that
   leave their task. They cost nothing where they are silent.
 - The gap cannot be closed whole by anybody who sees the records alone. A plateau of a healthy loop and a wall look alike
@@ -85,12 +87,9 @@ const REASONS: [(&str, &str); 21] = [
     ("oversight.min_progress", "One test of many is progress."),
     (
         "oversight.stuck.window",
-        "Errors are counted over more iterations, so that an other error in between does not hide a wall.",
+        "Errors are counted over more iterations, so that another error in between does not hide a wall.",
     ),
-    (
-        "oversight.stuck.progress_window",
-        "Progress is looked for in the latest iterations alone: what was gained before a wall hid it for several iterations.",
-    ),
+    ("oversight.stuck.progress_window", "One iteration more tells a plateau of a healthy loop from a wall."),
     ("oversight.stuck.same_error_count", "Healthy loops show the same error three times now and then."),
     ("oversight.stuck.critical_error_count", "It pauses a loop only after its redirects."),
     ("oversight.stuck.no_progress_iterations", "Healthy loops stand still for a while."),
