@@ -159,7 +159,8 @@ async fn a_broken_report_is_no_harm(dialect: Dialect) {
 esac
 "#;
     // Five iterations that change nothing; how long that is borne is another matter.
-    let world = World::new(Setup::new(dialect).agent(agent).config("preset: seed")).await;
+    let unseen = "oversight: { stuck: { enabled: false }, no_change: { enabled: false } }";
+    let world = World::new(Setup::new(dialect).agent(agent).config(unseen)).await;
     let done = world.run().await;
     assert_eq!((done.state, done.spent.iterations), (State::Review, 6), "{}", done.why);
     world.finish().await;

@@ -36,7 +36,11 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         }
         let judged: Vec<f64> = similarities.iter().rev().take(settings.window as usize).copied().flatten().collect();
         let average = judged.iter().sum::<f64>() / judged.len() as f64;
-        let text = format!("the last {} iterations are {} like the objective", judged.len(), percent(average));
+        let text = format!(
+            "{low} of the last {} iterations are less than {} like the objective",
+            judged.len(),
+            percent(settings.objective_similarity)
+        );
         evidence.push(Evidence::new("objective", average, settings.objective_similarity, text));
     }
     evidence.extend(scope_creep(scene));
