@@ -37,8 +37,8 @@ async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
     let lines: Vec<Value> =
         said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 9);
-    assert_eq!(lines[2]["interventions"][0]["level"], "redirect");
-    assert_eq!((lines[2]["strategy"].as_str(), lines[2]["status"].as_str()), (Some("pivot"), Some("warning")));
+    assert_eq!(lines[3]["interventions"][0]["level"], "redirect");
+    assert_eq!((lines[3]["strategy"].as_str(), lines[3]["status"].as_str()), (Some("pivot"), Some("warning")));
     assert_eq!(lines[8]["ended"]["by"], "pause");
 
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--plot", "stuck.svg", "--json"]).await;
@@ -95,7 +95,7 @@ async fn what_cannot_be_replayed_is_wrong_usage_with_file_and_line() {
         (&["replay", "missing.jsonl"], "missing.jsonl: not readable"),
         (&["replay", "good.jsonl", "--config", "typo.yaml"], "did you mean `window`"),
         (&["replay", "good.jsonl", "--config", "none.yaml"], "none.yaml: not readable"),
-        (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: control: "),
+        (&["replay", "good.jsonl", "--compare", "typo.yaml", "typo.yaml"], "typo.yaml: `control.windov` is 3"),
         (&["replay", "good.jsonl", "--compare", "typo.yaml"], "--compare"),
     ];
     for (arguments, reason) in cases {
