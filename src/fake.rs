@@ -8,6 +8,7 @@ mod gitea;
 mod github;
 mod hooks;
 mod http_git;
+mod memory;
 mod pages;
 mod serve;
 mod state;
@@ -22,6 +23,7 @@ use self::core::Core;
 pub use self::faults::{Fault, Faults, RequestRecord};
 pub use self::git::{FileChange, MergeMethod};
 pub use self::hooks::{Deliveries, Delivery, Outgoing};
+pub use self::memory::temporary_in_memory;
 pub use self::state::apps::{App, Narrowed};
 pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
 pub use self::state::{

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_bot::app::{App, Options};
@@ -28,19 +28,6 @@ pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Rounds of stepping after which a world that is never done is a failure.
 const ROUNDS: usize = 2_000;
-/// Room that all stories at the same time need, in bytes.
-const MEMORY: u64 = 2 << 30;
-/// Stories sync often and make thousands of small files. They lie in memory where there is room and `TMPDIR` names no
-/// other place, which halves their time.
-static IN_MEMORY: LazyLock<()> = LazyLock::new(|| {
-    let memory = Path::new("/dev/shm");
-    let room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= MEMORY);
-    if room && std::env::temp_dir() == Path::new("/tmp") {
-        // Somebody else's choice stands.
-        let _ = tempfile::env::override_temp_dir(memory);
-    }
-});
-
 /// What a world begins with.
 #[derive(Clone)]
 pub struct Setup {
@@ -151,7 +138,7 @@ impl World {
 
     /// The forge and its people, for a service that runs in processes of its own (see `service`).
     pub async fn without_service(setup: Setup, live: bool) -> Self {
-        LazyLock::force(&IN_MEMORY);
+        ralph_bot::fake::temporary_in_memory();
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
         let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
         let maintainer = forge.add_user("mira", AccountKind::User);
