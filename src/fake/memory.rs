@@ -1,0 +1,21 @@
+//! A place in memory for what tests write.
+
+use std::path::Path;
+use std::sync::Once;
+
+/// Room that all tests at the same time need, in bytes.
+const ROOM: u64 = 2 << 30;
+
+/// Temporary folders lie in memory from now on, where there is room and `TMPDIR` names no other place: tests sync often and
+/// make thousands of small files, and disks of shared machines stall.
+pub fn temporary_in_memory() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let memory = Path::new("/dev/shm");
+        let room = rustix::fs::statvfs(memory).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= ROOM);
+        if room && std::env::temp_dir() == Path::new("/tmp") {
+            // Somebody else's choice stands.
+            let _ = tempfile::env::override_temp_dir(memory);
+        }
+    });
+}
