@@ -16,11 +16,13 @@ This page says what control, oversight and strategy are worth under stated assum
 tasks. Each task is played by every policy with the same luck, and the outcomes are compared. The policy called \"ours\" is
 the pipeline that loops run (`domain/supervision.rs`), fed with the records that the agent leaves.
 
-A simulation shows what follows from its assumptions. It does not show that real agents behave like this. The model was
-written before thresholds were tuned, and was not changed to suit them. Thresholds were tuned on the mixes `everyday`,
-`rough` and `bleak`, with other seeds than those of this page; `bleak`, in which a quarter of the tasks cannot be done,
-was added after a first look at `hopeless`. The mixes `gentle`, `hopeless` and `shifty` were kept for the report:
-they differ in how often each sort of task comes and in how agents behave.";
+A simulation shows what follows from its assumptions. It does not show that real agents behave like this. How agents behave
+was laid down before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
+Thresholds were tuned on the mixes `everyday`, `rough` and `bleak`, with other seeds than those of this page. The mixes
+`gentle`, `hopeless` and `shifty`, which differ in how often each sort of task comes and in how agents behave, were not tuned
+on, but their figures were looked at meanwhile, and `bleak` was added because of `hopeless`: they are not wholly clean. So
+three more were drawn when tuning was over: in `drawn-1` to `drawn-3` every weight, chance and price of `everyday` is
+multiplied by a factor of its own (log-normal, sigma 0.5). Nothing was changed after their figures were seen.";
 
 const MODEL: &str = "\
 - A task has a number of tests. A healthy agent makes some progress in most iterations and none in others; how much differs
@@ -52,7 +54,10 @@ const READING: &str = "\
   healthy loops: with three occurrences of an error instead of four about one point of the gap more is closed, and half as
   many healthy loops again are disturbed.
 - Iterations on hopeless tasks are more than with a limit of ten: two redirects and a person's answer come first. Most of
-  what is saved are iterations of tasks that a limit of ten gives up, and that are done in the end.";
+  what is saved are iterations of tasks that a limit of ten gives up, and that are done in the end.
+- Of the drawn mixes `drawn-2` is the one to look at: a finished task is worth less than half as much, and slow tasks cannot be
+  done in 25 iterations. There it is a mistake to go on at all, and ours, which is patient, is behind the stall rule and a
+  limit of ten. In `drawn-3` ours is ahead of the oracle, which knows what holds an agent up but not when to give up.";
 
 const POLICIES: &str = "\
 - `limit of 5`, `10`, `25`: on until the checks hold, at most so many iterations. No policy may take more than 25.
