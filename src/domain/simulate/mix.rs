@@ -270,7 +270,7 @@ pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// chance once tuning was over.
 pub const HELD_OUT: [&str; 6] = ["gentle", "hopeless", "shifty", "drawn-1", "drawn-2", "drawn-3"];
 /// Purpose of the chance that draws mixes.
-const DRAWN: u64 = 0x6d69_7865_73;
+const DRAWN: u64 = 0x006d_6978_6573;
 /// How far the assumptions of a drawn mix lie from the everyday ones (sigma of a log-normal).
 const DRAWN_SPREAD: f64 = 0.5;
 
