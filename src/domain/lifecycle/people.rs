@@ -6,6 +6,7 @@ use super::{Decision, Turn, judge};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
 use crate::domain::ids::{Money, Sha, Timestamp, User};
+use crate::domain::oversight::{AuditEntry, AuditEvent};
 use crate::domain::task::{Check, CheckSource};
 use crate::domain::{criteria, report};
 
@@ -149,6 +150,10 @@ fn refused_options(current: &Loop, options: &RunOptions, now: Timestamp) -> Opti
 
 /// A command from somebody with permission.
 pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Option<CommentRef>) {
+    if let Some(said) = said(&command) {
+        let reason = format!("{}: {said}", by.login);
+        turn.audit(vec![AuditEntry::new(turn.next.spent.iterations, AuditEvent::Answered, reason)]);
+    }
     match command {
         Command::Run { options } => run(turn, by, options, comment),
         Command::Resume { options, guidance } => resume(turn, by, &options, guidance, comment),
@@ -173,6 +178,18 @@ pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Opti
             turn.answer(comment, true, vec!["Here is the help.".into()]);
         }
     }
+}
+
+/// What goes on record of a command that changes the loop; a resume has an entry of its own.
+fn said(command: &Command) -> Option<String> {
+    Some(match command {
+        Command::Abort { reason } => with_reason("abort", reason),
+        Command::Pause { now, reason } => with_reason(if *now { "pause --now" } else { "pause" }, reason),
+        Command::Guide { text, .. } => with_reason("guide", text),
+        Command::Budget { limit } => format!("budget {limit}"),
+        Command::Retry => "retry".to_owned(),
+        Command::Run { .. } | Command::Resume { .. } | Command::Status | Command::Help => return None,
+    })
 }
 
 fn with_reason(what: &str, reason: &str) -> String {

@@ -21,6 +21,8 @@ pub enum AuditEvent {
     RestoreFailed,
     /// A person let the loop go on.
     Resumed,
+    /// A person said something else.
+    Answered,
 }
 
 /// One line of the trail.
@@ -42,7 +44,7 @@ pub struct AuditEntry {
 
 impl AuditEntry {
     /// An entry about the loop as a whole.
-    pub(super) fn new(iteration: u32, event: AuditEvent, reason: String) -> Self {
+    pub fn new(iteration: u32, event: AuditEvent, reason: String) -> Self {
         Self { iteration, event, level: None, kind: None, cause: None, reason }
     }
 }

@@ -276,3 +276,15 @@ fn records_are_made_of_what_was_measured() {
     assert_eq!(record.cost_usd, 1.0);
     assert_eq!(record.checks[0].baseline, Some(false));
 }
+
+#[test]
+fn who_said_what_is_on_record() {
+    let mut run = Run::started();
+    for command in [guide("look here"), Command::Budget { limit: Money(90_000_000) }, Command::Retry] {
+        run.command(command);
+        let entries: Vec<_> = run.effects.iter().filter(|e| matches!(e, Effect::Audit { .. })).collect();
+        assert!(format!("{entries:?}").contains("olaf: "), "{entries:?}");
+    }
+    run.command(Command::Status);
+    assert!(run.audit().is_empty(), "a question changes nothing");
+}
