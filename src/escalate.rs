@@ -24,6 +24,7 @@ use url::{Host, Url};
 pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
 use crate::domain::address::not_public;
+use crate::domain::causes::causes;
 use crate::domain::ids::Timestamp;
 use crate::domain::notice::{self, Audience, ChannelKind, Notice, Occasion};
 use crate::domain::oversight::EscalationLevel;
@@ -102,7 +103,7 @@ impl Channel {
             .pool_max_idle_per_host(0)
             .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| chain(&error.without_url()))?;
+            .map_err(|error| causes(&error.without_url()))?;
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
         if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
@@ -223,7 +224,7 @@ impl Channel {
             Ok(response) => response,
             Err(error) => {
                 let error = error.without_url();
-                let why = self.masked(&chain(&error));
+                let why = self.masked(&causes(&error));
                 return if is_refused(&error) {
                     Outcome::Never { why }
                 } else {
@@ -276,20 +277,6 @@ impl std::fmt::Debug for Channel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Channel").field(&self.audience).finish()
     }
-}
-
-/// An error with its causes in one line.
-fn chain(error: &reqwest::Error) -> String {
-    let mut detail = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let text = inner.to_string();
-        if !detail.contains(&text) {
-            detail = format!("{detail}: {text}");
-        }
-        cause = inner.source();
-    }
-    detail
 }
 
 /// Whether it failed because of where the channel is, which another try does not mend.

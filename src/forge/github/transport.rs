@@ -1,7 +1,6 @@
 //! Requests over the network by octocrab, which neither tries again nor follows redirects nor adds credentials here:
 //! all of that is decided above, once for both forges.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use url::Url;
 
 use crate::clock::Clock;
+use crate::domain::causes::causes;
 use crate::forge::http::{MAX_ANSWER_BYTES, Transport, TransportError};
 
 /// Time to connect, TLS included.
@@ -73,21 +73,6 @@ impl Transport for OctocrabTransport {
 fn failed(error: &octocrab::Error) -> TransportError {
     let detail = causes(error);
     TransportError { ambiguous: !detail.contains("(Connect)"), detail }
-}
-
-/// An error with its causes in one line.
-fn causes(error: &dyn Error) -> String {
-    let mut detail = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let text = inner.to_string();
-        if !detail.contains(&text) {
-            detail = format!("{detail}: {text}");
-        }
-        cause = inner.source();
-    }
-    // Some of octocrab's errors carry a backtrace below their first line.
-    detail.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Notes by how much the server's clock is ahead of ours, from the `Date` of each answer.

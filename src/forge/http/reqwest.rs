@@ -1,6 +1,5 @@
 //! Requests over the network by reqwest: limits on time and size, no redirects, no decompression.
 
-use std::error::Error;
 use std::time::Duration;
 
 use ::http::{Request, Response};
@@ -8,6 +7,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 
 use super::{MAX_ANSWER_BYTES, Transport, TransportError};
+use crate::domain::causes::causes;
 
 /// Time to connect, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,17 +67,7 @@ impl Transport for ReqwestTransport {
 
 /// An error with its causes in one line, without the address.
 fn failed(error: reqwest::Error, ambiguous: bool) -> TransportError {
-    let error = error.without_url();
-    let mut detail = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let text = inner.to_string();
-        if !detail.contains(&text) {
-            detail = format!("{detail}: {text}");
-        }
-        cause = inner.source();
-    }
-    TransportError { ambiguous, detail }
+    TransportError { ambiguous, detail: causes(&error.without_url()) }
 }
 
 #[cfg(test)]
