@@ -10,7 +10,7 @@ mod slack;
 mod text;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

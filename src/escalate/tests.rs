@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef};
+use crate::domain::notice::tests::notice;
 
 const KEY: &str = "a-signing-key-of-at-least-32-bytes";
 const NOW: Timestamp = Timestamp(1_790_000_000_123);
@@ -60,24 +60,6 @@ fn channel(kind: ChannelKind, url: &str, allow_private: bool) -> Channel {
     let levels = vec![EscalationLevel::Critical];
     let url = SecretString::from(url);
     Channel::new(ChannelSettings { name: "one".into(), kind, url, secret, levels, allow_private }).expect("a channel")
-}
-
-fn notice() -> Notice {
-    Notice {
-        occasion: Occasion::Raised,
-        level: EscalationLevel::Critical,
-        loop_id: LoopId::new("r-42-k7m2qa"),
-        repo: RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "mira".into(), name: "app".into() },
-        issue: Number(42),
-        title: "The answer is wrong".into(),
-        issue_url: "https://git.example.org/mira/app/issues/42".into(),
-        cause: "limit_iterations".into(),
-        what_happened: "All iterations are spent.".into(),
-        evidence: Vec::new(),
-        recommendations: Vec::new(),
-        replies: Vec::new(),
-        at: NOW,
-    }
 }
 
 async fn send(channel: &Channel) -> Outcome {

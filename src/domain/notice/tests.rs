@@ -17,7 +17,8 @@ const KINDS: [ChannelKind; 4] =
     [ChannelKind::Slack, ChannelKind::Discord, ChannelKind::PagerDuty, ChannelKind::Generic];
 const ANSWER: &str = "https://git.example.org/mira/app/issues/57";
 
-fn notice() -> Notice {
+/// A loop that reached its limit.
+pub(crate) fn notice() -> Notice {
     let hint = |usage: &str, what: &str| CommandHint { usage: usage.into(), what: what.into() };
     Notice {
         occasion: Occasion::Raised,
