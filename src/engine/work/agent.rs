@@ -56,7 +56,8 @@ impl Engine {
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let limits = current.policy.agent;
         let course = current.course.as_ref();
-        let effort = course.map_or(1.0, |course| course.effort);
+        // As far as a valid law goes, whatever was stored.
+        let effort = course.map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
         let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
         let tier = course.map_or(ModelTier::Default, |course| course.model);
         let run = AgentRun {
