@@ -21,7 +21,7 @@ pub use state::{
 
 use super::effect::{Effect, Mark, TimerKind};
 use super::ids::{Number, Timestamp};
-use super::oversight::EscalationLevel;
+use super::oversight::{AuditEntry, AuditEvent, EscalationLevel};
 use super::report;
 use super::view::View;
 
@@ -247,6 +247,8 @@ impl Turn {
 
     fn escalate(&mut self, cause: &str, advice: &str) {
         let view = report::escalation(&self.next, cause, advice);
+        let reason = format!("people are asked: {}", self.next.why);
+        self.audit(vec![AuditEntry::new(self.next.spent.iterations, AuditEvent::Escalated, reason)]);
         self.tell_escalation(cause, view);
     }
 

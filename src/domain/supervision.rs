@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use settings::{PRESET, Preset, SupervisionSettings, operators_alone};
 
 use super::control::{self, Action, ControlState, ModelTier};
-use super::oversight::{self, AuditEntry, ControlView, Health, Kind, OverseerState, Verdict};
+use super::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdict};
 use super::record::{Record, TaskFacts};
 use super::strategy::{
     self, Approach, PostValidation, PreValidation, Readiness, Situation, StateAssessment, StrategyPlan, StrategyState,
@@ -124,6 +124,7 @@ impl Supervision {
             failed: evidence.failed,
         };
         let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
+        // The loop has begun, so there are checks; and each run begins on a tree that was reset, without locks.
         let readiness = Readiness { verifiable: true, dirty: false, locked: false, forecast: view.forecast };
         let before = strategy::validate_before(&plan, &assessment, &readiness, &settings.strategy);
         Some(Review { control, verdict, after, assessment, plan, before })
@@ -151,11 +152,6 @@ impl Supervision {
     /// Whether it is what so many iterations can lead to.
     pub fn is_sound(&self, iterations: usize) -> bool {
         self.control.is_sound() && self.control.rounds() == iterations as u64
-    }
-
-    /// How the loop is.
-    pub fn health(&self) -> Health {
-        self.overseer.health
     }
 }
 
@@ -234,7 +230,7 @@ mod tests {
     fn a_loop_that_goes_well_is_not_disturbed() {
         let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
         assert!(reviews.iter().all(|review| review.decision() == oversight::Decision::Continue), "{reviews:?}");
-        assert_eq!(supervision.health(), Health::Healthy);
+        assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
     #[test]

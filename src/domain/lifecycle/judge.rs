@@ -83,6 +83,13 @@ pub struct Judged {
     pub stops: Option<String>,
 }
 
+impl Judged {
+    /// What the most was done about; of several the most severe.
+    pub fn worst(&self) -> Option<&Found> {
+        self.found.iter().max_by_key(|found| (found.level, found.severity))
+    }
+}
+
 /// A detection and what was done about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -115,8 +122,6 @@ pub struct Course {
     pub breadth: Breadth,
     /// Part of the context that memory gets, 0..1.
     pub memory_share: f64,
-    /// Whether the agent starts without what it remembers of its last run.
-    pub fresh_session: bool,
 }
 
 impl Loop {
@@ -128,7 +133,8 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
-        let kind = task_type(&self.task.title, &self.task.labels, &self.checks);
+        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
+        let kind = self.policy.task_type.unwrap_or_else(by_words);
         TaskFacts {
             task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
             max_iterations: f64::from(self.limits.iterations),
@@ -332,15 +338,15 @@ fn course(review: &Review) -> Course {
         model: review.model(),
         breadth: control.actuation.breadth,
         memory_share: control.actuation.memory_share,
-        fresh_session: review.fresh_session(),
     }
 }
 
 /// Obeys the decision. `finished` says whether every check held in a fresh checkout.
 pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
     let verdict = &review.verdict;
+    let used_up = people::used_up(&turn.next, turn.now).is_some();
     // A limit that is reached stops the loop as surely, and says how to go on.
-    let at_limit = !finished && people::used_up(&turn.next, turn.now).is_some();
+    let at_limit = !finished && used_up;
     match review.decision() {
         oversight::Decision::Abort => {
             abort(turn, verdict, &reason(review));
@@ -357,22 +363,17 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
         oversight::Decision::Pause => Onward::Free,
         oversight::Decision::Continue | oversight::Decision::ContinueWithDirectives => {
             let outside = verdict.escalation.is_some_and(|escalation| escalation.outside);
-            if let Some(found) = turn.next.judged().and_then(|judged| judged.found.first()).filter(|_| outside).cloned()
-            {
+            if let Some(found) = turn.next.judged().and_then(Judged::worst).filter(|_| outside).cloned() {
                 let view = report::intervention(&turn.next, &found, view::Severity::Warning);
                 turn.tell_escalation(found.kind.name(), view);
             }
             let tampered = verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::TestTampering);
-            if finished && tampered && review.fresh_session() && !at_limit_of_iterations(turn) {
+            if finished && tampered && review.fresh_session() && !used_up {
                 return Onward::Again;
             }
             Onward::Free
         }
     }
-}
-
-fn at_limit_of_iterations(turn: &Turn) -> bool {
-    people::used_up(&turn.next, turn.now).is_some()
 }
 
 /// Why the loop stops, one sentence without a full stop.
@@ -392,18 +393,14 @@ fn reason(review: &Review) -> String {
 /// Puts the files of the best iteration back before the loop pauses.
 fn restore(turn: &mut Turn, iteration: u32, to: Sha) {
     turn.because(format!("the state of iteration {iteration} is put back"));
-    turn.next.halting = true;
-    if let Some(current) = turn.next.current_mut() {
-        current.restored_to = Some(iteration);
-    }
+    turn.next.halting = Some(iteration);
     turn.work(Step::Restore, |ticket| Effect::Restore { ticket, iteration, to });
 }
 
 /// Stops the loop for the reason that the last judgement gives, and asks people.
 pub(super) fn pause(turn: &mut Turn) {
-    turn.next.halting = false;
-    let found =
-        turn.next.judged().and_then(|judged| judged.found.iter().find(|found| found.level >= Level::Pause).cloned());
+    turn.next.halting = None;
+    let found = turn.next.judged().and_then(Judged::worst).filter(|found| found.level >= Level::Pause).cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
@@ -425,8 +422,7 @@ fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(State::Aborted, why);
     if verdict.escalation.is_some_and(|escalation| escalation.outside) {
-        let found = turn.next.judged().and_then(|judged| judged.found.first()).cloned();
-        if let Some(found) = found {
+        if let Some(found) = turn.next.judged().and_then(Judged::worst).cloned() {
             let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
             turn.effects.push(Effect::escalate(found.kind.name(), view));
         }
@@ -440,17 +436,14 @@ pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
     let mut supervision = turn.next.supervision.take().unwrap_or_default();
     let verdict = oversight::restore_failed(&mut supervision.overseer, number, why, &settings.oversight);
     turn.next.supervision = Some(supervision);
-    turn.next.halting = false;
-    if let Some(current) = turn.next.current_mut() {
-        current.restored_to = None;
-    }
+    turn.next.halting = None;
     turn.audit(verdict.audit.clone());
     abort(turn, &verdict, &format!("the best iteration cannot be put back: {why}"));
 }
 
 /// Somebody lets the loop go on: what held it is seen.
 pub(super) fn resumed(turn: &mut Turn, by: &str) {
-    turn.next.halting = false;
+    turn.next.halting = None;
     let Some(supervision) = turn.next.supervision.as_mut() else { return };
     let settings = turn.next.policy.supervision();
     let iteration = turn.next.spent.iterations;

@@ -60,7 +60,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         agent_failures: 0,
         supervision: None,
         course: None,
-        halting: false,
+        halting: None,
         created_at: now,
         updated_at: now,
         queued_at: None,

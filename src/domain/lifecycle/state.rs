@@ -374,9 +374,9 @@ pub struct Loop {
     /// What supervision wants of the next run.
     #[serde(default, deserialize_with = "readable")]
     pub course: Option<Course>,
-    /// Whether the loop pauses once the best iteration is put back.
+    /// The iteration whose files are being put back; the loop pauses once they are. 0 is the state before the first.
     #[serde(default)]
-    pub halting: bool,
+    pub halting: Option<u32>,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.
