@@ -9,6 +9,7 @@ pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod lifecycle;
+pub mod limit;
 pub mod notice;
 pub mod oversight;
 pub mod permit;
