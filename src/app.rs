@@ -217,6 +217,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     let checks = CheckRunner {
         sandboxed: sandbox.on,
         read_only,
+        timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
         env: check_env,
         masker: Masker::default(),

@@ -29,6 +29,8 @@ pub struct CheckRunner {
     pub sandboxed: bool,
     /// Tool chains that checks may read inside the sandbox.
     pub read_only: Vec<PathBuf>,
+    /// Longest run of a check that names no limit of its own.
+    pub timeout: Duration,
     /// Whether checks reach the host's network.
     pub network: bool,
     /// Their whole environment, but for `HOME`, `TMPDIR` and `CI`, which are set here. Never a key or a token.
@@ -65,6 +67,7 @@ impl CheckRunner {
             shell: PathBuf::from("/bin/sh"),
             sandboxed: true,
             read_only: Vec::new(),
+            timeout: Duration::from_secs(600),
             network: false,
             env: Vec::new(),
             masker: Masker::default(),
@@ -121,7 +124,11 @@ impl CheckRunner {
             Some(reports) => blocking(move || reports.counts_since(&before)).await.flatten(),
             None => None,
         };
-        Ok(outcome(check, &finished, written))
+        Ok(outcome(check, self.wall(check), &finished, written))
+    }
+
+    fn wall(&self, check: &Check) -> Duration {
+        check.timeout_s.map_or(self.timeout, Duration::from_secs)
     }
 
     fn spec(&self, tree: &Path, scratch: &Path, check: &Check) -> Spec {
@@ -131,8 +138,7 @@ impl CheckRunner {
         let ours = ["HOME", "TMPDIR", "CI"].map(OsStr::new);
         spec.env = self.env.iter().filter(|(name, _)| !ours.contains(&name.as_os_str())).cloned().collect();
         spec = spec.env("HOME", scratch).env("TMPDIR", scratch.join("tmp")).env("CI", "true");
-        spec.limits =
-            Limits { wall: Duration::from_secs(check.timeout_s), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
+        spec.limits = Limits { wall: self.wall(check), idle: None, grace: GRACE, keep_bytes: JUDGED_BYTES };
         if self.sandboxed {
             spec.sandbox = Sandbox::Bubblewrap(View {
                 writable: vec![tree.to_owned()],
@@ -158,11 +164,11 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-fn outcome(check: &Check, finished: &Finished, written: Option<TestCounts>) -> CheckOutcome {
+fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<TestCounts>) -> CheckOutcome {
     let output = counts::strip_escapes(&finished.stdout.text());
     let (exit_code, verdict) = match finished.ended {
         Ended::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
-        Ended::WallLimit => (None, failed(format!("timed out after {} s", check.timeout_s))),
+        Ended::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
         Ended::Signalled(_) | Ended::IdleLimit | Ended::Cancelled | Ended::Stopped(_) => {
             (None, judge(&check.rule, None, &output))
         }

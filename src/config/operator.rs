@@ -325,7 +325,7 @@ impl Default for Checks {
 pub struct Sandbox {
     /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
     pub required: SandboxRequired,
-    /// Hosts that agents may reach beside the model's.
+    /// Hosts that agents may reach beside the model's. Accepted as it is; this version lets them reach all hosts.
     pub network: Vec<String>,
     /// Folders that agents and checks may read beside the system's tool chains.
     pub read_only: Vec<PathBuf>,

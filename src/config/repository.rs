@@ -28,9 +28,6 @@ use crate::domain::task::{Check, CheckRule, CheckSource};
 /// Where the file may be, in the order in which it is looked for.
 pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];
 
-/// Time of a check that names none, in seconds.
-pub const CHECK_TIMEOUT_DEFAULT_S: u64 = 600;
-
 /// Largest repository file, in bytes.
 const FILE_MAX: usize = 256 * 1024;
 
@@ -317,9 +314,9 @@ impl Reading<'_> {
         name.clone()
     }
 
-    fn check_timeout(&mut self, key: &str, timeout: Option<Duration>) -> u64 {
-        let seconds = timeout.map_or(CHECK_TIMEOUT_DEFAULT_S, Duration::as_seconds);
-        if seconds == 0 {
+    fn check_timeout(&mut self, key: &str, timeout: Option<Duration>) -> Option<u64> {
+        let seconds = timeout.map(Duration::as_seconds);
+        if seconds == Some(0) {
             self.wrong(&format!("{key}.timeout"), "0 would stop the check at once");
         }
         seconds

@@ -609,7 +609,7 @@ fn a_repository_file_is_read_as_it_is_meant() {
     let names: Vec<_> = settings.checks.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["cargo test", "npm ci npm test", "lint", "coverage", "errors"]);
     assert_eq!(settings.checks[1].command, "npm ci && npm test");
-    assert_eq!((settings.checks[0].timeout_s, settings.checks[2].timeout_s), (600, 300));
+    assert_eq!((settings.checks[0].timeout_s, settings.checks[2].timeout_s), (None, Some(300)));
     assert!(settings.checks.iter().all(|c| c.source == CheckSource::RepositoryFile));
     assert!(matches!(&settings.checks[3].rule, CheckRule::Coverage { min, .. } if min.0 == 80.0));
     assert!(matches!(&settings.checks[4].rule, CheckRule::Count { at_least: None, at_most: Some(0.0), .. }));

@@ -18,8 +18,6 @@ pub use judge::{Verdict, judge};
 pub use kind::{TaskType, task_type};
 pub use spec::check_from_value;
 
-/// Limit of one run of a check where nobody set one, in seconds: long enough for a cold build with its tests.
-pub const DEFAULT_TIMEOUT_S: u64 = 600;
 /// Longest limit of one run that may be asked for, in seconds (6 h).
 pub const MAX_TIMEOUT_S: u64 = 6 * 3600;
 /// Most checks that one source may give.
@@ -62,7 +60,7 @@ pub fn plain(command: &str, source: CheckSource) -> Check {
         command: command.to_owned(),
         rule: CheckRule::ExitCode,
         source,
-        timeout_s: DEFAULT_TIMEOUT_S,
+        timeout_s: None,
         counts: None,
     }
 }
@@ -115,8 +113,8 @@ pub fn validate(check: &Check) -> Result<(), String> {
     if check.command.len() > MAX_COMMAND {
         return Err(format!("the command is longer than {MAX_COMMAND} bytes; put it into a script in the repository"));
     }
-    if !(1..=MAX_TIMEOUT_S).contains(&check.timeout_s) {
-        return Err(format!("the timeout is {} s; it must be between 1 s and {MAX_TIMEOUT_S} s", check.timeout_s));
+    if let Some(seconds) = check.timeout_s.filter(|seconds| !(1..=MAX_TIMEOUT_S).contains(seconds)) {
+        return Err(format!("the timeout is {seconds} s; it must be between 1 s and {MAX_TIMEOUT_S} s"));
     }
     if let Some(pattern) = &check.counts {
         let compiled = compile(pattern)?;

@@ -43,8 +43,8 @@ pub struct Check {
     pub rule: CheckRule,
     /// Whose word it is.
     pub source: CheckSource,
-    /// Limit of one run, in seconds.
-    pub timeout_s: u64,
+    /// Limit of one run, in seconds; `None` for the operator's.
+    pub timeout_s: Option<u64>,
     /// Pattern with groups `passed`, `failed`, `skipped` to read test counts by, where no runner is recognised.
     #[serde(default)]
     pub counts: Option<String>,

@@ -251,7 +251,7 @@ impl Engine {
             command: command.clone(),
             rule: CheckRule::ExitCode,
             source: CheckSource::RepositoryFile,
-            timeout_s: SETUP_TIMEOUT_S,
+            timeout_s: Some(SETUP_TIMEOUT_S),
             counts: None,
         });
         let commands: Vec<_> = commands.collect();

@@ -88,10 +88,18 @@ async fn a_check_sees_only_the_given_environment() {
 async fn a_check_that_hangs_is_ended_with_its_children() {
     let place = Place::new();
     let mut hanging = check("sleep 600 & echo started; sleep 600");
-    hanging.timeout_s = 1;
+    hanging.timeout_s = Some(1);
     let outcome = place.run(&[hanging]).await.remove(0);
     assert_eq!((outcome.holds, outcome.why.as_str(), outcome.exit_code), (false, "timed out after 1 s", None));
     assert_eq!(outcome.output, "started\n");
+}
+
+#[tokio::test]
+async fn a_check_without_a_limit_of_its_own_has_the_operators() {
+    let mut place = Place::new();
+    place.runner.timeout = Duration::from_secs(1);
+    let outcome = place.run(&[check("sleep 600")]).await.remove(0);
+    assert_eq!((outcome.holds, outcome.why.as_str()), (false, "timed out after 1 s"));
 }
 
 #[tokio::test]

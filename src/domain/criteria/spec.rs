@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{CriteriaError, DEFAULT_TIMEOUT_S, name_of, plain, validate};
+use super::{CriteriaError, name_of, plain, validate};
 use crate::domain::ids::Percent;
 use crate::domain::task::{Check, CheckRule, CheckSource};
 
@@ -72,11 +72,13 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
     if !matches!(rule, CheckRule::Count { .. }) && at_least.or(at_most).is_some() {
         return Err(invalid(format!("`at_least` and `at_most` belong to `count`, not to `{kind}`")));
     }
-    let timeout_s = match map.get("timeout") {
-        None | Some(Value::Null) => DEFAULT_TIMEOUT_S,
-        Some(value) => seconds(value)
-            .ok_or_else(|| invalid(format!("`timeout` must be seconds, or like `90s`, `10m`, `1h`, not {value}")))?,
-    };
+    let timeout_s =
+        match map.get("timeout") {
+            None | Some(Value::Null) => None,
+            Some(value) => Some(seconds(value).ok_or_else(|| {
+                invalid(format!("`timeout` must be seconds, or like `90s`, `10m`, `1h`, not {value}"))
+            })?),
+        };
     let name = text(map, "name").unwrap_or_else(|| name_of(&command));
     Ok(Check { name, command, rule, source, timeout_s, counts: text(map, "counts") })
 }

@@ -68,9 +68,9 @@ fn a_block_gives_rules_timeouts_and_counts() {
                 kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)'}\n```";
     let checks = from_issue(body).expect("criteria");
     assert_eq!(checks[0].name, "cover");
-    assert_eq!(checks[0].timeout_s, 600);
+    assert_eq!(checks[0].timeout_s, None);
     assert!(matches!(&checks[0].rule, CheckRule::Coverage { min, .. } if *min == Percent(80.5)));
-    assert_eq!(checks[1].timeout_s, 90);
+    assert_eq!(checks[1].timeout_s, Some(90));
     assert!(matches!(&checks[1].rule, CheckRule::Count { at_most: Some(most), at_least: None, .. } if *most == 0.0));
     assert_eq!(checks[2].rule, CheckRule::EmptyOutput);
     assert_eq!(checks[3].counts.as_deref(), Some("ok (?P<passed>\\d+)"));
@@ -121,7 +121,7 @@ fn validation_guards_what_comes_from_elsewhere() {
         Check { command: "  ".into(), ..good.clone() },
         Check { command: "a\0b".into(), ..good.clone() },
         Check { command: "x".repeat(MAX_COMMAND + 1), ..good.clone() },
-        Check { timeout_s: MAX_TIMEOUT_S + 1, ..good.clone() },
+        Check { timeout_s: Some(MAX_TIMEOUT_S + 1), ..good.clone() },
         Check { rule: CheckRule::Coverage { pattern: "(a)".into(), min: Percent(f64::NAN) }, ..good.clone() },
         Check { rule: CheckRule::Coverage { pattern: "x".repeat(600), min: Percent(1.0) }, ..good.clone() },
         Check { rule: CheckRule::Coverage { pattern: r"(\w{900}){900}".into(), min: Percent(1.0) }, ..good.clone() },
