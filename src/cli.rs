@@ -157,9 +157,18 @@ fn database(config: &Config) -> PathBuf {
 
 /// Runs a subcommand that does several things at a time. What it leaves running when it is done is not waited for.
 fn block_on(work: impl Future<Output = CliResult>) -> CliResult {
+    block_on_with(None, work)
+}
+
+/// Runs `work` on so many threads; `None` for as many as there are processors.
+fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) -> CliResult {
     // Another part of the process may have chosen a provider already; either is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if let Some(threads) = threads {
+        builder.worker_threads(threads);
+    }
+    let built = builder.enable_all().build();
     let runtime = built.map_err(|error| CliError::Failed(format!("no threads to run on: {error}")))?;
     let outcome = runtime.block_on(work);
     runtime.shutdown_background();

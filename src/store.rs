@@ -24,6 +24,7 @@ use rusqlite::{Connection, OpenFlags};
 use rusqlite_migration::{M, Migrations};
 use tokio::sync::oneshot;
 
+use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
@@ -391,14 +392,19 @@ fn write_loop(
     failed: &AtomicBool,
     mode: Mode,
 ) {
+    let (mut usual, mut took) = (1, Duration::ZERO);
     while let Ok(first) = jobs.recv() {
         let mut batch = vec![first];
         batch.extend(jobs.try_iter().take(COMMIT_BATCH - 1));
+        gather(jobs, &mut batch, usual, took / 2);
+        usual = batch.len();
+        let watch = Stopwatch::start();
         let outcome = if failed.load(Ordering::SeqCst) {
             Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
         } else {
             commit_batch(&connection, &mut batch).map_err(|error| with_path(error.into(), path))
         };
+        took = watch.elapsed();
         if let Err(StoreError::Failed { detail, .. }) = &outcome
             && !failed.swap(true, Ordering::SeqCst)
         {
@@ -414,6 +420,18 @@ fn write_loop(
     kill_point("K33");
     if let Err(error) = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
         tracing::debug!(%error, "no checkpoint at the end; the next start makes it");
+    }
+}
+
+/// Waits for as many jobs as there were the last time, half as long as that commit took at most: callers who were answered
+/// together ask again together, and would else be served by halves, in two commits that wait for each other.
+fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, usual: usize, most: Duration) {
+    let watch = Stopwatch::start();
+    while batch.len() < usual {
+        match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
+            Ok(job) => batch.push(job),
+            Err(_) => return,
+        }
     }
 }
 

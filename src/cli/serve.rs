@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{CliError, CliResult, Global, block_on, load, print};
+use super::{CliError, CliResult, Global, block_on_with, load, print};
 use crate::app::{App, Options};
 use crate::config::{Config, Env};
 use crate::engine::Role;
@@ -55,7 +55,10 @@ impl From<ServeRole> for Role {
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(global, env)?;
     telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
-    block_on(serve(&config, env, args.role.into(), global.json))
+    // Where deliveries are all there is to do, the database's writer is busy on a processor of its own.
+    let ingest = matches!(args.role, ServeRole::Ingest);
+    let threads = ingest.then(|| std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1)));
+    block_on_with(threads, serve(&config, env, args.role.into(), global.json))
 }
 
 async fn serve(config: &Config, env: &Env, role: Role, json: bool) -> CliResult {

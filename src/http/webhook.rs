@@ -18,6 +18,8 @@ use crate::store::inbox::{self, Body as Packed, Delivery};
 
 /// Largest body: GitHub sends at most 25 MB.
 const BODY_MAX: usize = 26 * 1024 * 1024;
+/// Room that is made for a body before it comes, in bytes; most fit in.
+const FIRST_ROOM: usize = 32 * 1024;
 /// Longest delivery id and event name, in bytes.
 const HEADER_MAX: usize = 200;
 
@@ -126,7 +128,7 @@ async fn read(edge: &Edge, body: Body, announced: Option<usize>) -> Result<(Vec<
     } else {
         edge.large.acquire_many(kib(whole)).await.map_err(stopping)?
     };
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(whole.min(FIRST_ROOM));
     let mut stream = body.into_data_stream();
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|_| (StatusCode::BAD_REQUEST, "the body broke off"))?;

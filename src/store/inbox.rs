@@ -1,5 +1,8 @@
 //! Deliveries as they came: stored before they are acknowledged, handled in order, never thrown away unread.
 
+use std::cell::RefCell;
+
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult};
@@ -29,7 +32,18 @@ const LONGEST: usize = 64 << 20;
 impl Body {
     /// Packs a body.
     pub fn pack(bytes: &[u8]) -> Self {
-        Self(lz4_flex::compress_prepend_size(bytes))
+        thread_local! {
+            // Kept between bodies: making one costs as much as packing a small body.
+            static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
+        }
+        let head = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let mut packed = vec![0; head.len() + get_maximum_output_size(bytes.len())];
+        let (size, rest) = packed.split_at_mut(head.len());
+        size.copy_from_slice(&head);
+        let length = TABLE.with_borrow_mut(|table| compress_into_with_table(bytes, rest, table));
+        packed.truncate(head.len() + length.expect("there is room for the longest packed form"));
+        packed.shrink_to_fit();
+        Self(packed)
     }
 
     /// Bytes that it takes up.
