@@ -213,8 +213,15 @@ impl Turn {
         }
     }
 
-    /// Ends at a limit, with what there is.
+    /// Ends at a limit, with the best there is.
     fn reach_limit(&mut self, which: &str, why: &str) {
+        if !judge::restore_at_limit(self, which, why) {
+            self.end_at_limit(which, why);
+        }
+    }
+
+    fn end_at_limit(&mut self, which: &str, why: &str) {
+        self.next.halting = None;
         self.stop(State::LimitReached, why);
         self.close_open_iteration(why);
         self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });

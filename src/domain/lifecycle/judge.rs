@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Iteration, Loop, State, Step};
+use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
 use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
 use crate::domain::criteria::task_type;
@@ -355,7 +355,9 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
         oversight::Decision::Pause if !at_limit => {
             let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
             match best {
-                Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => restore(turn, iteration, to),
+                Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => {
+                    restore(turn, iteration, to, Halt::Held)
+                }
                 _ => pause(turn),
             }
             Onward::Held
@@ -390,16 +392,44 @@ fn reason(review: &Review) -> String {
     }
 }
 
-/// Puts the files of the best iteration back before the loop pauses.
-fn restore(turn: &mut Turn, iteration: u32, to: Sha) {
+/// Puts the files of the best iteration back before the loop stops.
+fn restore(turn: &mut Turn, iteration: u32, to: Sha, then: Halt) {
     turn.because(format!("the state of iteration {iteration} is put back"));
-    turn.next.halting = Some(iteration);
+    turn.next.halting = Some(Halting { iteration, then });
     turn.work(Step::Restore, |ticket| Effect::Restore { ticket, iteration, to });
+}
+
+/// Puts the best iteration back before a limit ends the work, where that is not the last one; whether it does.
+pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool {
+    if turn.next.state != State::Running || turn.next.halting.is_some() {
+        return false;
+    }
+    let best = oversight::best_iteration(&turn.next.records());
+    let best = best.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
+    let Some((iteration, to)) = best.filter(|(_, to)| turn.next.head.as_ref() != Some(to)) else { return false };
+    turn.drop_work();
+    turn.close_open_iteration(why);
+    restore(turn, iteration, to, Halt::Limit { which: which.to_owned(), why: why.to_owned() });
+    true
+}
+
+/// The best iteration is back and pushed, or could not be: the loop stops.
+pub(super) fn halt(turn: &mut Turn) {
+    match turn.next.halting.take().map(|halting| halting.then) {
+        Some(Halt::Limit { which, why }) => {
+            let why = match turn.next.current().and_then(|last| last.restored_to) {
+                Some(0) => format!("{why}; the files are as they were before the first iteration, the best there is"),
+                Some(best) => format!("{why}; the files of iteration {best}, the best one, were put back"),
+                None => why,
+            };
+            turn.end_at_limit(&which, &why);
+        }
+        Some(Halt::Held) | None => pause(turn),
+    }
 }
 
 /// Stops the loop for the reason that the last judgement gives, and asks people.
 pub(super) fn pause(turn: &mut Turn) {
-    turn.next.halting = None;
     let found = turn.next.judged().and_then(Judged::worst).filter(|found| found.level >= Level::Pause).cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
@@ -431,6 +461,10 @@ fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
 
 /// The best iteration could not be put back.
 pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
+    if matches!(&turn.next.halting, Some(Halting { then: Halt::Limit { .. }, .. })) {
+        turn.because(format!("the best iteration could not be put back: {why}"));
+        return halt(turn);
+    }
     let settings = turn.next.policy.supervision();
     let number = turn.next.current().map_or(0, |current| current.number);
     let mut supervision = turn.next.supervision.take().unwrap_or_default();

@@ -274,6 +274,30 @@ pub struct LoopPull {
     pub url: String,
 }
 
+/// The files of the best iteration are put back before the loop stops.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Halting {
+    /// Whose files; 0 is the state before the first.
+    pub iteration: u32,
+    /// What comes then.
+    pub then: Halt,
+}
+
+/// Why a loop stops once its best iteration is back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Halt {
+    /// The overseer holds it.
+    Held,
+    /// It reached a limit.
+    Limit {
+        /// Of what: iterations, time or money.
+        which: String,
+        /// One sentence.
+        why: String,
+    },
+}
+
 /// What is to be merged into the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -374,9 +398,9 @@ pub struct Loop {
     /// What supervision wants of the next run.
     #[serde(default, deserialize_with = "readable")]
     pub course: Option<Course>,
-    /// The iteration whose files are being put back; the loop pauses once they are. 0 is the state before the first.
-    #[serde(default)]
-    pub halting: Option<u32>,
+    /// What is being done before the loop stops.
+    #[serde(default, deserialize_with = "readable")]
+    pub halting: Option<Halting>,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.

@@ -190,7 +190,7 @@ fn next_iteration(turn: &mut Turn) {
 fn begin_iteration(turn: &mut Turn) {
     // The overseer's word holds until a person takes it back, whatever came in between.
     if turn.next.halting.is_some() || turn.next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
-        return judge::pause(turn);
+        return judge::halt(turn);
     }
     let guidance = std::mem::take(&mut turn.next.guidance);
     if let Some(number) = open_iteration(turn, guidance) {
@@ -389,18 +389,18 @@ fn tell_next_run(turn: &mut Turn, text: String) {
 
 /// The best iteration's files are back: the forge gets them before the loop pauses.
 fn restored(turn: &mut Turn, commit: Option<Sha>) {
-    let best = turn.next.halting;
+    let best = turn.next.halting.as_ref().map(|halting| halting.iteration);
     if let Some(current) = turn.next.current_mut() {
         current.restored_to = best;
     }
-    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return judge::pause(turn) };
+    let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return judge::halt(turn) };
     turn.next.head = Some(commit.clone());
     turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
 }
 
 fn pushed(turn: &mut Turn) {
     if turn.next.halting.is_some() {
-        return judge::pause(turn);
+        return judge::halt(turn);
     }
     if turn.next.pull.is_none() {
         turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });

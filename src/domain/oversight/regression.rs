@@ -32,14 +32,15 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
 }
 
 /// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before
-/// the first, where more passed then. `None` where it is the newest, so that there is nothing to restore.
-pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
+/// the first, where more passed then. `None` where it is the newest, so that there is nothing to restore. An iteration that
+/// weakened checks is never the best.
+pub fn best_iteration(history: &[Record]) -> Option<u32> {
     let passed = |record: &Record| record.checks.iter().filter(|check| check.passed).count();
     let rank = |record: &Record| (passed(record), record.completion);
     let (last, before) = history.split_last()?;
     let mut best = None;
     for (at, record) in before.iter().enumerate() {
-        if best.is_none_or(|best: usize| rank(record) >= rank(&before[best])) {
+        if record.tampering.is_empty() && best.is_none_or(|best: usize| rank(record) >= rank(&before[best])) {
             best = Some(at);
         }
     }

@@ -149,6 +149,36 @@ fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
 }
 
 #[test]
+fn at_a_limit_the_pull_request_has_the_best_iteration() {
+    let at_limit = || {
+        let mut run = Run::with(|s| s.policy.limits.iterations = 2);
+        run.tell(Input::SlotGranted).prepared(|_| {});
+        run.tell(Input::Checked { ticket: run.current.ticket, report: two(false, false) });
+        run.works(two(true, false));
+        let best = run.current.head.clone().expect("a commit");
+        run.works(two(false, false)).is(State::Running, Step::Restore);
+        assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
+        run
+    };
+    let mut run = at_limit();
+    run.tell(Input::Restored { ticket: run.current.ticket, commit: Some(sha(900)) }).is(State::Running, Step::Push);
+    run.pushed().is(State::LimitReached, Step::Idle);
+    assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were put back");
+    assert!(run.escalates("limit_iterations"));
+    assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
+    // What cannot be put back is no reason to throw work away.
+    let mut run = at_limit();
+    let ticket = run.current.ticket;
+    run.tell(Input::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() });
+    run.is(State::LimitReached, Step::Idle);
+    assert_eq!(run.current.why, "all 2 iterations are used");
+    // Nor does the time that runs out meanwhile begin it anew.
+    let mut run = at_limit();
+    run.now = run.now.plus_ms(run.current.limits.time_ms + 1);
+    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::LimitReached, Step::Idle);
+}
+
+#[test]
 fn what_cannot_be_put_back_ends_the_loop_with_its_work_saved() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 40);
     run.tell(Input::SlotGranted).prepared(|_| {});
