@@ -1,0 +1,116 @@
+//! The published prices that the table begins with.
+//!
+//! Sources, as read in November 2026 (dates are those of the pages):
+//! - Anthropic: platform.claude.com/docs, "Pricing" and the overviews of Opus 5.5, Sonnet 5.5 and Haiku 5.5 (October 2026).
+//!   Writing into a cache is the price of 5 minutes. Haiku 5.5 costs five times as much for prompts above 100,000 tokens,
+//!   which counts of a whole run do not show.
+//! - OpenAI: developers.openai.com/api/docs/pricing as quoted on 2026-11-18 (GPT-6.2), 2026-10-26 (GPT-6.1 Terra),
+//!   2026-10-01 (GPT-6.1 Sol), 2026-09-22 (GPT-6), 2026-07-30 (GPT-5.6) and 2026-06 (older ones). Prompts above 272,000
+//!   tokens cost more. What GPT-6.2 Sol takes for a cached token was not found; it is that of GPT-6.1 Sol. GPT-5.6 and later
+//!   take 1.25 times the input for writing into a cache, which before cost nothing extra.
+//! - Google: ai.google.dev/gemini-api/docs/pricing as quoted on 2026-10-07 and earlier. The three newest Flash models cost
+//!   twice as much from 2027-01-01 on. Where no price of a cached token was found, it is a tenth, as it is for the others.
+//!   Prompts of the Pro models above 200,000 tokens cost more.
+//! - Moonshot: platform.kimi.ai/docs/pricing as quoted on 2026-10-25 (K3.1 Pro), 2026-07 (K3) and 2026-06 (K2.7 Code).
+//!   No price of K2.6 was found that is Moonshot's own, so it is not here.
+
+use super::name::is_version_of;
+use super::{Price, PriceEntry};
+
+/// The day on which the built-in prices were last looked up.
+pub const PUBLISHED_ON: &str = "2026-11-22";
+
+/// Model, and dollars a million tokens: read, written, read from a cache, written into a cache.
+type Row = (&'static str, [f64; 4]);
+
+const ANTHROPIC: &[Row] = &[
+    ("claude-fable-5-1", [10.0, 50.0, 0.25, 12.5]),
+    ("claude-mythos-5-1", [10.0, 50.0, 0.25, 12.5]),
+    ("claude-fable-5", [10.0, 50.0, 1.0, 12.5]),
+    ("claude-mythos-5", [10.0, 50.0, 1.0, 12.5]),
+    ("claude-opus-5-5", [4.0, 20.0, 0.2, 5.0]),
+    ("claude-opus-5", [5.0, 25.0, 0.5, 6.25]),
+    ("claude-opus-4-8", [5.0, 25.0, 0.5, 6.25]),
+    ("claude-opus-4-7", [5.0, 25.0, 0.5, 6.25]),
+    ("claude-opus-4-6", [5.0, 25.0, 0.5, 6.25]),
+    ("claude-opus-4-5", [5.0, 25.0, 0.5, 6.25]),
+    ("claude-opus-4-1", [15.0, 75.0, 1.5, 18.75]),
+    ("claude-opus-4", [15.0, 75.0, 1.5, 18.75]),
+    ("claude-sonnet-5-5", [2.0, 10.0, 0.1, 2.5]),
+    ("claude-sonnet-5", [2.0, 10.0, 0.2, 2.5]),
+    ("claude-sonnet-4-6", [3.0, 15.0, 0.3, 3.75]),
+    ("claude-sonnet-4-5", [3.0, 15.0, 0.3, 3.75]),
+    ("claude-sonnet-4", [3.0, 15.0, 0.3, 3.75]),
+    ("claude-haiku-5-5", [0.1, 0.5, 0.01, 0.125]),
+    ("claude-haiku-4-5", [1.0, 5.0, 0.1, 1.25]),
+];
+
+const OPENAI: &[Row] = &[
+    ("gpt-6-2-astra", [8.0, 40.0, 0.4, 10.0]),
+    ("gpt-6-2-sol", [2.0, 10.0, 0.1, 2.5]),
+    ("gpt-6-1-sol", [2.0, 10.0, 0.1, 2.5]),
+    ("gpt-6-1-terra", [1.0, 5.0, 0.05, 1.25]),
+    ("gpt-6-astra", [10.0, 50.0, 1.0, 12.5]),
+    ("gpt-6-sol", [2.0, 10.0, 0.2, 2.5]),
+    ("gpt-6-luna", [0.1, 0.5, 0.01, 0.125]),
+    ("gpt-5-6-sol", [4.0, 20.0, 0.4, 5.0]),
+    ("gpt-5-6", [4.0, 20.0, 0.4, 5.0]),
+    ("gpt-5-6-terra", [2.0, 12.0, 0.2, 2.5]),
+    ("gpt-5-6-luna", [0.2, 1.2, 0.02, 0.25]),
+    ("gpt-5-5", [5.0, 30.0, 0.5, 5.0]),
+    ("gpt-5-4", [2.5, 15.0, 0.25, 2.5]),
+    ("gpt-5-4-mini", [0.75, 4.5, 0.075, 0.75]),
+    ("gpt-5-4-nano", [0.2, 1.25, 0.02, 0.2]),
+    ("gpt-5-3-codex", [1.75, 14.0, 0.175, 1.75]),
+    ("gpt-5-2-codex", [1.75, 14.0, 0.175, 1.75]),
+    ("gpt-5-2", [1.75, 14.0, 0.175, 1.75]),
+    ("gpt-5-1-codex-max", [1.25, 10.0, 0.125, 1.25]),
+    ("gpt-5-1-codex", [1.25, 10.0, 0.125, 1.25]),
+    ("gpt-5-1", [1.25, 10.0, 0.125, 1.25]),
+    ("gpt-5-codex", [1.25, 10.0, 0.125, 1.25]),
+    ("gpt-5", [1.25, 10.0, 0.125, 1.25]),
+    ("gpt-5-mini", [0.25, 2.0, 0.025, 0.25]),
+    ("gpt-5-nano", [0.05, 0.4, 0.005, 0.05]),
+];
+
+const GOOGLE: &[Row] = &[
+    ("gemini-3-8-flash", [0.75, 3.75, 0.075, 0.75]),
+    ("gemini-3-7-flash", [0.75, 3.75, 0.075, 0.75]),
+    ("gemini-3-6-flash", [0.75, 3.75, 0.075, 0.75]),
+    ("gemini-3-5-flash", [1.5, 9.0, 0.15, 1.5]),
+    ("gemini-3-5-flash-lite", [0.3, 2.5, 0.03, 0.3]),
+    ("gemini-3-1-pro", [2.0, 12.0, 0.2, 2.0]),
+    ("gemini-3-1-flash-lite", [0.25, 1.5, 0.025, 0.25]),
+    ("gemini-3-flash", [0.5, 3.0, 0.05, 0.5]),
+    ("gemini-2-5-pro", [1.25, 10.0, 0.125, 1.25]),
+    ("gemini-2-5-flash", [0.3, 2.5, 0.03, 0.3]),
+    ("gemini-2-5-flash-lite", [0.1, 0.4, 0.01, 0.1]),
+];
+
+const MOONSHOT: &[Row] = &[
+    ("kimi-k3-1-pro", [2.0, 10.0, 0.2, 2.0]),
+    ("kimi-k3-1-pro-highspeed", [4.0, 20.0, 0.2, 4.0]),
+    ("kimi-k3", [3.0, 15.0, 0.3, 3.0]),
+    ("kimi-k2-7-code", [0.95, 4.0, 0.19, 0.95]),
+];
+
+/// Short names that the CLIs take, and the models that they stood for on [`PUBLISHED_ON`].
+const ALIASES: &[(&str, &str)] = &[
+    ("fable", "claude-fable-5-1"),
+    ("opus", "claude-opus-5-5"),
+    ("sonnet", "claude-sonnet-5-5"),
+    ("haiku", "claude-haiku-5-5"),
+];
+
+/// The published price of a model by its canonical name.
+pub(super) fn price(model: &str) -> Option<Price> {
+    let model = ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name);
+    let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;
+    let [input, output, cache_read, cache_write] = row.1;
+    Some(Price::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) }))
+}
+
+/// All rows.
+pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+    [ANTHROPIC, OPENAI, GOOGLE, MOONSHOT].into_iter().flatten()
+}

@@ -1,0 +1,99 @@
+//! Which model runs: rules in order, the first that holds wins.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Facts, Rule, RuleOutcome, RuleProblem};
+
+/// Longest name of a model, in characters.
+const NAME_MAX: usize = 120;
+
+/// A rule as a configuration writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ModelRule {
+    /// A condition such as `consec_errors >= 2`.
+    pub when: String,
+    /// The model that is asked for while it holds.
+    pub model: String,
+}
+
+/// The model to run, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelChoice {
+    /// The model; `None` for the backend's own default.
+    pub model: Option<String>,
+    /// Which rule it was, from 0; `None` where none held.
+    pub rule: Option<usize>,
+    /// Why, for people.
+    pub why: String,
+    /// Rules that could not be computed, one sentence each; they count as not holding.
+    pub broken: Vec<String>,
+}
+
+/// The rules of one backend.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ModelRules {
+    default: Option<String>,
+    rules: Vec<(Rule, String)>,
+}
+
+impl ModelRules {
+    /// Compiles rules. `key` is the path of the section that they are in (`backends.claude.models`).
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, with its path.
+    pub fn compile(default: Option<&str>, rules: &[ModelRule], key: &str) -> Result<Self, Vec<RuleProblem>> {
+        let mut problems = Vec::new();
+        let mut compiled = Vec::new();
+        let mut name = |model: &str, key: String| {
+            if !valid_model_name(model) {
+                problems.push(RuleProblem::whole(key, INVALID_NAME));
+            }
+        };
+        if let Some(default) = default {
+            name(default, format!("{key}.default"));
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            name(&rule.model, format!("{key}.rules[{index}].model"));
+        }
+        for (index, rule) in rules.iter().enumerate() {
+            match Rule::compile(&rule.when, &format!("{key}.rules[{index}].when")) {
+                Ok(when) => compiled.push((when, rule.model.clone())),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if problems.is_empty() {
+            Ok(Self { default: default.map(str::to_owned), rules: compiled })
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// The model for the next run: that of the first rule that holds, else the default.
+    pub fn choose(&self, facts: &Facts) -> ModelChoice {
+        let mut broken = Vec::new();
+        for (index, (when, model)) in self.rules.iter().enumerate() {
+            match when.evaluate(facts) {
+                RuleOutcome::Holds => {
+                    let why = format!("rule {}: {}", index + 1, when.text());
+                    return ModelChoice { model: Some(model.clone()), rule: Some(index), why, broken };
+                }
+                RuleOutcome::Fails => {}
+                RuleOutcome::Broken(reason) => {
+                    broken.push(format!("rule {} of models (`{}`) does not count: {reason}", index + 1, when.text()));
+                }
+            }
+        }
+        ModelChoice { model: self.default.clone(), rule: None, why: "the default".to_owned(), broken }
+    }
+}
+
+pub(super) const INVALID_NAME: &str =
+    "is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first";
+
+/// Whether a name can be given to a program as an argument: nothing that a shell reads, and not an option.
+pub fn valid_model_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-:/@+[]".contains(c);
+    !name.is_empty() && name.len() <= NAME_MAX && !name.starts_with('-') && name.chars().all(allowed)
+}

@@ -1,0 +1,80 @@
+//! An expression as a text: what is refused before it is parsed, places in it, and errors of the parser in our words.
+
+use cel::ParseErrors;
+
+use super::typing::Finding;
+use super::{EXPRESSION_MAX, NESTING_MAX};
+
+/// Refuses what the parser is not to see: it recurses, and a stack that overflows ends the process.
+pub(super) fn check(text: &str) -> Result<(), Finding> {
+    if text.trim().is_empty() {
+        return Err(Finding::whole("is empty; a condition such as `iteration > 5` is needed"));
+    }
+    let length = text.chars().count();
+    if length > EXPRESSION_MAX {
+        return Err(Finding::whole(format!("has {length} characters; at most {EXPRESSION_MAX} are allowed")));
+    }
+    let mut depth = 0_u16;
+    for (offset, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > NESTING_MAX {
+            return Err(Finding::at(offset, format!("more than {NESTING_MAX} brackets are open; write it in fewer")));
+        }
+    }
+    Ok(())
+}
+
+/// The first error of the parser, with a hint where the mistake is a usual one.
+pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> Finding {
+    let first = errors.errors.first();
+    let place = first.and_then(|error| {
+        let (line, column) = (usize::try_from(error.pos.0).ok()?, usize::try_from(error.pos.1).ok()?);
+        (line > 0 && column > 0).then(|| offset_of(text, line, column))
+    });
+    let said = first.map_or("", |error| error.msg.as_str());
+    if said.contains("Recursion limit") {
+        return Finding { offset: place, message: format!("has more than {NESTING_MAX} conditions within each other") };
+    }
+    let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
+    // What the parser would rather have seen is a list of a dozen signs.
+    let said = said.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
+    let said: String = said.chars().filter(|c| !c.is_control()).take(80).collect();
+    let message = format!("is not an expression: {}{}", said.trim(), hint(text));
+    Finding { offset: place, message }
+}
+
+fn hint(text: &str) -> &'static str {
+    let has = |word: &str| text.split_whitespace().any(|part| part.eq_ignore_ascii_case(word));
+    if has("and") {
+        "; write `&&` for and"
+    } else if has("or") {
+        "; write `||` for or"
+    } else if has("not") {
+        "; write `!` for not"
+    } else if has("=") {
+        "; write `==` to compare"
+    } else if text.contains('%') && !text.contains("% ") {
+        "; write percentages as numbers"
+    } else {
+        ""
+    }
+}
+
+/// Line and column, both from 1 and in characters, of a byte of the text.
+pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = text.get(..offset).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    (line, column)
+}
+
+/// The byte at a line and column of the parser, both from 1; the end where there is none.
+fn offset_of(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text.get(start..).unwrap_or_default();
+    start + rest.char_indices().nth(column - 1).map_or(rest.len(), |(offset, _)| offset)
+}
