@@ -1,6 +1,7 @@
 //! The functional core: what decides. No async, no I/O, no clock, no randomness; imports nothing of the other layers.
 
 pub mod address;
+pub mod backends;
 pub mod causes;
 pub mod command;
 pub mod control;

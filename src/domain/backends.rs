@@ -1,0 +1,48 @@
+//! Backends as all loops share them: which may be called now, which are parked until when, and which one a call goes to.
+//!
+//! [`next()`] is the only thing that changes the state, [`choose()`] reads it. A caller that was given a backend reports
+//! [`Observation::CallStarted`] in the same transaction, so that two loops cannot take one free place; then one outcome.
+//! The end of a park is noticed by whatever is observed next, so no timer is needed for it.
+//!
+//! A backend that comes back from a park is on probation: one call tries it, all others stay where they are until it
+//! answered. One that is parked again and again is left alone for longer each time, as far as there is another.
+
+mod choose;
+mod ledger;
+mod next;
+mod observation;
+mod parking;
+mod proactive;
+mod quantity;
+mod rotation;
+mod settings;
+mod state;
+#[cfg(test)]
+mod tests;
+mod thompson;
+
+pub use choose::{Blocked, BlockedBy, Choice, Request, Session, Why, choose};
+pub use ledger::Ledger;
+pub use next::next;
+pub use observation::{Advice, Call, Change, Observation, Transition};
+pub use proactive::Threshold;
+pub use settings::{
+    BackendSettings, BackendsSettings, Orders, ParkingSettings, Role, RotationMode, RotationSettings, Thresholds,
+};
+pub use state::{
+    BackendState, Backends, DisabledFor, ErrorSeen, InFlight, Park, ParkedFor, Probation, RotationState, Status,
+};
+pub use thompson::{Posterior, Posteriors};
+
+/// Luck from a seed; `purpose` keeps the streams of one seed apart.
+fn luck(seed: u64, purpose: &str) -> fastrand::Rng {
+    let mixed = purpose.bytes().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29)
+    });
+    fastrand::Rng::with_seed(mixed)
+}
+
+/// At most 300 characters of a text, none of which moves a terminal's cursor.
+fn shortened(text: &str) -> String {
+    text.trim().chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

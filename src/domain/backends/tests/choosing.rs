@@ -1,0 +1,153 @@
+//! Orders, rotation, return to the better backend.
+
+use super::*;
+
+#[test]
+fn each_role_has_its_own_order_and_the_rest_follows() {
+    let mut scene = Scene::new(settings());
+    scene.settings.order = Orders { agent: vec!["c".to_owned()], assistant: vec!["b".to_owned()] };
+    scene.settings.backends.get_mut("b").unwrap().roles = vec![Role::Assistant];
+    assert_eq!(scene.settings.in_order(Role::Agent), ["c", "a"]);
+    assert_eq!(scene.settings.in_order(Role::Assistant), ["b", "a", "c"]);
+    assert_eq!(scene.chosen(None, at(0)), "c");
+    scene.limited("c", LimitKind::Rate, None, at(0));
+    assert_eq!(scene.chosen(None, at(0)), "a");
+    scene.limited("a", LimitKind::Auth, None, at(0));
+    assert_eq!(scene.chosen(None, at(0)), "wait");
+}
+
+#[test]
+fn never_says_why() {
+    let scene = Scene::new(only(&[]));
+    assert_eq!(scene.choose(None, at(0)), Choice::Never { reasons: Vec::new() });
+    let mut scene = Scene::new(settings());
+    scene.settings.backends.get_mut("b").unwrap().enabled = false;
+    scene.limited("a", LimitKind::Billing, None, at(0));
+    scene.see(Observation::Disabled { backend: "c".to_owned(), reason: String::new() }, at(0));
+    let Choice::Never { reasons } = scene.choose(None, at(0)) else { panic!() };
+    let words: Vec<_> = reasons.iter().map(|blocked| format!("{}: {}", blocked.backend, blocked.by)).collect();
+    insta::assert_snapshot!(words.join("\n"), @r"
+    a: no money on the account (the provider's words)
+    b: `enabled` is false in the configuration
+    c: disabled by a person
+    ");
+}
+
+#[test]
+fn one_loop_tries_what_came_back_and_the_others_stay_until_it_answered() {
+    let mut scene = Scene::new(settings());
+    scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
+    assert_eq!(scene.chosen(Some("b"), at(4)), "b");
+    let back = scene.until("a");
+    let choice = scene.choose(Some("b"), back);
+    assert!(matches!(&choice, Choice::Use { backend, why: Why::Trial, .. } if backend == "a"), "{choice:?}");
+    let mut first = call("first", "a");
+    first.previous = Some("b".to_owned());
+    let changes = scene.see(Observation::CallStarted { call: first.clone(), likely_cost: None }, back);
+    assert!(changes.iter().any(|change| matches!(change, Change::Rotated { .. })), "{changes:?}");
+    assert_eq!(scene.chosen(Some("b"), back), "b");
+    assert_eq!(scene.chosen(None, back.plus_ms(1_000)), "b");
+    // The first words of the model are enough.
+    let answered = scene.see(Observation::CallAnswered { call: first }, back.plus_ms(5_000));
+    assert_eq!(answered, [Change::Proven { backend: "a".to_owned() }]);
+    assert_eq!(scene.chosen(Some("b"), back.plus_ms(5_000)), "a");
+}
+
+#[test]
+fn a_trial_that_hangs_or_is_abandoned_holds_nobody_up() {
+    let mut scene = Scene::new(only(&["a"]));
+    scene.limited("a", LimitKind::Rate, None, at(0));
+    let back = scene.until("a");
+    scene.start("first", "a", back);
+    let Choice::Wait { until, reasons } = scene.choose(None, back) else { panic!() };
+    assert!(reasons[0].by == BlockedBy::OnTrial && (5_000..15_000).contains(&until.since(back)), "{until:?}");
+    assert_eq!(scene.chosen(None, back.plus_ms(MINUTE - 1)), "wait");
+    assert_eq!(scene.chosen(None, back.plus_ms(MINUTE)), "a");
+    scene.see(Observation::CallAbandoned { call: call("first", "a"), cost: None }, back);
+    assert_eq!(scene.chosen(None, back), "a");
+}
+
+#[test]
+fn each_answer_lets_one_more_call_wait_for_an_answer() {
+    let mut scene = Scene::new(only(&["a"]));
+    scene.limited("a", LimitKind::Rate, None, at(0));
+    let back = scene.until("a");
+    let (mut rounds, mut begun) = (Vec::new(), 0);
+    while rounds.len() < 6 {
+        let now = back.plus_ms(rounds.len() as i64 * 10_000);
+        let first = begun;
+        while begun - first < 50 && scene.chosen(None, now) == "a" {
+            scene.start(&begun.to_string(), "a", now);
+            begun += 1;
+        }
+        for key in first..begun {
+            scene.see(Observation::CallAnswered { call: call(&key.to_string(), "a") }, now.plus_ms(8_000));
+        }
+        rounds.push(begun - first);
+    }
+    assert_eq!(rounds, [1, 1, 2, 4, 8, 50]);
+}
+
+#[test]
+fn a_backend_that_is_parked_again_and_again_is_left_alone_while_there_is_another() {
+    let mut scene = Scene::new(settings());
+    let (mut now, mut tries) = (at(0), 0);
+    while now < at(8 * 60) {
+        if scene.chosen(Some("b"), now) == "a" {
+            tries += 1;
+            scene.start("x", "a", now);
+            scene.succeed("x", "a", now);
+            scene.limited("a", LimitKind::Rate, Some(now.plus_ms(30_000)), now);
+        }
+        now = now.plus_ms(MINUTE);
+    }
+    assert!((15..=60).contains(&tries), "{tries}: without the rule it is one each minute or two");
+    // With no other it is used at once.
+    scene.settings = only(&["a"]);
+    let back = scene.until("a");
+    assert_eq!(scene.chosen(None, back), "a");
+}
+
+#[test]
+fn round_robin_goes_round_and_skips_what_is_parked() {
+    let mut scene = Scene::new(settings());
+    scene.settings.rotation.mode = RotationMode::RoundRobin;
+    let round = |scene: &mut Scene, prefer: Option<&str>| {
+        let chosen = scene.chosen(prefer, at(0));
+        scene.start("x", &chosen, at(0));
+        chosen
+    };
+    let shared: Vec<_> = (0..4).map(|_| round(&mut scene, None)).collect();
+    assert_eq!(shared, ["a", "b", "c", "a"]);
+    assert_eq!(round(&mut scene, Some("c")), "a", "a loop goes on from where it was");
+    scene.limited("b", LimitKind::Rate, None, at(0));
+    assert_eq!(round(&mut scene, Some("a")), "c");
+    scene.settings.rotation.order = vec!["c".to_owned(), "a".to_owned()];
+    assert_eq!(round(&mut scene, Some("a")), "c");
+    scene.limited("a", LimitKind::Rate, None, at(0));
+    scene.limited("c", LimitKind::Rate, None, at(0));
+    assert_eq!(round(&mut scene, None), "wait");
+}
+
+#[test]
+fn slices_of_time_follow_the_clock_and_outlast_a_restart() {
+    let mut scene = Scene::new(settings());
+    scene.settings.rotation.mode = RotationMode::TimeSliced;
+    let slices: Vec<_> = (0..6).map(|slice| scene.chosen(Some("a"), at(slice * 30))).collect();
+    assert_eq!(slices[..3], slices[3..]);
+    let mut names = slices[..3].to_vec();
+    names.sort();
+    assert_eq!(names, ["a", "b", "c"]);
+    scene.settings.rotation.order = vec!["b".to_owned(), "a".to_owned()];
+    let of = |minute: i64| scene.chosen(None, at(minute));
+    assert_eq!((of(0), of(29), of(30), of(60)), (of(1), of(0), of(59), of(0)));
+    assert_ne!(of(0), of(30));
+    assert!(["a", "b"].contains(&scene.chosen(None, Timestamp(-1)).as_str()));
+    // When the one in its turn is parked, the next in the order takes over.
+    let (turn, other) = (scene.chosen(None, at(0)), scene.chosen(None, at(30)));
+    scene.limited(&turn, LimitKind::Rate, None, at(0));
+    let choice = scene.choose(None, at(0));
+    assert!(
+        matches!(&choice, Choice::Use { backend, why: Why::InsteadOf(of), .. } if *backend == other && *of == turn)
+    );
+}
