@@ -1,0 +1,113 @@
+//! Time zones as providers write them: `(Europe/Rome)`, `UTC`, `PST`, `+02:00`.
+//!
+//! The rules come with the library, not from the machine, so that the same message is the same moment everywhere.
+
+use std::sync::LazyLock;
+
+use jiff::tz::{Offset, TimeZone, TimeZoneDatabase};
+use regex::Regex;
+
+static OFFSET: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^\s?\(?(?:UTC|GMT)?\s?([+-])(\d{1,2})(?::?(\d{2}))?\b").expect("constant pattern"));
+static NAME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"^\s?(\(?)([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+){0,2})").expect("constant pattern")
+});
+
+/// Abbreviations with their offset from UTC in minutes. Those that more than one country uses stand for the one whose
+/// people use these programs most: IST is India's, CST and BST are North America's and Britain's.
+const ABBREVIATIONS: [(&str, i32); 37] = [
+    ("Z", 0),
+    ("WET", 0),
+    ("WEST", 60),
+    ("BST", 60),
+    ("CET", 60),
+    ("CEST", 120),
+    ("EET", 120),
+    ("EEST", 180),
+    ("MSK", 180),
+    ("TRT", 180),
+    ("GST", 240),
+    ("PKT", 300),
+    ("IST", 330),
+    ("NPT", 345),
+    ("WIB", 420),
+    ("ICT", 420),
+    ("SGT", 480),
+    ("HKT", 480),
+    ("AWST", 480),
+    ("PHT", 480),
+    ("JST", 540),
+    ("KST", 540),
+    ("ACST", 570),
+    ("AEST", 600),
+    ("ACDT", 630),
+    ("AEDT", 660),
+    ("NZST", 720),
+    ("NZDT", 780),
+    ("BRT", -180),
+    ("ART", -180),
+    ("EDT", -240),
+    ("EST", -300),
+    ("CDT", -300),
+    ("CST", -360),
+    ("MDT", -360),
+    ("MST", -420),
+    ("PDT", -420),
+];
+
+/// Abbreviations that stand for a zone with its summer time, or for one that is missing above.
+const ZONES: [(&str, &str); 6] = [
+    ("PST", "Etc/GMT+8"),
+    ("PT", "America/Los_Angeles"),
+    ("MT", "America/Denver"),
+    ("CT", "America/Chicago"),
+    ("ET", "America/New_York"),
+    ("AKST", "Etc/GMT+9"),
+];
+
+/// What a text says of a zone.
+pub(super) enum Named {
+    /// Nothing.
+    None,
+    /// A zone, or a name in brackets, that is not known.
+    Unknown,
+    /// This one.
+    Known(TimeZone),
+}
+
+/// The zone that `text` begins with, in brackets or without.
+pub(super) fn leading(text: &str) -> Named {
+    if let Some(found) = OFFSET.captures(text) {
+        let digits = |group| found.get(group).map_or(Some(0), |part| part.as_str().parse::<i32>().ok());
+        let minutes = digits(2).zip(digits(3)).map(|(hours, minutes)| hours * 60 + minutes);
+        let sign = if &found[1] == "-" { -1 } else { 1 };
+        return minutes.and_then(|minutes| fixed(sign * minutes)).map_or(Named::Unknown, Named::Known);
+    }
+    let Some(found) = NAME.captures(text) else {
+        return Named::None;
+    };
+    let name = found[2].trim_end_matches(['-', '+']);
+    match by_name(name) {
+        Some(zone) => Named::Known(zone),
+        None if !found[1].is_empty() || name.contains('/') => Named::Unknown,
+        None => Named::None,
+    }
+}
+
+/// The zone with this name: an abbreviation in capitals (`utc` and `gmt` in any), or a name of the IANA database.
+pub(super) fn by_name(name: &str) -> Option<TimeZone> {
+    if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("gmt") {
+        return Some(TimeZone::UTC);
+    }
+    if let Some((_, minutes)) = ABBREVIATIONS.iter().find(|(known, _)| *known == name) {
+        return fixed(*minutes);
+    }
+    let name = ZONES.iter().find(|(known, _)| *known == name).map_or(name, |(_, zone)| zone);
+    // Single words of the database (`Cuba`, `Navajo`) are words of prose too.
+    let whole = name.contains('/').then_some(name)?;
+    TimeZoneDatabase::bundled().get(whole).ok()
+}
+
+fn fixed(minutes: i32) -> Option<TimeZone> {
+    Offset::from_seconds(minutes * 60).ok().map(TimeZone::fixed)
+}
