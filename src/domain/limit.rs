@@ -114,7 +114,7 @@ pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
     // A refusal for another reason than a limit bears the same headers.
     let limiting = status.is_none_or(|status| codes::of_status(status).is_some());
     let headers = headers::read(&signals.headers, now).filter(|_| limiting);
-    let by_headers = headers.as_ref().map(|headers| headers.kind);
+    let by_headers = headers.as_ref().and_then(|headers| headers.kind);
     let by_words = words.as_ref().map(|words| words.kind);
 
     let found = [
@@ -125,7 +125,8 @@ pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
     ];
     let source = found.iter().find(|(_, kind)| kind.is_some())?.0;
     let kind = found.iter().fold(None, |known, (_, kind)| text::stronger(known, *kind))?;
-    let zone = signals.zone.as_deref().and_then(zone::by_name);
+    let habit = words.as_ref().and_then(|words| wording::zone(&words.message));
+    let zone = habit.or(signals.zone.as_deref()).and_then(zone::by_name);
     let until = signals.resets_at.and_then(|at| plausible(at, now));
     let until = until.or_else(|| headers.as_ref().and_then(|headers| headers.until));
     let until = until.or_else(|| words.as_ref().and_then(|words| when::find(&words.message, now, zone.as_ref())));
@@ -133,7 +134,7 @@ pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
         LimitSource::Headers => headers.map(|headers| headers.evidence),
         _ => words.map(|words| words.message).or_else(|| said(signals)),
     };
-    Some(Limit { kind, until, source, evidence: evidence.unwrap_or_default().chars().take(EVIDENCE).collect() })
+    Some(Limit { kind, until, source, evidence: evidence.unwrap_or_default().trim().chars().take(EVIDENCE).collect() })
 }
 
 /// What the structured output or the exit code said, where there are no words.

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::domain::limit::LimitKind;
 
 /// Words that only providers of models use: enough by themselves, wherever an error bears them.
-const DISTINCT: [(&str, LimitKind); 62] = [
+const DISTINCT: [(&str, LimitKind); 51] = [
     ("rate_limit_error", LimitKind::Rate),
     ("rate_limit_reached_error", LimitKind::Rate),
     ("throttlingexception", LimitKind::Rate),
@@ -29,8 +29,6 @@ const DISTINCT: [(&str, LimitKind); 62] = [
     ("server_is_overloaded", LimitKind::Overload),
     ("model_at_capacity", LimitKind::Overload),
     ("model_capacity_exhausted", LimitKind::Overload),
-    ("authentication_error", LimitKind::Auth),
-    ("authentication_failed", LimitKind::Auth),
     ("provider.auth_error", LimitKind::Auth),
     ("providerautherror", LimitKind::Auth),
     ("invalid_authentication_error", LimitKind::Auth),
@@ -45,8 +43,6 @@ const DISTINCT: [(&str, LimitKind); 62] = [
     ("billing_error", LimitKind::Billing),
     ("billing_hard_limit_reached", LimitKind::Billing),
     ("billing_not_active", LimitKind::Billing),
-    ("insufficient_balance", LimitKind::Billing),
-    ("insufficient_credits", LimitKind::Billing),
     ("insufficient_balance_error", LimitKind::Billing),
     ("exceeded_current_quota_error", LimitKind::Billing),
     ("usage_not_included", LimitKind::Billing),
@@ -62,18 +58,22 @@ const DISTINCT: [(&str, LimitKind); 62] = [
     ("max_prompt_tokens_exceeded", LimitKind::ContextTooLong),
     ("model_max_prompt_tokens_exceeded", LimitKind::ContextTooLong),
     ("string_above_max_length", LimitKind::ContextTooLong),
-    ("model_not_found", LimitKind::ModelMissing),
-    ("model_not_supported", LimitKind::ModelMissing),
-    ("model_not_available", LimitKind::ModelMissing),
-    ("unsupported_model", LimitKind::ModelMissing),
-    ("unknown_model", LimitKind::ModelMissing),
-    ("invalid_model", LimitKind::ModelMissing),
     ("providermodelnotfounderror", LimitKind::ModelMissing),
-    ("resource_exhausted", LimitKind::Rate),
 ];
 
 /// Words that any service uses; they count where it is known that a provider said them.
-const GENERAL: [(&str, LimitKind); 32] = [
+const GENERAL: [(&str, LimitKind); 43] = [
+    ("resource_exhausted", LimitKind::Rate),
+    ("invalid_model", LimitKind::ModelMissing),
+    ("unknown_model", LimitKind::ModelMissing),
+    ("unsupported_model", LimitKind::ModelMissing),
+    ("model_not_available", LimitKind::ModelMissing),
+    ("model_not_supported", LimitKind::ModelMissing),
+    ("model_not_found", LimitKind::ModelMissing),
+    ("insufficient_credits", LimitKind::Billing),
+    ("insufficient_balance", LimitKind::Billing),
+    ("authentication_failed", LimitKind::Auth),
+    ("authentication_error", LimitKind::Auth),
     ("rate_limit", LimitKind::Rate),
     ("rate_limited", LimitKind::Rate),
     ("rate_limit_exceeded", LimitKind::Rate),
@@ -157,6 +157,21 @@ pub(super) fn of_status_with_words(status: u16, words: &str) -> Option<LimitKind
         _ => return of_status(status),
     };
     pattern.is_match(words).then_some(kind)
+}
+
+/// Whether an error of this kind comes with this status.
+pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
+    use LimitKind::{Auth, Billing, ContextTooLong, ModelMissing, Overload, Quota, Rate};
+    match status {
+        400 | 422 => matches!(kind, Billing | ContextTooLong | ModelMissing | Quota),
+        401 => matches!(kind, Auth | Billing),
+        402 => matches!(kind, Billing | Quota),
+        403 => matches!(kind, Auth | Billing | Quota | ModelMissing),
+        404 => kind == ModelMissing,
+        413 => kind == ContextTooLong,
+        429 => matches!(kind, Rate | Quota | Billing | Overload | ContextTooLong),
+        _ => status >= 500 && matches!(kind, Rate | Quota | Overload),
+    }
 }
 
 /// The status behind the exit code of a program that ends with the status, of which the system keeps the lowest 8 bits

@@ -10,8 +10,8 @@ use crate::domain::limit::{LimitKind, duration, moment, plausible};
 /// What headers say of a limit.
 #[derive(Debug, PartialEq)]
 pub(super) struct Reading {
-    /// Quota for what belongs to a plan, else rate.
-    pub(super) kind: LimitKind,
+    /// Quota for what belongs to a plan, else rate; `None` where headers say when, but not that it is a limit.
+    pub(super) kind: Option<LimitKind>,
     /// When it ends.
     pub(super) until: Option<Timestamp>,
     /// The header that says so, with its value.
@@ -27,8 +27,10 @@ pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<Readi
     // A plan's end is exact, a delay is to the second at best; what is used up may be back before a server wants us again.
     let until = [&plan, &after, &used_up].into_iter().flatten().find_map(|reading| reading.until);
     let until = until.or_else(|| headers.only_reset(now));
-    let first = plan.or(used_up).or(after)?;
-    Some(Reading { until: until.and_then(|until| plausible(until, now)), ..first })
+    let until = until.and_then(|until| plausible(until, now));
+    let none = || until.map(|_| Reading { kind: None, until, evidence: String::new() });
+    let first = plan.or(used_up).or(after).or_else(none)?;
+    Some(Reading { until, ..first })
 }
 
 struct Headers<'a>(Vec<(String, &'a str)>);
@@ -61,7 +63,11 @@ impl Headers<'_> {
             let reset_name = reset_name(name)?;
             let remaining: f64 = value.parse().ok()?;
             let until = self.get(&reset_name).and_then(|value| reset(value, now)).and_then(|at| plausible(at, now));
-            (remaining <= 0.0).then(|| Reading { kind: LimitKind::Rate, until, evidence: format!("{name}: {value}") })
+            (remaining <= 0.0).then(|| Reading {
+                kind: Some(LimitKind::Rate),
+                until,
+                evidence: format!("{name}: {value}"),
+            })
         });
         empty.max_by_key(|reading| reading.until)
     }
@@ -80,7 +86,7 @@ impl Headers<'_> {
         });
         let (name, until) = named?;
         let evidence = format!("{name}: {}", self.get(name).unwrap_or_default());
-        Some(Reading { kind: LimitKind::Rate, until: Some(until), evidence })
+        Some(Reading { kind: Some(LimitKind::Rate), until: Some(until), evidence })
     }
 
     /// The next reset, where nothing says which allowance is used up.
@@ -95,7 +101,7 @@ impl Headers<'_> {
 }
 
 fn quota(until: Option<Timestamp>, evidence: String) -> Reading {
-    Reading { kind: LimitKind::Quota, until, evidence }
+    Reading { kind: Some(LimitKind::Quota), until, evidence }
 }
 
 /// The header with the reset that belongs to one with what remains.

@@ -44,8 +44,16 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |(?:fatal\ |execution\ |unexpected\ |streaming\ )?(?:errors?|erro|warning|fatal|details)(?::\ *|\ +-\ +)
         |(?:error|warn|fatal)\ +(?-i:[a-z_]+(?:::[a-z_]+)+):\ *
         |[a-z_.]{0,60}(?:error|exception|exhausted)(?:\ \[[\w]+\])?(?::\ *|\ -\ +|\()
+        |[a-z]{1,20}exception\ [a-z]{1,20}error\ -\ +
         |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.{3}\ *)?
         |result:\ *
+        |\[[\w.-]{1,80}\]:?\ +
+        |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
+        |error\ occurred[:.—\ -]+
+        |failed\ to\ [a-z\ ]{1,40}:\ *
+        |[a-z][\w\ -]{0,40}(?:error|failed|failure)(?:\ during\ [a-z]+)?:\ *
+        |[a-z][\w\ -]{0,60}\ failed\ with\ (?:internal\ )?error\ +
+        |authentication\ error\ \x22
         |messages?:\ *
         )",
     )
@@ -55,7 +63,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
 static STRONG: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?ix)^(?:
-        \[?api\ error\b[:\ ]*(?:error:\ *)?
+        \[?api\ error\b(?:\ occurred)?[:\ ]*(?:error:\ *)?
         |(?:llm\ provider|openai\ api(?:\ streaming)?|chatgpt|anthropic(?:\ api)?|gemini(?:\ api)?|openrouter|azure-openai|azure\ openai|provider|model\ api)\ error\b[:\ ]*
         |(?:litellm|openai|anthropic|groq|mistralai|botocore|google\.api_core|google\.genai)\.[\w.]+(?::\ *|\ -\ +)
         |(?:openai|anthropic|openrouter|vertexai|gemini|azure|bedrock|groq|deepseek|mistral|together|fireworks)\w*exception\ -\ +
@@ -79,15 +87,18 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
 /// A status, as it stands before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"(?ix)^\(?(?:error\ code:\ *|(?:unexpected\ )?status(?:\ code)?:?\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?\)?(?:[:,.·-]|\ )*",
+        r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*",
     )
     .expect("constant pattern")
 });
+/// What Codex says of a status that it did not expect.
+static UNEXPECTED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^unexpected status [45][0-9]{2} [a-z ]{2,40}: ").expect("constant pattern"));
 /// The standard's words for a status, where a structured body follows them.
 static REASON: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:too\ many\ requests|unauthorized|forbidden|not\ found|bad\ request|payment\ required
-        |internal\ server\ error|service\ unavailable|bad\ gateway)[.:,]?\ ?([\[{])",
+        |internal\ server\ error|service\ unavailable|bad\ gateway|overloaded)?[.:,]?\ ?(?:with\ message:\ ?|body:\ ?)?([\[{])",
     )
     .expect("constant pattern")
 });
@@ -143,7 +154,8 @@ impl Folded {
     fn new(raw: &str) -> Self {
         let plain = NOISE.replace_all(raw, "");
         let mut folded = Self { text: String::with_capacity(plain.len()), starts: Vec::new() };
-        for line in plain.lines() {
+        let quoted = plain.trim().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        for line in quoted.unwrap_or(&plain).lines() {
             let line = line.trim_matches(|edge: char| edge.is_whitespace() || matches!(edge, '│' | '┃'));
             if !line.is_empty() {
                 folded.starts.push(folded.text.len());
@@ -203,7 +215,7 @@ fn line(text: &str, length: usize, known_status: Option<u16>) -> Option<Reading>
             rest = &rest[found.end()..];
         } else if let Some(found) = STATUS.captures(rest) {
             said = found[1].parse().ok();
-            strong |= found[0].to_ascii_lowercase().starts_with("error code");
+            strong |= UNEXPECTED.is_match(rest) || found[0].to_ascii_lowercase().starts_with("error code");
             rest = &rest[found.get(0).map_or(0, |whole| whole.end())..];
         } else if let Some(found) = WEAK.find(rest).filter(|found| !found.is_empty()) {
             rest = &rest[found.end()..];
@@ -212,15 +224,19 @@ fn line(text: &str, length: usize, known_status: Option<u16>) -> Option<Reading>
         }
     }
     status = said.or(status);
-    if let Some(bracket) = REASON.captures(rest).and_then(|found| found.get(1)) {
+    if (strong || said.is_some())
+        && let Some(bracket) = REASON.captures(rest).and_then(|found| found.get(1))
+    {
         rest = &rest[bracket.start()..];
     }
     if BODY_START.is_match(rest) {
-        return body(head(rest, BODY), strong || said.is_some(), status);
+        let known = strong || said.is_some() || rest.starts_with(r#"{"type":"error""#);
+        return body(head(rest, BODY), known, status);
     }
     let message = head(rest, SENTENCE);
     if strong || corroborated {
         let general = wording::general(message);
+        let general = general.filter(|kind| strong || status.is_some_and(|status| codes::fits(status, *kind)));
         let by_status = status.filter(|_| strong && said.is_some());
         let by_status = by_status.and_then(|status| codes::of_status_with_words(status, message));
         if let Some(kind) = general.or(by_status) {
@@ -229,6 +245,7 @@ fn line(text: &str, length: usize, known_status: Option<u16>) -> Option<Reading>
     }
     let last_words = text.len() <= SENTENCE;
     let timed = wording::timed(message).filter(|_| last_words);
+    let timed = timed.or_else(|| codes::of_status_with_words(wording::whole(text.trim_end())?, text));
     timed.or_else(|| BARE.captures(own).and_then(|found| codes::of_code(&found[1]))).map(|kind| reading(kind, message))
 }
 

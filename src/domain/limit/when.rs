@@ -33,7 +33,8 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
             |(?:please\ )?wait(?:\ for|\ until|\ another)?
             |(?:come|be)\ back\ (?:in|after|at|on)
             |until
-        )(?:\ approximately|\ about|\ time)?[:\ ]\s?",
+        )(?:\ approximately|\ about|\ time)?[:\ ]\s?
+        |将在\s?",
     )
     .expect("constant pattern")
 });

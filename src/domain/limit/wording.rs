@@ -13,7 +13,7 @@ use crate::domain::limit::LimitKind;
 type Table = &'static [(LimitKind, &'static str)];
 
 /// What may stand between "your" and "limit".
-const WINDOW: &str = r"(?:(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|claude|codex|chatgpt|monthly|weekly|daily|hourly|session|usage|opus|sonnet|haiku|fable|api|free|plan|message|spend(?:ing)?|premium|request|requests|token|specified|current|global|included|\d+-hour|five-hour|\d-day|extra)\s)*";
+const WINDOW: &str = r"(?:(?:org(?:anization)?['’]?s?|workspace['’]?s?|team['’]?s?|account['’]?s?|claude|codex|chatgpt|monthly|weekly|daily|hourly|session|usage|opus|sonnet|haiku|fable|api|free|plan|message|spend(?:ing)?|premium|request|requests|token|specified|current|global|included|\d+[ -]hour|five-hour|\d-day|extra|[0-9.]{1,4})\s)*";
 
 const SPECIFIC: Table = &[
     // Longer than the model takes. Before the rest: some come with the status of a rate.
@@ -22,7 +22,7 @@ const SPECIFIC: Table = &[
         LimitKind::ContextTooLong,
         r"(?:prompt|input|conversation|context) (?:is|was) too long(?:: ?\d| for requested model| ·|\.? ?$)",
     ),
-    (LimitKind::ContextTooLong, r"(?:this|the) model['’]?s maximum (?:context|prompt|input) length\b"),
+    (LimitKind::ContextTooLong, r"(?:this|the) (?:model|endpoint)['’]?s maximum (?:context|prompt|input) length\b"),
     (
         LimitKind::ContextTooLong,
         r"(?:input length and `?max_tokens`? exceed|(?:your|the) input exceeds the (?:model['’]s )?context)",
@@ -44,14 +44,24 @@ const SPECIFIC: Table = &[
         LimitKind::ContextTooLong,
         r"(?:total )?(?:number of )?tokens? (?:in|of) (?:the )?(?:prompt|request|input)[^.]{0,60} exceeds",
     ),
-    (LimitKind::ContextTooLong, r"prompt (?:exceeds max length|tokens limit exceeded|token count of \d+ exceeds)"),
+    (
+        LimitKind::ContextTooLong,
+        r"(?:conversation too long|model .{1,60} has hit a token limit|input tokens exceed the configured limit|prompt exceeds max length|prompt token count of \d+ exceeds)",
+    ),
     (LimitKind::ContextTooLong, r"(?:extra usage is required for|the long context beta is not)"),
-    (LimitKind::ContextTooLong, r"please reduce the length of (?:the|either one|your)"),
+    (
+        LimitKind::ContextTooLong,
+        r"please reduce the length of (?:the messages|either one|(?:the|your) (?:prompt|input|messages))",
+    ),
     // No money.
+    (
+        LimitKind::Billing,
+        r"(?:insufficient_quota: |prompt tokens limit exceeded: \d|budget has been exceeded! current|you(?:['’]ve| have) exceeded your monthly included credits)",
+    ),
     (LimitKind::Billing, r"(?:your )?credit balance is too low\b"),
     (
         LimitKind::Billing,
-        r"(?:this request requires more credits|more credits are required|insufficient (?:credits|balance)(?:\. add|[.,] please| or no resource)|insufficient account balance|your (?:credit|account) balance is (?:insufficient|too low|exhausted))",
+        r"(?:this request requires more credits|more credits are required|insufficient (?:credits|balance)(?:\. add|[.,] (?:please|manage)| or no resource)|insufficient account balance|your (?:credit|account) balance is (?:insufficient|too low|exhausted))",
     ),
     (
         LimitKind::Billing,
@@ -69,7 +79,7 @@ const SPECIFIC: Table = &[
     (LimitKind::Auth, r"invalid api key (?:·|provided|\.? ?please)"),
     (
         LimitKind::Auth,
-        r"(?:please run /login|not logged in (?:·|\. ?please)|failed to authenticate\b|oauth (?:access )?token (?:has )?(?:expired|been revoked|revoked)|invalid oauth token|oauth authentication is currently not)",
+        r"(?:please run /login|not logged in (?:·|\. ?please)|failed to authenticate(?:[.:]|$)|oauth (?:access )?token (?:has )?(?:expired|been revoked|revoked)|invalid oauth token|oauth authentication is currently not)",
     ),
     (
         LimitKind::Auth,
@@ -87,13 +97,22 @@ const SPECIFIC: Table = &[
     (LimitKind::Auth, r"(?:this|your) organization has (?:been )?disabled"),
     (
         LimitKind::Auth,
-        r"(?:authentication (?:fails|failed)[ ,(.]{1,3}(?:\(?governor|your api key|please (?:log|sign|run|check your api))|the api key (?:you provided|format) is (?:invalid|incorrect)|login expired(?:[.,:;]|$)|ide token expired)",
+        r"(?:authentication (?:fails|failed)[ ,(.]{1,3}(?:\(?governor|your api key|please (?:log|sign|run|check your api))|the api key (?:you provided|format) is (?:invalid|incorrect)|login expired(?:[.,:;]| ·|$)|ide token expired)",
     ),
     (
         LimitKind::Auth,
         r"request had invalid authentication credentials|your credentials (?:have expired|are invalid)\b|the security token included in the request is (?:invalid|expired)",
     ),
+    (
+        LimitKind::Auth,
+        r"(?:provider\.auth_error:|the api provider is not able to authenticate you|access denied due to invalid subscription key|you have insufficient permissions for this operation\. missing scopes|your (?:account|organization) does not have access to claude)",
+    ),
     // A model that is not there.
+    (
+        LimitKind::ModelMissing,
+        r"(?:providermodelnotfounderror:|project .{1,80}does not have access to model|your organization must be verified to use the model|the api deployment for this resource does not exist|invocation of model id .{1,120}on-demand throughput|model use case details have not been|claude [\w. ]{1,20} is not available with)",
+    ),
+    (LimitKind::ModelMissing, r"the model ['\x22`][\w./:@-]{1,80}['\x22`] was not found\. to download it"),
     (LimitKind::ModelMissing, r"the model .{1,100}does not ?exist or you do not have access"),
     (LimitKind::ModelMissing, r"there['’]s an issue with the selected model"),
     (LimitKind::ModelMissing, r"(?:the )?['`]?[\w./:-]{2,60}['`]? model is not supported when using"),
@@ -102,22 +121,24 @@ const SPECIFIC: Table = &[
         LimitKind::ModelMissing,
         r"(?:model ['\x22`]?[\w./:@-]{1,80}['\x22`]? not found, try pulling|no endpoints found (?:for|matching|that support)|[\w./:-]{1,80} is not a valid model id|the provided model identifier is invalid|invalid model name passed in model=|you don['’]t have access to (?:this|the) model|the requested model (?:is not supported|does not exist)|you do not have access to the model)",
     ),
-    (LimitKind::ModelMissing, r"model: ?(?:claude|gpt|gemini|o\d|kimi|glm|grok|qwen|deepseek)[\w.:\[\]-]{0,60}"),
     (LimitKind::ModelMissing, r"model not found: [\w.-]+/"),
     (LimitKind::ModelMissing, r"publisher model .{1,160}(?:was not found|is not servable)"),
     // A plan's share.
     (
         LimitKind::Quota,
-        r"you(?:['’]ve| have) (?:hit|reached|exceeded|used up) your {WINDOW}(?:limits?|allowance|quota)(?: (?:for|of) (?:claude|this billing|the (?:day|week|month))\b| ?[.·∙•|,!—–(-]| (?:reset|try|until|upgrade|and)\b|$)",
+        r"you(?: \([^)]{1,40}\))?(?:['’]ve| have) (?:hit|reached|exceeded|used up) your {WINDOW}(?:limits?|allowance|quota)(?: (?:for|of) (?:claude|gpt|gemini|this (?:billing|month|week|cycle|period)|the (?:day|week|month))| ?[.·∙•|,!—–(-]| (?:reset|try|until|upgrade|and)\b|$)",
     ),
     (LimitKind::Quota, r"claude (?:ai )?usage limit reached"),
     (
         LimitKind::Quota,
-        r"(?:\d+-hour|five-hour|weekly|session|opus|opus weekly|sonnet|usage|daily|monthly|credit) limit reached ?(?:[·∙•|]|$|\. (?:your|you|it|try)|for \d+ (?:hour|day|week)|, (?:please )?(?:try|wait|reset))",
+        r"(?:(?:\d+-hour|five-hour|weekly|session|opus|sonnet|free|usage|daily|monthly|credit) ){1,3}limit reached ?(?:[·∙•|]|$|\. (?:your|you|it|try)|for \d+ (?:hour|day|week)|, (?:please )?(?:try|wait|reset))",
     ),
-    (LimitKind::Quota, r"the usage limit has been reached"),
+    (LimitKind::Quota, r"the usage limit has been reached(?:[.,;\x22]|$)"),
     (LimitKind::Quota, r"you(?:['’]re| are) out of (?:codex messages|extra usage|usage credits|free)"),
-    (LimitKind::Quota, r"your (?:usage|rate|weekly|session|5-hour) limit (?:will )?resets? (?:on|at|in)"),
+    (
+        LimitKind::Quota,
+        r"your (?:usage|rate|weekly|session|5-hour) limit (?:will )?resets? (?:on|at|in) [a-z]{0,9} ?\d",
+    ),
     (LimitKind::Quota, r"you have exhausted your (?:capacity on this model|daily quota|[\w.-]+ quota)"),
     (
         LimitKind::Quota,
@@ -137,9 +158,18 @@ const SPECIFIC: Table = &[
         LimitKind::Quota,
         r"(?:this|your) (?:workspace|organization|team|account) has (?:reached|hit|exceeded) its (?:specified )?(?:api |monthly |weekly |daily |spend(?:ing)? )*(?:usage |spend )?limits?",
     ),
-    (LimitKind::Quota, r"(?:spending cap|your project has exceeded its (?:monthly )?spending cap)"),
+    (LimitKind::Quota, r"(?:your project has exceeded its (?:monthly )?spending cap)"),
+    (
+        LimitKind::Quota,
+        r"you(?:['’]ve| have) used (?:all (?:of )?|up )(?:your|today['’]s) (?:free |daily |weekly |monthly )*(?:usage|quota|messages|requests)",
+    ),
+    (LimitKind::Quota, r"(?:free usage (?:limit )?exceeded[,.]|spending cap reached|已达到 ?\d+ ?小时的使用上限)"),
     // Too much in a short time.
-    (LimitKind::Rate, r"rate limit reached for "),
+    (
+        LimitKind::Rate,
+        r"(?:provider\.rate_limit:|the api provider has rate limited you|server is temporarily limiting requests|(?:tokens|requests) per (?:second|minute|hour|day) limit exceeded|high concurrency usage of this api|service tier capacity exceeded|rate limit of \d+ per \d+s exceeded|you(?:['’]ve| have) (?:reached|exceeded) the rate limit (?:specific|for|,)|quota exceeded for [\w-]+\.googleapis)",
+    ),
+    (LimitKind::Rate, r"rate limit reached for .{1,160} (?:in organization|on (?:tokens|requests|input|output))"),
     (LimitKind::Rate, r"this request would exceed (?:your|the) (?:account|organization)['’]s (?:\w+ )*rate limit"),
     (
         LimitKind::Rate,
@@ -151,11 +181,11 @@ const SPECIFIC: Table = &[
     (LimitKind::Rate, r"request reached (?:organization|project|max)"),
     (LimitKind::Rate, r"too many (?:tokens|requests), please wait before trying again"),
     (LimitKind::Rate, r"we['’]re receiving too many requests at the moment"),
-    (LimitKind::Rate, r"an error occurred \(throttling(?:exception)?\) when calling|throttlingexception\b"),
+    (LimitKind::Rate, r"an error occurred \(throttling(?:exception)?\) when calling|throttlingexception(?::|\()"),
     (LimitKind::Rate, r"resource (?:has been )?exhausted(?: \(e\.g\. check quota\)|\. please try again later)"),
     (
         LimitKind::Rate,
-        r"(?:you exceeded your current quota\b|you['’]ve exceeded the rate limit, please slow down|rate limit exceeded: free-models-per-min)",
+        r"(?:you exceeded your current (?:quota|requests)\b|you['’]ve exceeded the rate limit, please slow down|rate limit exceeded: free-models-per-min)",
     ),
     (
         LimitKind::Rate,
@@ -164,13 +194,16 @@ const SPECIFIC: Table = &[
     (LimitKind::Rate, r"[\w./:-]{2,80} is temporarily rate-limited upstream"),
     // The provider has too much to do.
     (LimitKind::Overload, r"repeated 529 overloaded"),
-    (LimitKind::Overload, r"overloaded_error\b"),
+    (LimitKind::Overload, r"overloaded_error(?: \d{3}| ?[:(.]|$)"),
     (
         LimitKind::Overload,
-        r"(?:the|this|that) (?:model|engine) is (?:currently )?(?:overloaded|experiencing high demand|at capacity)",
+        r"(?:the|this|that) (?:model|engine) is (?:currently )?(?:overloaded|experiencing high demand|at capacity)(?:[.,;!]|$| (?:with other|right now))",
     ),
     (LimitKind::Overload, r"(?:we['’]re|we are|the system is) currently experiencing high (?:demand|load)"),
-    (LimitKind::Overload, r"selected model is at capacity"),
+    (
+        LimitKind::Overload,
+        r"(?:selected model is at capacity(?:[.,;]|$)|(?:claude )?(?:opus|sonnet|haiku|fable)[ \d.]* is experiencing high load|the api provider['’]s servers are|the server is overloaded or not ready|no deployments available for selected model)",
+    ),
     (LimitKind::Overload, r"no capacity available for model"),
     (LimitKind::Overload, r"our servers are currently (?:overloaded|experiencing)"),
     (LimitKind::Overload, r"the server had an error (?:while )?processing your request"),
@@ -189,11 +222,11 @@ const GENERAL: Table = &[
     (LimitKind::ContextTooLong, r"request entity too large"),
     (
         LimitKind::Billing,
-        r"(?:insufficient (?:credits|balance|funds|quota)|payment required|no credits|quota is insufficient)",
+        r"(?:insufficient (?:credits?|account balance|balance|funds|quota)|payment required|no credits|quota is insufficient)",
     ),
     (
         LimitKind::Auth,
-        r"(?:unauthorized|unauthenticated|invalid (?:api )?(?:key|token|credentials)|invalid authentication|authentication (?:failed|error|required)|forbidden|not logged in|user not found)",
+        r"(?:unauthorized|unauthenticated|invalid (?:api )?(?:key|token|credentials)|invalid authentication|authentication (?:failed|error|required)|forbidden|not logged in|user not found|the caller does not have permission|missing bearer|expired token)",
     ),
     (
         LimitKind::ModelMissing,
@@ -259,6 +292,30 @@ impl Set {
 fn ascii(pattern: &str) -> String {
     let classes = [(r"\w", "[0-9A-Za-z_]"), (r"\d", "[0-9]"), (r"\s", " "), (r"\b", r"(?-u:\b)"), (".{", "[ -~]{")];
     classes.iter().fold(pattern.to_owned(), |pattern, (class, narrow)| pattern.replace(class, narrow))
+}
+
+/// Z.ai writes its times in the zone of Beijing, without saying so.
+static BEIJING: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)usage limit reached for \d+ hour|使用上限").expect("constant pattern"));
+
+/// The zone in which a provider is known to write times that name none.
+pub(super) fn zone(message: &str) -> Option<&'static str> {
+    BEIJING.is_match(message).then_some("Asia/Shanghai")
+}
+
+/// What a short message that is nothing but a status and its words says.
+static WHOLE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)^(?:error:\ |http\ )?([45][0-9]{2})[:\ ]\ ?(?:too\ many\ requests|insufficient\ (?:balance|credits|quota)
+        |payment\ required|unauthorized|overloaded|service\ (?:temporarily\ )?unavailable|internal\ server\ error
+        |bad\ gateway|gateway\ time-?out)\.?$",
+    )
+    .expect("constant pattern")
+});
+
+/// The status of a message that is nothing but a status and the standard's words for it.
+pub(super) fn whole(message: &str) -> Option<u16> {
+    WHOLE.captures(message)?[1].parse().ok()
 }
 
 static SPECIFIC_SET: LazyLock<Set> = LazyLock::new(|| Set::new(SPECIFIC));
