@@ -100,7 +100,7 @@ pub struct Signals {
 ///
 /// The source is the first place that tells of a limit, the kind the most telling of all places (the words of a 429 say
 /// whether it is a rate or a plan), the time the first that holds: of the structured output, of the headers, of the words.
-/// Reads at most 256 KiB of messages.
+/// Reads at most 128 KiB and some 400 lines of messages, from their ends.
 pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
     if signals.succeeded {
         return None;

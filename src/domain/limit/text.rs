@@ -1,9 +1,9 @@
 //! Limits in the error messages of a failed run.
 //!
-//! Read are the last 16 KiB of each of the first eight and the last eight messages; a program says at the end what
-//! stopped it. In them every beginning of a line is looked at, after bullets, times of a log and names of errors, and the
-//! last line that tells of a limit counts. What stands in the middle of a line never does, so that prose about limits,
-//! names of tests and source code are none.
+//! Read are the first four and the last four messages, of each the last 16 KiB and of all together some 400 lines; a
+//! program says at the end what stopped it. In them every beginning of a line is looked at, after bullets, times of a
+//! log and names of errors, and the last line that tells of a limit counts. What stands in the middle of a line never
+//! does, so that prose about limits, names of tests and source code are none.
 
 use std::sync::LazyLock;
 
@@ -14,10 +14,14 @@ use crate::domain::limit::{LimitKind, codes, wording};
 /// How much of a message is read, in bytes from its end.
 const MESSAGE_BYTES: usize = 16 * 1024;
 /// How many messages are read at either end of the list.
-const MESSAGES: usize = 8;
+const MESSAGES: usize = 4;
+/// How many lines are read of all messages together, shared among them.
+const LINES: usize = 400;
 /// How much of what follows an anchor belongs to it, in bytes: words, and a structured body.
 const SENTENCE: usize = 500;
 const BODY: usize = 6_000;
+/// Most structured bodies that are read of one message, from its end.
+const BODIES: usize = 20;
 /// Most prefixes of one line.
 const PREFIXES: usize = 12;
 
@@ -108,10 +112,8 @@ static BODY_START: LazyLock<Regex> = LazyLock::new(|| {
         .expect("constant pattern")
 });
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r#"["'](type|code|status|reason|error|name|statusCode|message|detail|msg)["']\s?:\s?b?(?:["']|([A-Za-z0-9_]))"#,
-    )
-    .expect("constant pattern")
+    Regex::new(r#"["'](?:type|code|status|reason|error|name|statusCode|message|detail|msg)["'] ?: ?b?["']?"#)
+        .expect("constant pattern")
 });
 static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^[A-Za-z0-9_.]{2,64}").expect("constant pattern"));
 /// A line that is nothing but a status.
@@ -125,8 +127,11 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
 /// Reads messages in their order; the first that tells of a limit counts. `status` is that of the call, where known.
 pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<Reading> {
     let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
-    let read = messages.iter().enumerate().filter(|(index, _)| *index < MESSAGES || *index >= last);
-    read.map(|(_, message)| Folded::new(tail(message, MESSAGE_BYTES))).find_map(|folded| folded.last_reading(status))
+    let (first, last) = (messages.iter().take(MESSAGES), messages.iter().skip(last));
+    let lines = LINES / messages.len().clamp(1, 2 * MESSAGES);
+    first
+        .chain(last)
+        .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status))
 }
 
 /// All messages' ends as one text for [`codes::of_status_with_words`], which needs but a word.
@@ -137,6 +142,12 @@ pub(super) fn words(messages: &[String]) -> String {
 /// The end of a text, from a character's beginning.
 fn tail(text: &str, bytes: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+}
+
+/// So many lines from the end.
+fn last_lines(text: &str, lines: usize) -> &str {
+    let start = text.trim_end().rmatch_indices('\n').nth(lines.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
+    &text[start..]
 }
 
 fn head(text: &str, bytes: usize) -> &str {
@@ -193,13 +204,14 @@ impl Folded {
 
     fn last_reading(&self, status: Option<u16>) -> Option<Reading> {
         let ends = self.starts.iter().skip(1).copied().chain([self.text.len()]);
+        let mut bodies = BODIES;
         let lines = self.starts.iter().copied().zip(ends).collect::<Vec<_>>();
-        lines.into_iter().rev().find_map(|(start, end)| line(&self.text[start..], end - start, status))
+        lines.into_iter().rev().find_map(|(start, end)| line(&self.text[start..], end - start, status, &mut bodies))
     }
 }
 
 /// What a line of this length says, from its beginning on; it may go on in the lines below.
-fn line(text: &str, length: usize, known_status: Option<u16>) -> Option<Reading> {
+fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<Reading> {
     let own = text[..length].trim_end();
     let mut rest = head(text, BODY);
     let (mut strong, mut status) = (false, known_status.filter(|status| *status >= 400));
@@ -230,6 +242,7 @@ fn line(text: &str, length: usize, known_status: Option<u16>) -> Option<Reading>
         rest = &rest[bracket.start()..];
     }
     if BODY_START.is_match(rest) {
+        *bodies = bodies.checked_sub(1)?;
         let known = strong || said.is_some() || rest.starts_with(r#"{"type":"error""#);
         return body(head(rest, BODY), known, status);
     }
@@ -258,10 +271,10 @@ fn reading(kind: LimitKind, message: &str) -> Reading {
 fn body(text: &str, known: bool, status: Option<u16>) -> Option<Reading> {
     let text = &text[..end_of_body(text)];
     let (mut by_words, mut by_code, mut by_number) = (None, None, None);
-    for found in FIELD.captures_iter(text) {
-        let whole = found.get(0).map_or(0, |whole| whole.end()) - found.get(2).map_or(0, |first| first.len());
-        let value = &text[whole..];
-        match &found[1] {
+    for found in FIELD.find_iter(text) {
+        let key = found.as_str()[1..].split(['"', '\'']).next().unwrap_or_default();
+        let value = &text[found.end()..];
+        match key {
             "message" | "detail" | "msg" => by_words = by_words.or_else(|| words_of(value, known)),
             _ => {
                 let word = WORD.find(value).map_or("", |word| word.as_str());
@@ -270,7 +283,7 @@ fn body(text: &str, known: bool, status: Option<u16>) -> Option<Reading> {
                 } else {
                     by_code = stronger(by_code, if known { codes::of_code(word) } else { codes::of_distinct(word) });
                 }
-                if &found[1] == "error" {
+                if key == "error" {
                     by_words = by_words.or_else(|| words_of(value, known));
                 }
             }
@@ -302,7 +315,7 @@ pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Opti
     }
 }
 
-/// Where the brackets that `text` opens with are closed; its end where they are not.
+/// Where the brackets that `text` opens with are closed; where they are not, so far as a sentence goes.
 fn end_of_body(text: &str) -> usize {
     let mut depth = 0_usize;
     for (at, character) in text.char_indices() {
@@ -317,5 +330,5 @@ fn end_of_body(text: &str) -> usize {
             _ => {}
         }
     }
-    text.len()
+    head(text, SENTENCE).len()
 }
