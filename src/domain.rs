@@ -23,6 +23,7 @@ pub mod replay;
 pub mod report;
 pub mod rules;
 pub mod sanitize;
+pub mod session;
 pub mod settings;
 pub mod signature;
 pub mod similarity;

@@ -11,6 +11,7 @@ pub mod leases;
 pub mod loops;
 pub mod outbox;
 pub mod posted;
+pub mod session;
 #[cfg(test)]
 mod tests;
 pub mod timers;
@@ -44,7 +45,10 @@ const QUEUE: usize = 16_384;
 /// Idle reading connections kept.
 const IDLE_READERS: usize = 8;
 
-const MIGRATIONS: &[M<'static>] = &[M::up(include_str!("../migrations/0001_first.sql"))];
+const MIGRATIONS: &[M<'static>] = &[
+    M::up(include_str!("../migrations/0001_first.sql")),
+    M::up(include_str!("../migrations/0003_session.sql")),
+];
 
 /// Why the store could not do something.
 #[derive(Debug, Clone, thiserror::Error)]

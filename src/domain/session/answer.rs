@@ -1,0 +1,229 @@
+//! Answers for an agent: what was found, in as few tokens as it may take.
+
+use std::fmt::Write as _;
+
+use regex::{Regex, RegexBuilder};
+
+use super::{Event, EventKind, Role, Summary, Turn};
+
+/// Bytes that a token stands for, at the least that is seen in code and prose of Latin script: answers come out shorter
+/// than their budget rather than longer.
+const BYTES_A_TOKEN: usize = 3;
+/// Length of an excerpt, in characters.
+const EXCERPT: usize = 400;
+/// Room for the line that says how many are left out, in tokens.
+const MORE_TOKENS: usize = 30;
+
+/// Upper estimate of the tokens of a text.
+pub fn tokens(text: &str) -> usize {
+    text.len().div_ceil(BYTES_A_TOKEN)
+}
+
+/// Something that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hit {
+    /// A turn, with the part of it that matches.
+    Turn {
+        /// Its iteration.
+        iteration: u32,
+        /// Which try.
+        attempt: u32,
+        /// Who answered.
+        role: Role,
+        /// Backend.
+        backend: String,
+        /// Model.
+        model: Option<String>,
+        /// How it failed.
+        error: Option<String>,
+        /// The part that matches.
+        excerpt: String,
+    },
+    /// An event, its text cut to the part that matches.
+    Event(Event),
+    /// A summary, whole.
+    Summary(Summary),
+}
+
+/// What a search came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Best first.
+    pub hits: Vec<Hit>,
+    /// How many more there are.
+    pub more: u64,
+    /// Whether there are still more than `more`: counting ends somewhere.
+    pub at_least: bool,
+    /// What the asker has to know: another query was searched for, a glob was none.
+    pub notes: Vec<String>,
+}
+
+/// Finds one of these words at the beginning of a word, in upper or lower case and with another ending; `None` without
+/// words.
+pub fn word_finder(terms: &[String]) -> Option<Regex> {
+    let stems: Vec<String> = terms
+        .iter()
+        .map(|term| {
+            let length = term.chars().count();
+            let kept: String = term.chars().take(if length > 5 { length - 2 } else { length }).collect();
+            regex::escape(&kept)
+        })
+        .collect();
+    if stems.is_empty() {
+        return None;
+    }
+    RegexBuilder::new(&stems.join("|")).case_insensitive(true).build().ok()
+}
+
+/// The part of a text around the first match, or its beginning; at most 400 characters.
+pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
+    let text = text.trim();
+    let at = finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
+    let before = text[..at].char_indices().rev().nth(EXCERPT / 3).map_or(0, |(index, _)| index);
+    let part = cut(&text[before..], EXCERPT);
+    if before > 0 { format!("…{part}") } else { part }
+}
+
+/// At most so many characters, with a mark where it was cut.
+pub(super) fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", text[..end].trim_end()),
+        None => text.to_owned(),
+    }
+}
+
+/// A text in at most so many tokens: its beginning and its end, and between them how much was left out.
+pub fn shortened(text: &str, budget: usize) -> String {
+    let text = text.trim();
+    if tokens(text) <= budget {
+        return text.to_owned();
+    }
+    let room = budget.saturating_sub(MORE_TOKENS) * BYTES_A_TOKEN;
+    let head = text.floor_char_boundary(room * 2 / 3);
+    let tail = text.ceil_char_boundary(text.len() - (room - room * 2 / 3).min(text.len() - head));
+    let left_out = text[head..tail].len().div_ceil(BYTES_A_TOKEN);
+    format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
+}
+
+/// Joins as many of the blocks as fit into the budget (in tokens), the first one shortened where need be, and says how
+/// many more there are: those left out, and `more` that the caller did not fetch.
+pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> String {
+    let room = budget.saturating_sub(MORE_TOKENS);
+    let mut text = String::new();
+    let mut shown = 0;
+    for block in blocks {
+        let left = room.saturating_sub(tokens(&text));
+        let fits = tokens(block) + 1 <= left;
+        if !fits && shown > 0 {
+            break;
+        }
+        if shown > 0 {
+            text.push_str("\n\n");
+        }
+        text.push_str(&if fits { block.trim_end().to_owned() } else { shortened(block, left) });
+        shown += 1;
+    }
+    let more = more.saturating_add((blocks.len() - shown) as u64);
+    if more > 0 {
+        let or_so = if at_least { "at least " } else { "" };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n\n{or_so}{more} more; narrow the search to see them");
+    }
+    text
+}
+
+/// The answer to a search, in at most so many tokens.
+pub fn found_text(found: &Found, budget: usize) -> String {
+    let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
+    if found.hits.is_empty() {
+        return format!("{notes}nothing found");
+    }
+    let blocks: Vec<String> = found.hits.iter().map(hit_text).collect();
+    let notes = shortened(&notes, budget / 4);
+    let body = fit(&blocks, found.more, found.at_least, budget.saturating_sub(tokens(&notes) + 1));
+    if notes.is_empty() { body } else { format!("{notes}\n\n{body}") }
+}
+
+fn hit_text(hit: &Hit) -> String {
+    match hit {
+        Hit::Turn { iteration, attempt, role, backend, model, error, excerpt } => {
+            let model = model.as_deref().map(|model| format!(" {model}")).unwrap_or_default();
+            let error = error.as_deref().map(|error| format!("\nfailed: {}", cut(error, EXCERPT))).unwrap_or_default();
+            let head = format!("[turn] iteration {iteration}, attempt {attempt}, {}, {backend}{model}", role.as_str());
+            format!("{head}{error}\n{excerpt}")
+        }
+        Hit::Event(event) => event_text(event),
+        Hit::Summary(summary) => summary_text(summary),
+    }
+}
+
+fn event_text(event: &Event) -> String {
+    let mut head = format!("[{}] iteration {}", event.kind, event.iteration);
+    for part in [&event.tool, &event.path].into_iter().flatten() {
+        head.push_str(&format!(", {}", cut(part, EXCERPT)));
+    }
+    if event.failed && event.kind != EventKind::Error {
+        head.push_str(", failed");
+    }
+    format!("{head}\n{}", event.text)
+}
+
+fn summary_text(summary: &Summary) -> String {
+    let Summary { from, to, text, decisions, files, errors, .. } = summary;
+    let mut block = format!("[summary] iterations {from} to {to}\n{}", text.trim());
+    if !summary.extractive {
+        let errors: Vec<String> = errors.iter().map(|e| format!("{}x {}", e.count, e.signature)).collect();
+        for (title, lines) in [("Decisions", decisions), ("Errors", &errors), ("Files", files)] {
+            if !lines.is_empty() {
+                block.push_str(&format!("\n{title}: {}", lines.join("; ")));
+            }
+        }
+    }
+    block
+}
+
+/// Summaries, oldest first, in at most so many tokens; where not all fit, the newest are shown.
+pub fn summaries_text(summaries: &[Summary], budget: usize) -> String {
+    if summaries.is_empty() {
+        return "there is no summary of these iterations yet".to_owned();
+    }
+    let newest_first: Vec<String> = summaries.iter().rev().map(summary_text).collect();
+    fit(&newest_first, 0, false, budget)
+}
+
+/// The turns of an iteration, in at most so many tokens: the agent's last one first, answers before prompts.
+pub fn turns_text(iteration: u32, turns: &[Turn], budget: usize) -> String {
+    let mut turns: Vec<&Turn> = turns.iter().collect();
+    if turns.is_empty() {
+        return format!("there is no turn of iteration {iteration}; it has not been, or is kept no longer");
+    }
+    turns.sort_by_key(|turn| (turn.role == Role::Assistant, std::cmp::Reverse((turn.attempt, turn.started))));
+    let each = budget.saturating_sub(MORE_TOKENS) / turns.len().clamp(1, 3);
+    let each = each.saturating_sub(MORE_TOKENS);
+    let blocks: Vec<String> = turns.iter().map(|turn| turn_text(turn, each)).collect();
+    fit(&blocks, 0, false, budget)
+}
+
+fn turn_text(turn: &Turn, budget: usize) -> String {
+    let model = turn.model.as_deref().map(|model| format!(" {model}")).unwrap_or_default();
+    let about = if turn.estimated { "about " } else { "" };
+    let mut head = format!(
+        "[turn] iteration {}, attempt {}, {}, {}{model}, {} s, {about}{} tokens in, {} cached, {} out, {}",
+        turn.iteration,
+        turn.attempt,
+        turn.role.as_str(),
+        turn.backend,
+        turn.ended.since(turn.started) / 1000,
+        turn.tokens_in,
+        turn.tokens_cached,
+        turn.tokens_out,
+        turn.cost,
+    );
+    if let Some(error) = &turn.error {
+        head.push_str(&format!("\nfailed: {}", cut(error, EXCERPT)));
+    }
+    let room = budget.saturating_sub(tokens(&head) + MORE_TOKENS);
+    let response = shortened(&turn.response, room * 2 / 3);
+    let prompt = shortened(&turn.prompt, room.saturating_sub(tokens(&response)));
+    format!("{head}\n--- answer\n{response}\n--- prompt\n{prompt}")
+}

@@ -1,0 +1,202 @@
+//! What is searched for: filters, and words in a form that full-text search takes.
+
+use std::sync::LazyLock;
+
+use globset::{GlobBuilder, GlobMatcher};
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::EventKind;
+
+/// Longest query that is read, in characters.
+const MAX_QUERY: usize = 500;
+/// Most words of a query that are searched for.
+const MAX_TERMS: usize = 24;
+/// Hits of an answer where nothing is said.
+const DEFAULT_LIMIT: u32 = 10;
+/// Most hits of an answer.
+pub const MAX_LIMIT: u32 = 50;
+
+/// Signs of regular expressions that stand between words: whatever comes in between, a choice, groups, anchors, classes.
+static BETWEEN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\.[*+?]|\\[a-zA-Z]|[|()\[\]{}^$?*+,;]").expect("constant pattern"));
+
+/// Which part of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Prompts and answers as they were.
+    #[serde(alias = "turns")]
+    Raw,
+    /// Tool calls, results, file changes, errors, checks, switches, interventions, commands.
+    #[serde(alias = "event")]
+    Events,
+    /// Summaries of several iterations.
+    #[serde(alias = "summary")]
+    Summaries,
+}
+
+/// A range of iterations, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Iterations {
+    /// First iteration; from the beginning where it is missing.
+    pub from: Option<u32>,
+    /// Last iteration; to the newest where it is missing.
+    pub to: Option<u32>,
+}
+
+/// What to look for. Every field that is given narrows the answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Query {
+    /// Words, all of which must be there; FTS5 syntax works too ("a phrase", this OR that, NOT, prefix*). Empty for the
+    /// newest entries that pass the other filters.
+    pub query: String,
+    /// Only this part of the memory; all of it where it is missing.
+    pub tier: Option<Tier>,
+    /// Only these iterations.
+    pub iterations: Iterations,
+    /// Only events of these types.
+    pub event_types: Vec<EventKind>,
+    /// Only events of these tools or checks; globs such as mcp__* work.
+    pub tools: Vec<String>,
+    /// Only events about files that match one of these globs, such as src/**/*.rs; without a slash, the file's name.
+    pub paths: Vec<String>,
+    /// true: only what failed; false: only what did not.
+    pub has_error: Option<bool>,
+    /// Most hits, 1 to 50; 10 where it is missing.
+    pub limit: Option<u32>,
+}
+
+impl Query {
+    /// Most hits, 1..=50.
+    pub fn limit(&self) -> usize {
+        self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
+    }
+
+    /// The tiers that it is about, shortest first. Filters that only events can pass leave only events.
+    pub fn tiers(&self) -> Vec<Tier> {
+        let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
+        match self.tier {
+            _ if about_events => vec![Tier::Events],
+            Some(tier) => vec![tier],
+            None => vec![Tier::Summaries, Tier::Events, Tier::Raw],
+        }
+    }
+}
+
+/// One way to say a query to FTS5.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Form {
+    /// What FTS5 is told.
+    pub expression: String,
+    /// What the asker is told where this form is used; `None` for the query as it was given.
+    pub note: Option<String>,
+}
+
+/// The forms of a query, to be tried in this order until one is taken and finds something: as it was given, its words
+/// quoted, any of its words. Empty where there is no word in it. All but the first are taken by FTS5 for certain.
+pub fn forms(query: &str) -> Vec<Form> {
+    let cleaned = cleaned(query);
+    let terms = terms(query);
+    if terms.is_empty() {
+        return Vec::new();
+    }
+    let quoted: Vec<String> = terms.iter().map(|term| format!("\"{term}\"")).collect();
+    let (all, any) = (quoted.join(" "), quoted.join(" OR "));
+    let mut forms = Vec::new();
+    if balanced(&cleaned) {
+        forms.push(Form { expression: cleaned, note: None });
+    }
+    let note = format!("the query is no search expression; searched for {all} instead");
+    forms.push(Form { expression: all, note: Some(note) });
+    if terms.len() > 1 {
+        let note = format!("nothing has all of it; searched for {any} instead");
+        forms.push(Form { expression: any, note: Some(note) });
+    }
+    forms
+}
+
+/// The words and phrases of a query, without operators; at most 24, in order, each once. None has a quotation mark.
+pub fn terms(query: &str) -> Vec<String> {
+    let cleaned = cleaned(query);
+    let mut terms: Vec<String> = Vec::new();
+    for piece in cleaned.split(|c: char| c.is_whitespace() || c == '"') {
+        for part in BETWEEN.split(piece) {
+            let term = part.trim_matches(|c: char| !c.is_alphanumeric());
+            let operator = matches!(term, "AND" | "OR" | "NOT" | "NEAR");
+            if !term.is_empty() && !operator && !terms.iter().any(|known| known == term) && terms.len() < MAX_TERMS {
+                terms.push(term.to_owned());
+            }
+        }
+    }
+    terms
+}
+
+/// The query in one line, without characters that end a text or change how it is shown.
+fn cleaned(query: &str) -> String {
+    let plain: String = query.chars().take(MAX_QUERY).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    plain.trim().to_owned()
+}
+
+/// Whether quotation marks are closed and parentheses fit, so that the query can stand inside an expression of ours.
+fn balanced(query: &str) -> bool {
+    let (mut quoted, mut depth) = (false, 0i32);
+    for character in query.chars() {
+        match character {
+            '"' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            _ => {}
+        }
+        if depth < 0 {
+            return false;
+        }
+    }
+    !quoted && depth == 0
+}
+
+/// Globs, one of which has to match; no globs match everything.
+#[derive(Debug, Clone, Default)]
+pub struct Patterns(Vec<(GlobMatcher, bool)>);
+
+impl Patterns {
+    /// Globs of paths: `*` stops at a slash, a glob without one is about the file's name.
+    pub fn of_paths(globs: &[String], notes: &mut Vec<String>) -> Self {
+        Self::new(globs, false, notes)
+    }
+
+    /// Globs of names, in upper or lower case.
+    pub fn of_names(globs: &[String], notes: &mut Vec<String>) -> Self {
+        Self::new(globs, true, notes)
+    }
+
+    fn new(globs: &[String], any_case: bool, notes: &mut Vec<String>) -> Self {
+        let mut matchers = Vec::new();
+        for glob in globs.iter().take(MAX_LIMIT as usize) {
+            let text = glob.trim().trim_start_matches("./");
+            let build = |text: &str| {
+                GlobBuilder::new(text).literal_separator(true).case_insensitive(any_case).build().map(|g| g.compile_matcher())
+            };
+            let literal = || build(&globset::escape(text));
+            let matcher = match build(text) {
+                Ok(matcher) => Some(matcher),
+                Err(error) => {
+                    notes.push(format!("{glob:?} is no glob ({}); taken as it stands", error.kind()));
+                    literal().ok()
+                }
+            };
+            matchers.extend(matcher.map(|matcher| (matcher, !text.contains('/'))));
+        }
+        Self(matchers)
+    }
+
+    /// Whether the text matches one of them.
+    pub fn matches(&self, text: Option<&str>) -> bool {
+        let Some(text) = text else { return self.0.is_empty() };
+        let name = text.rsplit('/').next().unwrap_or(text);
+        self.0.is_empty() || self.0.iter().any(|(glob, by_name)| glob.is_match(if *by_name { name } else { text }))
+    }
+}

@@ -1,0 +1,232 @@
+//! What loops remember of themselves: turns, events and summaries, searched by full text, kept for a time.
+//!
+//! Texts are stored and shown as they are given: masking secrets is the caller's work, before anything comes here. Long
+//! texts are packed by whoever makes a [`NewTurn`] or [`NewEvent`], not by the one writer. A row belongs to the loop that
+//! its own table names; the column `scope` of the indexes only makes searches fast.
+
+mod packed;
+mod retention;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeInclusive;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::{StoreError, StoreResult};
+use crate::domain::ids::{LoopId, Money, Timestamp};
+use crate::domain::session::{Event, Role, Summary, Turn};
+use packed::{Packed, indexed, kept};
+
+pub use retention::{Removed, Retention, apply_retention};
+pub use search::search;
+
+/// Longest prompt or answer that is kept, in bytes; of a longer one, its beginning and its end.
+const MAX_TEXT: usize = 1 << 20;
+/// Longest text of an event that is kept, in bytes.
+const MAX_EVENT: usize = 16 * 1024;
+
+/// A turn, made ready to be stored.
+#[derive(Debug, Clone)]
+pub struct NewTurn {
+    turn: Turn,
+    prompt: Packed,
+    response: Packed,
+}
+
+impl NewTurn {
+    /// Packs a turn whose texts are masked. Of texts longer than 1 MiB the middle is left out.
+    pub fn pack(mut turn: Turn) -> Self {
+        turn.prompt = kept(std::mem::take(&mut turn.prompt), MAX_TEXT);
+        turn.response = kept(std::mem::take(&mut turn.response), MAX_TEXT);
+        let (prompt, response) = (Packed::new(&turn.prompt), Packed::new(&turn.response));
+        turn.prompt = indexed(&turn.prompt);
+        turn.response = indexed(&turn.response);
+        Self { turn, prompt, response }
+    }
+}
+
+/// An event, made ready to be stored.
+#[derive(Debug, Clone)]
+pub struct NewEvent {
+    event: Event,
+    text: Packed,
+}
+
+impl NewEvent {
+    /// Packs an event whose text is masked. Of texts longer than 16 KiB the middle is left out.
+    pub fn pack(mut event: Event) -> Self {
+        event.text = kept(std::mem::take(&mut event.text), MAX_EVENT);
+        let text = Packed::new(&event.text);
+        Self { event, text }
+    }
+}
+
+/// Adds a turn; `false` where it is there already (same iteration, attempt, role and beginning).
+pub fn add_turn(c: &Connection, id: &LoopId, new: &NewTurn) -> StoreResult<bool> {
+    let NewTurn { turn, prompt, response } = new;
+    let mut insert = c.prepare_cached(
+        "INSERT INTO session_turns (loop_id, iteration, attempt, role, prompt, response, backend, model, tokens_in,
+             tokens_out, tokens_cached, cost, estimated, error, learnings, started_at, ended_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
+         ON CONFLICT DO NOTHING",
+    )?;
+    let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    let row = params![
+        id.as_str(),
+        turn.iteration,
+        turn.attempt,
+        turn.role.as_str(),
+        prompt,
+        response,
+        turn.backend,
+        turn.model,
+        count(turn.tokens_in),
+        count(turn.tokens_out),
+        count(turn.tokens_cached),
+        turn.cost.0,
+        turn.estimated,
+        turn.error,
+        serde_json::to_string(&turn.learnings)?,
+        turn.started.0,
+        turn.ended.0,
+    ];
+    if insert.execute(row)? == 0 {
+        return Ok(false);
+    }
+    let words = "INSERT INTO session_turns_words (rowid, scope, prompt, response) VALUES (?1, ?2, ?3, ?4)";
+    let answer = format!("{}\n{}", turn.response, turn.error.as_deref().unwrap_or_default());
+    c.prepare_cached(words)?.execute(params![c.last_insert_rowid(), scope(id), turn.prompt, answer])?;
+    Ok(true)
+}
+
+/// Adds events, in the order in which they happened.
+pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResult<()> {
+    let mut insert = c.prepare_cached(
+        "INSERT INTO session_events (loop_id, iteration, kind, tool, path, text, failed, at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?;
+    let mut words = c.prepare_cached("INSERT INTO session_events_words (rowid, scope, text) VALUES (?1, ?2, ?3)")?;
+    let scope = scope(id);
+    for NewEvent { event, text } in events {
+        let Event { iteration, kind, tool, path, failed, at, .. } = event;
+        insert.execute(params![id.as_str(), iteration, kind.as_str(), tool, path, text, failed, at.0])?;
+        let searched = [tool.as_deref(), path.as_deref(), Some(&event.text)].into_iter().flatten();
+        words.execute(params![c.last_insert_rowid(), scope, searched.collect::<Vec<_>>().join("\n")])?;
+    }
+    Ok(())
+}
+
+/// Adds a summary whose texts are masked; it replaces one of the same iterations.
+pub fn add_summary(c: &Connection, id: &LoopId, summary: &Summary) -> StoreResult<()> {
+    let find = "SELECT id FROM session_summaries WHERE loop_id = ?1 AND from_iteration = ?2 AND to_iteration = ?3";
+    let key = params![id.as_str(), summary.from, summary.to];
+    let old: Option<i64> = c.query_row(find, key, |row| row.get(0)).optional()?;
+    if let Some(old) = old {
+        c.execute("DELETE FROM session_summaries WHERE id = ?1", [old])?;
+        c.execute("DELETE FROM session_summaries_words WHERE rowid = ?1", [old])?;
+    }
+    let insert = "INSERT INTO session_summaries (loop_id, from_iteration, to_iteration, data, failed, made_at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+    let data = serde_json::to_string(summary)?;
+    let failed = !summary.errors.is_empty();
+    c.execute(insert, params![id.as_str(), summary.from, summary.to, data, failed, summary.made_at.0])?;
+    let errors = summary.errors.iter().map(|error| error.signature.as_str());
+    let parts = summary.decisions.iter().chain(&summary.files).map(String::as_str).chain(errors);
+    let text = std::iter::once(summary.text.as_str()).chain(parts).collect::<Vec<_>>().join("\n");
+    let words = "INSERT INTO session_summaries_words (rowid, scope, text) VALUES (?1, ?2, ?3)";
+    c.execute(words, params![c.last_insert_rowid(), scope(id), text])?;
+    Ok(())
+}
+
+/// The turns of some iterations, in order.
+pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Turn>> {
+    let mut statement = c.prepare_cached(
+        "SELECT iteration, attempt, role, prompt, response, backend, model, tokens_in, tokens_out, tokens_cached, cost,
+             estimated, error, learnings, started_at, ended_at
+         FROM session_turns WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, attempt, started_at, id",
+    )?;
+    let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
+    let mut turns = Vec::new();
+    while let Some(row) = rows.next()? {
+        turns.push(turn(row)?);
+    }
+    Ok(turns)
+}
+
+fn turn(row: &Row<'_>) -> StoreResult<Turn> {
+    let count = |at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
+    Ok(Turn {
+        iteration: row.get(0)?,
+        attempt: row.get(1)?,
+        role: role(&row.get::<_, String>(2)?)?,
+        prompt: packed::text(row.get_ref(3)?)?,
+        response: packed::text(row.get_ref(4)?)?,
+        backend: row.get(5)?,
+        model: row.get(6)?,
+        tokens_in: count(7)?,
+        tokens_out: count(8)?,
+        tokens_cached: count(9)?,
+        cost: Money(row.get(10)?),
+        estimated: row.get(11)?,
+        error: row.get(12)?,
+        learnings: serde_json::from_str(&row.get::<_, String>(13)?)?,
+        started: Timestamp(row.get(14)?),
+        ended: Timestamp(row.get(15)?),
+    })
+}
+
+fn role(name: &str) -> StoreResult<Role> {
+    let known = [Role::Agent, Role::Assistant].into_iter().find(|role| role.as_str() == name);
+    known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is no role of a turn") })
+}
+
+/// The events of some iterations, in order.
+pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Event>> {
+    let mut statement = c.prepare_cached(
+        "SELECT iteration, kind, tool, path, text, failed, at FROM session_events
+         WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, id",
+    )?;
+    let mut rows = statement.query(params![id.as_str(), iterations.start(), iterations.end()])?;
+    let mut events = Vec::new();
+    while let Some(row) = rows.next()? {
+        events.push(event(row)?);
+    }
+    Ok(events)
+}
+
+fn event(row: &Row<'_>) -> StoreResult<Event> {
+    let kind: String = row.get(1)?;
+    Ok(Event {
+        iteration: row.get(0)?,
+        kind: kind.parse().map_err(|detail| StoreError::Bug { detail })?,
+        tool: row.get(2)?,
+        path: row.get(3)?,
+        text: packed::text(row.get_ref(4)?)?,
+        failed: row.get(5)?,
+        at: Timestamp(row.get(6)?),
+    })
+}
+
+/// The summaries that tell of iteration `since` or a later one, oldest first.
+pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<Summary>> {
+    let sql = "SELECT data FROM session_summaries WHERE loop_id = ?1 AND to_iteration >= ?2
+        ORDER BY from_iteration, to_iteration";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map(params![id.as_str(), since], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// The last iteration that a summary tells of; 0 where there is none.
+pub fn summarised_to(c: &Connection, id: &LoopId) -> StoreResult<u32> {
+    let sql = "SELECT coalesce(max(to_iteration), 0) FROM session_summaries WHERE loop_id = ?1";
+    Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
+}
+
+/// The loop as one word of the indexes.
+fn scope(id: &LoopId) -> String {
+    let mut word = String::from("l");
+    word.extend(id.as_str().chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()));
+    word
+}

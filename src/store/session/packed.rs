@@ -1,0 +1,79 @@
+//! Long texts take a fraction of their space: packed by LZ4 where that saves something.
+
+use rusqlite::ToSql;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use crate::store::{StoreError, StoreResult};
+
+/// Texts shorter than this are stored as they are, in bytes.
+const SHORT: usize = 2048;
+/// Longest text that is unpacked; a stored length above it is damage.
+const LONGEST: usize = 4 << 20;
+/// Bytes of a text that are made searchable: half of them from its beginning, half from its end.
+const INDEXED: usize = 128 * 1024;
+
+/// A text as it is stored.
+#[derive(Debug, Clone)]
+pub(super) enum Packed {
+    Text(String),
+    Lz4(Vec<u8>),
+}
+
+impl Packed {
+    pub(super) fn new(text: &str) -> Self {
+        if text.len() < SHORT {
+            return Self::Text(text.to_owned());
+        }
+        let packed = lz4_flex::compress_prepend_size(text.as_bytes());
+        if packed.len() < text.len() { Self::Lz4(packed) } else { Self::Text(text.to_owned()) }
+    }
+}
+
+impl ToSql for Packed {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        match self {
+            Self::Text(text) => text.to_sql(),
+            Self::Lz4(bytes) => bytes.to_sql(),
+        }
+    }
+}
+
+/// A stored text. Errors with `Bug` where the bytes are none that packing makes.
+pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
+    let damaged = |detail: String| StoreError::Bug { detail: format!("a text of the session memory is damaged: {detail}") };
+    match stored {
+        ValueRef::Text(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => {
+            let length = lz4_flex::block::uncompressed_size(bytes).map_err(|error| damaged(error.to_string()))?.0;
+            if length > LONGEST {
+                return Err(damaged(format!("it claims {length} bytes")));
+            }
+            let bytes = lz4_flex::decompress_size_prepended(bytes).map_err(|error| damaged(error.to_string()))?;
+            String::from_utf8(bytes).map_err(|error| damaged(error.to_string()))
+        }
+        other => Err(damaged(format!("it is of the type {}", other.data_type()))),
+    }
+}
+
+/// A text of at most so many bytes and a mark where its middle is left out.
+pub(super) fn kept(text: String, most: usize) -> String {
+    if text.len() <= most {
+        return text;
+    }
+    let (head, tail) = ends(&text, most);
+    format!("{head}\n[… {} bytes left out …]\n{tail}", text.len() - head.len() - tail.len())
+}
+
+/// The part of a text that is made searchable.
+pub(super) fn indexed(text: &str) -> String {
+    if text.len() <= INDEXED {
+        return text.to_owned();
+    }
+    let (head, tail) = ends(text, INDEXED);
+    format!("{head}\n{tail}")
+}
+
+fn ends(text: &str, most: usize) -> (&str, &str) {
+    let head = &text[..text.floor_char_boundary(most / 2)];
+    (head, &text[text.ceil_char_boundary(text.len() - most / 2)..])
+}

@@ -1,0 +1,83 @@
+//! How long the memory of loops is kept.
+
+use rusqlite::{Connection, params};
+
+use crate::domain::ids::Timestamp;
+use crate::store::StoreResult;
+
+/// Milliseconds of a day.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+/// Rows of a table that one call removes at most, so that other writes do not wait long.
+const AT_ONCE: usize = 2_000;
+
+/// What is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Days that turns and events are kept. Summaries stay as long as their loop is open and then as many days.
+    pub days: u32,
+    /// Most turns of a loop; the oldest go first, summaries stay.
+    pub max_raw_turns: u32,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { days: 30, max_raw_turns: 1000 }
+    }
+}
+
+/// How many rows were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Removed {
+    /// Turns.
+    pub turns: usize,
+    /// Events.
+    pub events: usize,
+    /// Summaries.
+    pub summaries: usize,
+    /// Whether there may be more to remove: call again.
+    pub more: bool,
+}
+
+/// Removes what is kept no longer; at most 2,000 rows of each table, so that no other write waits long.
+pub fn apply_retention(c: &Connection, retention: Retention, now: Timestamp) -> StoreResult<Removed> {
+    let before = now.plus_ms(-i64::from(retention.days).saturating_mul(DAY_MS)).0;
+    let old = "SELECT id FROM session_turns WHERE ended_at < ?1 LIMIT ?2";
+    let mut turns = remove(c, "session_turns", &ids(c, old, before)?)?;
+    turns += remove(c, "session_turns", &surplus(c, retention.max_raw_turns)?)?;
+    let old = "SELECT id FROM session_events WHERE at < ?1 LIMIT ?2";
+    let events = remove(c, "session_events", &ids(c, old, before)?)?;
+    let ended = "SELECT s.id FROM session_summaries s JOIN loops l ON l.id = s.loop_id
+        WHERE l.open = 0 AND l.updated_at < ?1 AND s.made_at < ?1 LIMIT ?2";
+    let summaries = remove(c, "session_summaries", &ids(c, ended, before)?)?;
+    let more = [turns, events, summaries].into_iter().any(|removed| removed >= AT_ONCE);
+    Ok(Removed { turns, events, summaries, more })
+}
+
+fn ids(c: &Connection, sql: &str, before: i64) -> StoreResult<Vec<i64>> {
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map(params![before, AT_ONCE as i64], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The oldest turns of loops that have too many.
+fn surplus(c: &Connection, most: u32) -> StoreResult<Vec<i64>> {
+    let mut statement = c.prepare_cached(
+        "SELECT id FROM (
+             SELECT id, row_number() OVER (PARTITION BY loop_id ORDER BY iteration DESC, started_at DESC, id DESC) AS nth
+             FROM session_turns WHERE loop_id IN (SELECT loop_id FROM session_turns GROUP BY loop_id HAVING count(*) > ?1))
+         WHERE nth > ?1 LIMIT ?2",
+    )?;
+    let rows = statement.query_map(params![most, AT_ONCE as i64], |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Removes rows and their words.
+fn remove(c: &Connection, table: &str, ids: &[i64]) -> StoreResult<usize> {
+    let mut row = c.prepare_cached(&format!("DELETE FROM {table} WHERE id = ?1"))?;
+    let mut words = c.prepare_cached(&format!("DELETE FROM {table}_words WHERE rowid = ?1"))?;
+    for id in ids {
+        row.execute([id])?;
+        words.execute([id])?;
+    }
+    Ok(ids.len())
+}

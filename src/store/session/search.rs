@@ -1,0 +1,235 @@
+//! Searches the memory of one loop. Whatever the query says, it is answered.
+
+use regex::Regex;
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+
+use super::{event, packed, role, scope};
+use crate::domain::ids::LoopId;
+use crate::domain::session::{Found, Hit, Patterns, Query, Tier, excerpt, forms, terms, word_finder};
+use crate::store::{StoreError, StoreResult};
+
+/// Most matches of a tier that are looked through.
+const MAX_SCANNED: u64 = 5_000;
+
+/// A match, before its text is read.
+struct Match {
+    tier: Tier,
+    id: i64,
+}
+
+/// What one tier came to.
+#[derive(Default)]
+struct Scan {
+    matches: Vec<Match>,
+    more: u64,
+    at_least: bool,
+}
+
+/// Why a form of the query led to nothing.
+enum Failed {
+    /// FTS5 does not take it.
+    Refused,
+    /// The database failed.
+    Store(StoreError),
+}
+
+impl From<rusqlite::Error> for Failed {
+    fn from(error: rusqlite::Error) -> Self {
+        // FTS5 tells of wrong expressions while the statement runs, by the code for errors of every sort.
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::Unknown) => Self::Refused,
+            _ => Self::Store(error.into()),
+        }
+    }
+}
+
+/// Looks through the memory of a loop. A query that FTS5 refuses is searched for by its words, one that finds nothing by
+/// any of them, one without words finds what is newest; the answer's notes say so.
+///
+/// # Errors
+/// Only where the database fails or holds what this version does not understand.
+pub fn search(c: &Connection, id: &LoopId, query: &Query) -> StoreResult<Found> {
+    let mut notes = Vec::new();
+    let filter = Filter::new(id, query, &mut notes);
+    let forms = forms(&query.query);
+    if forms.is_empty() {
+        if !query.query.trim().is_empty() {
+            notes.push("the query has no word in it; these are the newest entries".to_owned());
+        }
+        let scans = filter.tiers(c, None).map_err(|failed| failed.into_error("a list"))?;
+        return found(c, scans, query, None, notes);
+    }
+    let finder = word_finder(&terms(&query.query));
+    let mut last: Option<(Vec<Scan>, Option<String>)> = None;
+    for form in &forms {
+        match filter.tiers(c, Some(&form.expression)) {
+            Ok(scans) => {
+                let any = scans.iter().any(|scan| !scan.matches.is_empty());
+                // Of forms that find nothing, the first that was taken is the one to tell of.
+                if any || last.is_none() {
+                    last = Some((scans, form.note.clone()));
+                }
+                if any {
+                    break;
+                }
+            }
+            Err(Failed::Refused) => {}
+            Err(failed) => return Err(failed.into_error(&form.expression)),
+        }
+    }
+    let (scans, note) = last.unwrap_or_default();
+    notes.extend(note);
+    found(c, scans, query, finder.as_ref(), notes)
+}
+
+impl Failed {
+    fn into_error(self, what: &str) -> StoreError {
+        match self {
+            Self::Refused => StoreError::Bug { detail: format!("the search of the session memory refused {what:?}") },
+            Self::Store(error) => error,
+        }
+    }
+}
+
+/// The filters of a query.
+struct Filter<'a> {
+    id: &'a LoopId,
+    query: &'a Query,
+    tools: Patterns,
+    paths: Patterns,
+}
+
+impl<'a> Filter<'a> {
+    fn new(id: &'a LoopId, query: &'a Query, notes: &mut Vec<String>) -> Self {
+        let tools = Patterns::of_names(&query.tools, notes);
+        let paths = Patterns::of_paths(&query.paths, notes);
+        if query.tier.is_some_and(|tier| query.tiers() != [tier]) {
+            notes.push("event_types, tools and paths are about events, so only events were searched".to_owned());
+        }
+        Self { id, query, tools, paths }
+    }
+
+    fn tiers(&self, c: &Connection, expression: Option<&str>) -> Result<Vec<Scan>, Failed> {
+        self.query.tiers().into_iter().map(|tier| self.tier(c, tier, expression)).collect()
+    }
+
+    fn tier(&self, c: &Connection, tier: Tier, expression: Option<&str>) -> Result<Scan, Failed> {
+        let (sql, values) = self.statement(tier, expression);
+        let mut statement = c.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(values))?;
+        let (mut scan, mut scanned) = (Scan::default(), 0);
+        while let Some(row) = rows.next()? {
+            scanned += 1;
+            if scanned > MAX_SCANNED {
+                scan.at_least = true;
+                break;
+            }
+            let text = |at: usize| row.get_ref(at).ok().and_then(|value| value.as_str_or_null().ok().flatten());
+            if !(self.tools.matches(text(1)) && self.paths.matches(text(2))) {
+                continue;
+            }
+            if scan.matches.len() < self.query.limit() {
+                scan.matches.push(Match { tier, id: row.get(0)? });
+            } else {
+                scan.more += 1;
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Selects id, tool and path of what passes, best first.
+    fn statement(&self, tier: Tier, expression: Option<&str>) -> (String, Vec<Value>) {
+        let (table, columns, weights) = match tier {
+            Tier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
+            Tier::Events => ("session_events", "{text}", "0.0, 1.0"),
+            Tier::Summaries => ("session_summaries", "{text}", "0.0, 1.0"),
+        };
+        let (tool, path) = if tier == Tier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
+        let (first, last) = if tier == Tier::Summaries {
+            ("t.from_iteration", "t.to_iteration")
+        } else {
+            ("t.iteration", "t.iteration")
+        };
+        let failed = if tier == Tier::Raw { "(t.error IS NOT NULL)" } else { "t.failed" };
+        let range = self.query.iterations;
+        let mut values: Vec<Value> = vec![
+            self.id.as_str().to_owned().into(),
+            i64::from(range.from.unwrap_or(0)).into(),
+            i64::from(range.to.unwrap_or(u32::MAX)).into(),
+        ];
+        let mut conditions = format!("t.loop_id = ?1 AND {last} >= ?2 AND {first} <= ?3");
+        if let Some(wanted) = self.query.has_error {
+            conditions.push_str(&format!(" AND {failed} = {}", u8::from(wanted)));
+        }
+        if tier == Tier::Events && !self.query.event_types.is_empty() {
+            let kinds: Vec<String> = self.query.event_types.iter().map(|kind| format!("'{kind}'")).collect();
+            conditions.push_str(&format!(" AND t.kind IN ({})", kinds.join(", ")));
+        }
+        let Some(expression) = expression else {
+            let order = format!("ORDER BY {last} DESC, t.id DESC");
+            return (format!("SELECT t.id, {tool}, {path} FROM {table} t WHERE {conditions} {order}"), values);
+        };
+        values.push(format!("scope : {} AND {columns} : ({expression})", scope(self.id)).into());
+        let words = format!("{table}_words");
+        let sql = format!(
+            "SELECT t.id, {tool}, {path} FROM {words} JOIN {table} t ON t.id = {words}.rowid
+             WHERE {words} MATCH ?4 AND {conditions} ORDER BY bm25({words}, {weights}), t.id DESC"
+        );
+        (sql, values)
+    }
+}
+
+/// Reads the best of each tier, in turn.
+fn found(
+    c: &Connection,
+    scans: Vec<Scan>,
+    query: &Query,
+    finder: Option<&Regex>,
+    notes: Vec<String>,
+) -> StoreResult<Found> {
+    let matched: u64 = scans.iter().map(|scan| scan.matches.len() as u64 + scan.more).sum();
+    let at_least = scans.iter().any(|scan| scan.at_least);
+    let longest = scans.iter().map(|scan| scan.matches.len()).max().unwrap_or_default();
+    let in_turn = (0..longest).flat_map(|nth| scans.iter().filter_map(move |scan| scan.matches.get(nth)));
+    let hits = in_turn.take(query.limit()).map(|found| hit(c, found, finder)).collect::<StoreResult<Vec<_>>>()?;
+    let more = matched.saturating_sub(hits.len() as u64);
+    Ok(Found { hits, more, at_least, notes })
+}
+
+fn hit(c: &Connection, found: &Match, finder: Option<&Regex>) -> StoreResult<Hit> {
+    let sql = match found.tier {
+        Tier::Raw => {
+            "SELECT iteration, attempt, role, backend, model, error, response, prompt FROM session_turns WHERE id = ?1"
+        }
+        Tier::Events => "SELECT iteration, kind, tool, path, text, failed, at FROM session_events WHERE id = ?1",
+        Tier::Summaries => "SELECT data FROM session_summaries WHERE id = ?1",
+    };
+    let mut statement = c.prepare_cached(sql)?;
+    let mut rows = statement.query([found.id])?;
+    let Some(row) = rows.next()? else {
+        return Err(StoreError::Bug { detail: "a row of the session memory has words but no text".to_owned() });
+    };
+    match found.tier {
+        Tier::Raw => {
+            let response = packed::text(row.get_ref(6)?)?;
+            let prompt = packed::text(row.get_ref(7)?)?;
+            let in_prompt = finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt));
+            Ok(Hit::Turn {
+                iteration: row.get(0)?,
+                attempt: row.get(1)?,
+                role: role(&row.get::<_, String>(2)?)?,
+                backend: row.get(3)?,
+                model: row.get(4)?,
+                error: row.get(5)?,
+                excerpt: excerpt(if in_prompt { &prompt } else { &response }, finder),
+            })
+        }
+        Tier::Events => {
+            let mut event = event(row)?;
+            event.text = excerpt(&event.text, finder);
+            Ok(Hit::Event(event))
+        }
+        Tier::Summaries => Ok(Hit::Summary(serde_json::from_str(&row.get::<_, String>(0)?)?)),
+    }
+}
