@@ -7,6 +7,7 @@ pub mod demo;
 pub mod init;
 pub mod local;
 pub mod loops;
+pub mod mcp;
 pub mod replay;
 pub mod schema;
 pub mod serve;
@@ -69,6 +70,8 @@ pub enum Command {
     Replay(replay::ReplayArgs),
     /// Find out what supervision and each part of it are worth, over a simulated agent
     Simulate(simulate::SimulateArgs),
+    /// Answer an agent's questions about its loop: an MCP server over standard input and output
+    Mcp(mcp::McpArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a working configuration
@@ -136,6 +139,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Loops(args) => loops::run(&args, &cli.global, env),
         Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Simulate(args) => simulate::run(&args, &cli.global, env),
+        Command::Mcp(args) => mcp::run(&args, env),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         Command::Demo(args) => demo::run(&args, &cli.global, env),

@@ -15,6 +15,7 @@ pub mod failpoint;
 pub mod fake;
 pub mod forge;
 pub mod http;
+pub mod mcp;
 pub mod process;
 pub mod render;
 pub mod store;

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Which layers each layer may name; `*` is every one. A new top-level module needs a row of its own.
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
@@ -28,6 +28,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
             "config",
             "telemetry",
             "escalate",
+            "mcp",
             "failpoint",
         ],
     ),
@@ -36,6 +37,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("workspace", &["domain", "clock", "process", "failpoint"]),
     ("checks", &["domain", "clock", "process"]),
     ("store", &["domain", "clock", "process", "failpoint"]),
+    ("mcp", &["domain", "store"]),
     ("escalate", &["domain", "clock", "process"]),
     ("render", &["domain"]),
     ("domain", &[]),

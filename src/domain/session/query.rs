@@ -178,7 +178,11 @@ impl Patterns {
         for glob in globs.iter().take(MAX_LIMIT as usize) {
             let text = glob.trim().trim_start_matches("./");
             let build = |text: &str| {
-                GlobBuilder::new(text).literal_separator(true).case_insensitive(any_case).build().map(|g| g.compile_matcher())
+                GlobBuilder::new(text)
+                    .literal_separator(true)
+                    .case_insensitive(any_case)
+                    .build()
+                    .map(|g| g.compile_matcher())
             };
             let literal = || build(&globset::escape(text));
             let matcher = match build(text) {

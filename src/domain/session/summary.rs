@@ -31,7 +31,8 @@ static DECISION: LazyLock<Regex> = LazyLock::new(|| {
 /// Where a sentence ends.
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("constant pattern"));
 /// What begins a line of Markdown and says nothing.
-static LEAD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
+static LEAD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
 /// Sums up the iterations `from..=to` from their turns and events (others are passed over): breakthroughs first, then
 /// decisions, approaches, errors by signature, files. The same input gives the same summary.
@@ -127,7 +128,8 @@ fn errors(turns: &[&Turn], events: &[&Event]) -> Vec<ErrorPattern> {
         if signature.is_empty() {
             continue;
         }
-        let pattern = patterns.entry(signature.clone()).or_insert(ErrorPattern { signature, count: 0, iterations: Vec::new() });
+        let pattern =
+            patterns.entry(signature.clone()).or_insert(ErrorPattern { signature, count: 0, iterations: Vec::new() });
         pattern.count = pattern.count.saturating_add(1);
         if let Err(at) = pattern.iterations.binary_search(&iteration) {
             pattern.iterations.insert(at, iteration);
@@ -147,7 +149,9 @@ fn error_line(pattern: &ErrorPattern) -> String {
 /// Files that were changed, those changed most often first, and how often.
 fn files(events: &[&Event]) -> (Vec<String>, Vec<u32>) {
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
-    for path in events.iter().filter(|event| event.kind == EventKind::FileChange).filter_map(|event| event.path.as_deref()) {
+    for path in
+        events.iter().filter(|event| event.kind == EventKind::FileChange).filter_map(|event| event.path.as_deref())
+    {
         let count = times.entry(path).or_default();
         *count = count.saturating_add(1);
     }

@@ -40,7 +40,8 @@ impl ToSql for Packed {
 
 /// A stored text. Errors with `Bug` where the bytes are none that packing makes.
 pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
-    let damaged = |detail: String| StoreError::Bug { detail: format!("a text of the session memory is damaged: {detail}") };
+    let damaged =
+        |detail: String| StoreError::Bug { detail: format!("a text of the session memory is damaged: {detail}") };
     match stored {
         ValueRef::Text(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         ValueRef::Blob(bytes) => {

@@ -1,0 +1,90 @@
+//! The sandbox's side: carries bytes between an agent's pipes and the service's socket.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
+
+use super::{ACCEPTED, TOKEN_VARIABLE, connect};
+
+/// How long the service may take to look at the token.
+const GREETING: Duration = Duration::from_secs(10);
+/// Longest answer to the token, in bytes.
+const MAX_GREETING: u64 = 1024;
+
+/// Why the bridge ended.
+#[derive(Debug, thiserror::Error)]
+pub enum BridgeError {
+    /// Nobody listens there.
+    #[error("the session memory at {path} does not answer: {error}; it is there only while the agent's run lasts")]
+    NotThere { path: PathBuf, error: io::Error },
+    /// The service does not know the token.
+    #[error("the session memory refused: {reason}; {TOKEN_VARIABLE} has to be the token of this very run")]
+    Refused { reason: String },
+    /// The service closed the connection.
+    #[error("the session memory has gone: the service ended the run or stopped")]
+    Gone,
+    /// The agent's side cannot be read or written.
+    #[error("the agent's side of the bridge failed: {0}")]
+    Agent(io::Error),
+}
+
+/// Connects to the socket with the token, then carries what comes in to it and what it answers out, until `input` ends.
+///
+/// # Errors
+/// When nobody listens, the token is refused, or the service goes away first.
+pub async fn bridge(
+    socket: &Path,
+    token: &str,
+    mut input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+) -> Result<(), BridgeError> {
+    let not_there = |error| BridgeError::NotThere { path: socket.to_path_buf(), error };
+    let (from_service, mut to_service) = connect(socket).await.map_err(not_there)?.into_split();
+    let mut from_service = BufReader::new(from_service);
+    // A token is one line; what else it holds would be taken for the protocol.
+    let token = token.lines().next().unwrap_or_default();
+    to_service.write_all(format!("{token}\n").as_bytes()).await.map_err(not_there)?;
+    let mut greeting = String::new();
+    let mut first = (&mut from_service).take(MAX_GREETING);
+    match tokio::time::timeout(GREETING, first.read_line(&mut greeting)).await {
+        Ok(Ok(0)) => return Err(BridgeError::Gone),
+        Ok(read) => read.map_err(not_there)?,
+        Err(_) => return Err(not_there(io::ErrorKind::TimedOut.into())),
+    };
+    let greeting = greeting.trim();
+    if greeting != ACCEPTED {
+        let reason = greeting.strip_prefix("refused: ").unwrap_or("it said something else than was expected");
+        return Err(BridgeError::Refused { reason: reason.to_owned() });
+    }
+    let inwards = async {
+        let carried = tokio::io::copy(&mut input, &mut to_service).await;
+        // The service answers what it was asked and then closes.
+        let _ = to_service.shutdown().await;
+        carried
+    };
+    let outwards = carry_out(&mut from_service, &mut output);
+    tokio::pin!(inwards, outwards);
+    tokio::select! {
+        done = &mut outwards => done.and(Err(BridgeError::Gone)),
+        carried = &mut inwards => match carried {
+            Ok(_) => outwards.await,
+            Err(_) => Err(BridgeError::Gone),
+        },
+    }
+}
+
+/// Carries answers until the service closes; each is passed on at once.
+async fn carry_out(from: &mut (impl AsyncRead + Unpin), to: &mut (impl AsyncWrite + Unpin)) -> Result<(), BridgeError> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        // A connection that was reset has ended too.
+        let read = from.read(&mut buffer).await.unwrap_or(0);
+        if read == 0 {
+            return Ok(());
+        }
+        to.write_all(&buffer[..read]).await.map_err(BridgeError::Agent)?;
+        to.flush().await.map_err(BridgeError::Agent)?;
+    }
+}

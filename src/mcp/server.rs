@@ -1,0 +1,72 @@
+//! The service's side: takes connections of one run in, looks at their token, and serves them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rmcp::transport::async_rw::AsyncRwTransport;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::tools::Tools;
+use super::{ACCEPTED, MAX_TOKEN_LINE, Session};
+
+/// Connections of a run at the same time; an agent with helpers of its own has some.
+const MAX_CONNECTIONS: usize = 8;
+/// How long a connection may take to say its token.
+const GREETING: Duration = Duration::from_secs(5);
+/// Longest request, in bytes; a longer one is passed over.
+const MAX_REQUEST: usize = 256 * 1024;
+/// Rest after a connection could not be taken in.
+const REST: Duration = Duration::from_millis(100);
+
+/// Serves one run of an agent until `cancel`; open connections end with it. Nothing that a connection does ends it.
+pub async fn serve(listener: UnixListener, session: Session, cancel: CancellationToken) {
+    let session = Arc::new(session);
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => break,
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a connection to the session memory ended badly");
+                }
+            }
+            taken = listener.accept(), if connections.len() < MAX_CONNECTIONS => match taken {
+                Ok((stream, _)) => {
+                    let (session, cancel) = (session.clone(), cancel.clone());
+                    connections.spawn(connection(stream, session, cancel));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a connection to the session memory could not be taken in");
+                    tokio::time::sleep(REST).await;
+                }
+            },
+        }
+    }
+    connections.shutdown().await;
+}
+
+async fn connection(stream: UnixStream, session: Arc<Session>, cancel: CancellationToken) {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    let mut line = Vec::new();
+    let mut first = (&mut read).take(MAX_TOKEN_LINE);
+    let said = tokio::time::timeout(GREETING, first.read_until(b'\n', &mut line)).await;
+    let token = String::from_utf8_lossy(&line);
+    if !matches!(said, Ok(Ok(_))) || !session.token.is(token.trim()) {
+        tracing::warn!(loop_id = %session.loop_id, "somebody without the token asked for the session memory");
+        // It may have gone already.
+        let _ = write.write_all(b"refused: the token is wrong\n").await;
+        return;
+    }
+    if write.write_all(format!("{ACCEPTED}\n").as_bytes()).await.is_err() {
+        return;
+    }
+    let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(MAX_REQUEST);
+    match rmcp::service::serve_server_with_ct(Tools::new(session), transport, cancel).await {
+        Ok(running) => drop(running.waiting().await),
+        Err(error) => tracing::debug!(%error, "a connection to the session memory ended before it began"),
+    }
+}

@@ -1,0 +1,209 @@
+//! The tools of the session memory: what they are called, what they take, what they answer.
+//!
+//! Wrong arguments and failures are answers for the agent to read, so that it can ask again; only a name that is no tool
+//! is an error of the protocol.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rmcp::ServerHandler;
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation, JsonObject,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+};
+use rmcp::service::{RequestContext, RoleServer};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{Mutex, Semaphore};
+
+use super::{Learnings, Session};
+use crate::domain::session::{self, Query};
+use crate::store::{self, StoreError};
+
+/// Questions of a connection that may wait for their answers.
+const MAX_WAITING: usize = 16;
+/// Longest query for learnings, in characters.
+const MAX_LEARNINGS_QUERY: usize = 2_000;
+/// What the agent is told about all of it.
+const INSTRUCTIONS: &str = "What happened earlier in this task: your own previous iterations, their tool calls, errors, \
+    checks and summaries. Look here before you repeat an approach that may have failed already.";
+
+/// Arguments of `list_summaries`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+struct Since {
+    /// Only summaries that tell of this iteration or a later one; all where it is missing.
+    since: u32,
+}
+
+/// Arguments of `get_turn`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    /// Number of the iteration, from 1.
+    iteration: u32,
+}
+
+/// Arguments of `learnings`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct About {
+    /// What the learnings should be about, in words.
+    query: String,
+}
+
+/// The tools over one connection.
+#[derive(Clone)]
+pub(super) struct Tools {
+    session: Arc<Session>,
+    waiting: Arc<Semaphore>,
+    one_at_a_time: Arc<Mutex<()>>,
+}
+
+impl Tools {
+    pub(super) fn new(session: Arc<Session>) -> Self {
+        Self { session, waiting: Arc::new(Semaphore::new(MAX_WAITING)), one_at_a_time: Arc::default() }
+    }
+
+    fn list(&self) -> Vec<Tool> {
+        let mut tools = vec![
+            tool::<Query>(
+                "search",
+                "Search this task's history: raw turns (prompts and answers), events (tool calls and results, file \
+                 changes, errors, checks, detections, interventions, commands, switches of backend and model) and \
+                 summaries. Words are searched for in full text; all must be there unless you say OR. Filters narrow \
+                 it. Examples: {\"query\": \"migration lock\", \"tier\": \"summaries\"}; {\"query\": \"\", \
+                 \"event_types\": [\"tool_result\"], \"tools\": [\"Bash\"], \"has_error\": true}; {\"query\": \
+                 \"timeout\", \"paths\": [\"src/**/*.rs\"], \"iterations\": {\"from\": 3}}.",
+            ),
+            tool::<Since>("list_summaries", "Summaries of earlier iterations of this task, newest first."),
+            tool::<Which>(
+                "get_turn",
+                "One iteration of this task as it was: what you were asked and what you answered, with model, cost and \
+                 error. Long texts are shortened in the middle.",
+            ),
+        ];
+        if self.session.learnings.is_some() {
+            tools.push(tool::<About>(
+                "learnings",
+                "What was learnt in other tasks of this repository: strategies that worked, mistakes to avoid, \
+                 estimates, conventions.",
+            ));
+        }
+        tools
+    }
+
+    /// The answer of a tool, or what the agent has to know instead; `None` where there is no such tool.
+    async fn answer(&self, name: &str, arguments: JsonObject) -> Option<Result<String, String>> {
+        Some(match (name, &self.session.learnings) {
+            ("search", _) => self.search(arguments).await,
+            ("list_summaries", _) => self.list_summaries(arguments).await,
+            ("get_turn", _) => self.get_turn(arguments).await,
+            ("learnings", Some(learnings)) => self.learnings(learnings.as_ref(), arguments).await,
+            _ => return None,
+        })
+    }
+
+    async fn search(&self, arguments: JsonObject) -> Result<String, String> {
+        let query: Query = read(arguments)?;
+        let id = self.session.loop_id.clone();
+        let found = self.session.store.read(move |c| store::session::search(c, &id, &query)).await.map_err(told)?;
+        Ok(session::found_text(&found, self.session.answer_tokens))
+    }
+
+    async fn list_summaries(&self, arguments: JsonObject) -> Result<String, String> {
+        let Since { since } = read(arguments)?;
+        let id = self.session.loop_id.clone();
+        let read = self.session.store.read(move |c| store::session::summaries(c, &id, since));
+        Ok(session::summaries_text(&read.await.map_err(told)?, self.session.answer_tokens))
+    }
+
+    async fn get_turn(&self, arguments: JsonObject) -> Result<String, String> {
+        let Which { iteration } = read(arguments)?;
+        let id = self.session.loop_id.clone();
+        let read = self.session.store.read(move |c| store::session::turns(c, &id, iteration..=iteration));
+        Ok(session::turns_text(iteration, &read.await.map_err(told)?, self.session.answer_tokens))
+    }
+
+    async fn learnings(&self, learnings: &dyn Learnings, arguments: JsonObject) -> Result<String, String> {
+        let About { query } = read(arguments)?;
+        let query: String = query.chars().take(MAX_LEARNINGS_QUERY).collect();
+        let found = learnings.search(&query).await?;
+        if found.is_empty() {
+            return Ok("nothing was learnt about this yet".to_owned());
+        }
+        Ok(session::fit(&found, 0, false, self.session.answer_tokens))
+    }
+}
+
+impl ServerHandler for Tools {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+            .with_server_info(Implementation::new(super::NAME, env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(self.list()))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let Ok(_waits) = self.waiting.try_acquire() else {
+            let told = format!("more than {MAX_WAITING} questions wait for an answer; ask them one after the other");
+            return Ok(told_back(Err(told)));
+        };
+        // One run reads the store once at a time, so that no agent keeps the service's readers busy.
+        let _turn = self.one_at_a_time.lock().await;
+        match self.answer(&request.name, request.arguments.unwrap_or_default()).await {
+            Some(answer) => Ok(told_back(answer)),
+            None => {
+                let known: Vec<Cow<'static, str>> = self.list().into_iter().map(|tool| tool.name).collect();
+                let message = format!("there is no tool {:?}; there are: {}", request.name, known.join(", "));
+                Err(ErrorData::invalid_params(message, None))
+            }
+        }
+    }
+}
+
+fn told_back(answer: Result<String, String>) -> CallToolResponse {
+    CallToolResponse::Complete(match answer {
+        Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
+        Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),
+    })
+}
+
+fn tool<T: JsonSchema>(name: &'static str, description: &'static str) -> Tool {
+    let schema = schemars::SchemaGenerator::from(schemars::generate::SchemaSettings::draft2020_12().with(|settings| {
+        // Some agents hand schemas to providers that know no references.
+        settings.inline_subschemas = true;
+        settings.meta_schema = None;
+    }))
+    .into_root_schema_for::<T>();
+    let mut schema = schema.as_object().cloned().unwrap_or_default();
+    schema.remove("title");
+    schema.remove("description");
+    let hints = ToolAnnotations::new().read_only(true).destructive(false).idempotent(true).open_world(false);
+    Tool::new(name, description, schema).with_annotations(hints)
+}
+
+/// Reads a tool's arguments; the error says which are wrong.
+fn read<T: DeserializeOwned>(arguments: JsonObject) -> Result<T, String> {
+    // What is null is as if it was not there: agents fill in every field of a schema.
+    let given: JsonObject = arguments.into_iter().filter(|(_, value)| !value.is_null()).collect();
+    serde_json::from_value(given.into()).map_err(|error| format!("the arguments are wrong: {error}"))
+}
+
+/// A failure of the store in words for an agent; the operator finds the reason in the log.
+fn told(error: StoreError) -> String {
+    tracing::warn!(%error, "the session memory could not be read");
+    "the session memory cannot be read just now; go on without it".to_owned()
+}

@@ -1,0 +1,342 @@
+//! What is stored comes back, is found by whatever is asked for, and goes when its time is over.
+
+use std::sync::LazyLock;
+
+use proptest::prelude::*;
+use rusqlite_migration::Migrations;
+
+use super::*;
+use crate::domain::session::{EventKind, Found, Hit, Iterations, Query, Tier, extract};
+use crate::store::MIGRATIONS;
+
+const DAY: i64 = 24 * 60 * 60 * 1000;
+
+fn database() -> Connection {
+    let mut c = Connection::open_in_memory().expect("a database");
+    Migrations::from_slice(MIGRATIONS).to_latest(&mut c).expect("the schema");
+    c.pragma_update(None, "foreign_keys", true).expect("foreign keys");
+    for (id, issue, open) in [("r-1-aaaaaa", 1, 1), ("r-2-bbbbbb", 2, 1), ("r-3-cccccc", 3, 0)] {
+        let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+            VALUES (?1, 'gh', 1, ?2, 'running', ?3, '{}', 1, 0, 0)";
+        c.execute(sql, params![id, issue, open]).expect("a loop");
+    }
+    c
+}
+
+fn own() -> LoopId {
+    LoopId::new("r-1-aaaaaa")
+}
+
+fn other() -> LoopId {
+    LoopId::new("r-2-bbbbbb")
+}
+
+fn sample(iteration: u32, response: &str) -> Turn {
+    Turn {
+        iteration,
+        attempt: 1,
+        role: Role::Agent,
+        prompt: "Mend the crash of the importer.".into(),
+        response: response.into(),
+        backend: "claude".into(),
+        model: Some("sonnet".into()),
+        tokens_in: 1_200,
+        tokens_out: 300,
+        tokens_cached: 9_000,
+        cost: Money(12_345),
+        estimated: true,
+        error: None,
+        learnings: vec!["a1".into(), "b2".into()],
+        started: Timestamp(i64::from(iteration) * 1000),
+        ended: Timestamp(i64::from(iteration) * 1000 + 500),
+    }
+}
+
+fn happened(iteration: u32, kind: EventKind, tool: &str, path: &str, text: &str, failed: bool) -> Event {
+    let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let at = Timestamp(i64::from(iteration) * 1000);
+    Event { iteration, kind, tool: part(tool), path: part(path), text: text.into(), failed, at }
+}
+
+fn add(c: &Connection, id: &LoopId, turn: Turn) {
+    assert!(add_turn(c, id, &NewTurn::pack(turn)).expect("added"));
+}
+
+fn tell(c: &Connection, id: &LoopId, events: &[Event]) {
+    let new: Vec<NewEvent> = events.iter().cloned().map(NewEvent::pack).collect();
+    add_events(c, id, &new).expect("added");
+}
+
+/// A loop with something in each tier.
+fn filled() -> Connection {
+    let c = database();
+    add(&c, &own(), sample(1, "The importer crashed on empty rows; I gave up on regular expressions."));
+    add(&c, &own(), Turn { error: Some("timed out".into()), ..sample(2, "Wrote a streaming parser.") });
+    add(&c, &other(), sample(1, "secret of another loop about the importer"));
+    let events = [
+        happened(1, EventKind::ToolCall, "Bash", "", "cargo test importer", false),
+        happened(1, EventKind::ToolResult, "Bash", "", "command failed: 3 tests of the importer", true),
+        happened(2, EventKind::FileChange, "Edit", "src/import/parser.rs", "changed", false),
+        happened(3, EventKind::Check, "test", "", "all tests hold", false),
+        happened(3, EventKind::FileChange, "Edit", "docs/import.md", "changed", false),
+    ];
+    tell(&c, &own(), &events);
+    tell(&c, &other(), &[happened(1, EventKind::Error, "", "", "importer of another loop", true)]);
+    let summary = extract(1, 2, &turns(&c, &own(), 1..=2).expect("turns"), &events, Timestamp(9));
+    add_summary(&c, &own(), &summary).expect("added");
+    c
+}
+
+fn ask(c: &Connection, query: &str) -> Found {
+    search(c, &own(), &serde_json::from_str(query).expect("a query")).expect("an answer")
+}
+
+fn kinds(found: &Found) -> Vec<String> {
+    let kind = |hit: &Hit| match hit {
+        Hit::Turn { iteration, .. } => format!("turn {iteration}"),
+        Hit::Event(event) => format!("{} {}", event.kind, event.iteration),
+        Hit::Summary(summary) => format!("summary {}-{}", summary.from, summary.to),
+    };
+    found.hits.iter().map(kind).collect()
+}
+
+#[test]
+fn turns_and_events_come_back_as_they_were() {
+    let c = database();
+    let long = "A line of a long answer, which is packed.\n".repeat(500);
+    let packed = sample(1, &long);
+    let failed =
+        Turn { attempt: 2, role: Role::Assistant, error: Some("no".into()), model: None, ..sample(1, "short") };
+    add(&c, &own(), packed.clone());
+    add(&c, &own(), failed.clone());
+    assert!(
+        !add_turn(&c, &own(), &NewTurn::pack(packed.clone())).expect("answered"),
+        "the same turn again is nothing new"
+    );
+    assert_eq!(turns(&c, &own(), 1..=1).expect("turns"), [packed, failed]);
+    let events_made: Vec<Event> =
+        EventKind::ALL.iter().map(|k| happened(2, *k, "t", "p", &long[..5_000], true)).collect();
+    tell(&c, &own(), &events_made);
+    assert_eq!(events(&c, &own(), 0..=9).expect("events"), events_made);
+    let stored: i64 =
+        c.query_row("SELECT length(response) FROM session_turns", [], |row| row.get(0)).expect("a length");
+    assert!(stored < 1_000, "{stored} bytes of {}", long.len());
+    assert!(turns(&c, &other(), 0..=9).expect("turns").is_empty());
+    let nobody = add_turn(&c, &LoopId::new("r-9-zzzzzz"), &NewTurn::pack(sample(1, "x")));
+    assert!(nobody.is_err(), "a turn belongs to a loop");
+}
+
+#[test]
+fn a_text_without_end_is_kept_by_its_ends() {
+    let c = database();
+    let endless = format!("begin {} end", "ü".repeat(3 << 20));
+    add(&c, &own(), sample(1, &endless));
+    let kept = &turns(&c, &own(), 1..=1).expect("turns")[0].response;
+    assert!(kept.starts_with("begin") && kept.ends_with("end") && kept.contains("bytes left out"));
+    assert!(kept.len() < MAX_TEXT + 100, "{}", kept.len());
+    assert_eq!(kinds(&ask(&c, r#"{"query": "begin end"}"#)), ["turn 1"], "both ends are found");
+}
+
+#[test]
+fn a_damaged_text_is_told_and_takes_no_memory() {
+    let c = filled();
+    for bytes in [&[0xffu8, 0xff, 0xff, 0x7f, 1][..], &[1], &[]] {
+        c.execute("UPDATE session_turns SET response = ?1", [bytes]).expect("damaged");
+        let error = turns(&c, &own(), 1..=1).expect_err("damage").to_string();
+        assert!(error.contains("damaged"), "{error}");
+    }
+}
+
+#[test]
+fn summaries_replace_those_of_the_same_iterations() {
+    let c = filled();
+    assert_eq!(summarised_to(&c, &own()).expect("a number"), 2);
+    assert_eq!(summarised_to(&c, &other()).expect("a number"), 0);
+    let better =
+        Summary { text: "Better words: zebra.".into(), extractive: false, ..extract(1, 2, &[], &[], Timestamp(1)) };
+    add_summary(&c, &own(), &better).expect("added");
+    add_summary(&c, &own(), &extract(3, 4, &[], &[], Timestamp(1))).expect("added");
+    assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2);
+    assert_eq!(summaries(&c, &own(), 3).expect("summaries")[0].from, 3);
+    assert_eq!(kinds(&ask(&c, r#"{"query": "zebra"}"#)), ["summary 1-2"]);
+    assert!(kinds(&ask(&c, r#"{"query": "crashed", "tier": "summaries"}"#)).is_empty(), "the old words are gone");
+}
+
+#[test]
+fn each_filter_narrows_the_answer() {
+    let c = filled();
+    let table: [(&str, &[&str]); 16] = [
+        (r#"{"query": "importer"}"#, &["summary 1-2", "tool_result 1", "turn 1", "tool_call 1", "turn 2"]),
+        (r#"{"query": "importer", "tier": "events"}"#, &["tool_call 1", "tool_result 1"]),
+        (r#"{"query": "importer", "tier": "raw"}"#, &["turn 1", "turn 2"]),
+        (r#"{"query": "importer", "iterations": {"from": 2}}"#, &["summary 1-2", "turn 2"]),
+        (r#"{"query": "importer", "iterations": {"to": 1}, "tier": "raw"}"#, &["turn 1"]),
+        (r#"{"event_types": ["check"]}"#, &["check 3"]),
+        (r#"{"tools": ["bash"]}"#, &["tool_result 1", "tool_call 1"]),
+        (r#"{"tools": ["bash"], "has_error": true}"#, &["tool_result 1"]),
+        (r#"{"paths": ["src/**"]}"#, &["file_change 2"]),
+        (r#"{"paths": ["*.md", "*.rs"], "tier": "raw"}"#, &["file_change 3", "file_change 2"]),
+        (r#"{"tier": "raw", "has_error": true}"#, &["turn 2"]),
+        (r#"{"tier": "raw", "has_error": false}"#, &["turn 1"]),
+        (r#"{"query": "parsers", "tier": "raw"}"#, &["turn 2"]),
+        (r#"{"query": "\"streaming parser\" NOT importer2", "tier": "raw"}"#, &["turn 2"]),
+        (r#"{"query": "strea*", "tier": "raw"}"#, &["turn 2"]),
+        (r#"{"query": "importer", "iterations": {"from": 7, "to": 3}}"#, &[]),
+    ];
+    for (query, expected) in table {
+        let mut found = kinds(&ask(&c, query));
+        let mut expected: Vec<String> = expected.iter().map(|&kind| kind.to_owned()).collect();
+        if query.contains("importer") {
+            found.sort();
+            expected.sort();
+        }
+        assert_eq!(found, expected, "{query}");
+    }
+    let one = ask(&c, r#"{"query": "importer", "limit": 1}"#);
+    assert_eq!((one.hits.len(), one.more, one.at_least), (1, 4, false));
+}
+
+#[test]
+fn a_wrong_expression_is_answered_with_the_right_one() {
+    let c = filled();
+    let table = [
+        (r#"{"query": "bash.*failed"}"#, "tool_result 1", "\"bash\" \"failed\""),
+        (r#"{"query": "error: importer ("}"#, "summary 1-2", "\"error\" OR \"importer\""),
+        (r#"{"query": "src/import/parser.rs"}"#, "summary 1-2", "\"src/import/parser.rs\""),
+        (r#"{"query": "\"crashed on"}"#, "summary 1-2", "\"crashed\" \"on\""),
+        (r#"{"query": "nothing importer"}"#, "summary 1-2", "\"nothing\" OR \"importer\""),
+    ];
+    for (query, first, corrected) in table {
+        let found = ask(&c, query);
+        assert!(found.notes.iter().any(|note| note.contains(corrected)), "{query}: {:?}", found.notes);
+        assert!(kinds(&found).iter().any(|kind| kind == first), "{query}: {:?}", kinds(&found));
+    }
+    let newest = ask(&c, r#"{"query": "***"}"#);
+    assert!(!newest.hits.is_empty() && newest.notes[0].contains("no word"), "{newest:?}");
+    assert!(ask(&c, r#"{"query": "importer"}"#).notes.is_empty());
+    assert!(ask(&c, r#"{"query": "xyzzy"}"#).hits.is_empty());
+    assert!(ask(&c, r#"{"tier": "raw", "tools": ["x"]}"#).notes[0].contains("only events"));
+}
+
+#[test]
+fn no_expression_reaches_another_loop() {
+    let c = filled();
+    let tries = [
+        "secret",
+        "scope : lr2bbbbbb",
+        "secret) OR scope : (lr2bbbbbb",
+        "x) OR (secret",
+        "importer OR secret",
+        "NOT nothing",
+        "{scope text} : secret",
+        "\") OR (\"secret\"",
+        "importer NOT scope : lr1aaaaaa",
+        "s* OR l*",
+    ];
+    for query in tries {
+        for hit in search(&c, &own(), &Query { query: query.into(), ..Query::default() }).expect("an answer").hits {
+            let text = format!("{hit:?}");
+            assert!(!text.contains("another loop"), "{query}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_time_of_what_is_kept_ends() {
+    let c = database();
+    let now = Timestamp(100 * DAY);
+    for (id, days) in [(own(), 40), (own(), 20), (LoopId::new("r-3-cccccc"), 40)] {
+        let at = now.plus_ms(-days * DAY);
+        add(&c, &id, Turn { started: at, ended: at, ..sample(days as u32, "oldword") });
+        let events = [Event { at, ..happened(days as u32, EventKind::Error, "", "", "oldword", true) }];
+        tell(&c, &id, &events);
+        add_summary(&c, &id, &extract(days as u32, days as u32, &[], &events, at)).expect("added");
+    }
+    let removed = apply_retention(&c, Retention::default(), now).expect("applied");
+    assert_eq!(removed, Removed { turns: 2, events: 2, summaries: 1, more: false });
+    assert_eq!(kinds(&ask(&c, r#"{"query": "oldword", "tier": "raw"}"#)), ["turn 20"], "its words went with it");
+    assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2, "an open loop's summaries stay");
+    assert_eq!(apply_retention(&c, Retention::default(), now).expect("applied"), Removed::default());
+    for iteration in 100..110 {
+        add(&c, &own(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
+        add(&c, &other(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
+    }
+    let few = Retention { max_raw_turns: 3, ..Retention::default() };
+    assert_eq!(apply_retention(&c, few, now).expect("applied").turns, 8 + 7);
+    let left: Vec<u32> = turns(&c, &own(), 0..=200).expect("turns").iter().map(|turn| turn.iteration).collect();
+    assert_eq!(left, [107, 108, 109], "the oldest went");
+    let none = Retention { days: u32::MAX, max_raw_turns: 0 };
+    assert_eq!(apply_retention(&c, none, Timestamp(i64::MIN)).expect("applied").turns, 6);
+    let words = "SELECT count(*) FROM session_turns_words WHERE session_turns_words MATCH 'newword'";
+    assert_eq!(c.query_row(words, [], |row| row.get::<_, i64>(0)).expect("a number"), 0);
+}
+
+#[test]
+fn removing_much_takes_several_calls() {
+    let c = database();
+    let events: Vec<Event> = (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
+    tell(&c, &own(), &events);
+    let now = Timestamp(40 * DAY);
+    let calls: Vec<Removed> =
+        (0..3).map(|_| apply_retention(&c, Retention::default(), now).expect("applied")).collect();
+    assert_eq!(
+        calls.iter().map(|removed| (removed.events, removed.more)).collect::<Vec<_>>(),
+        [(2000, true), (2000, true), (500, false)]
+    );
+}
+
+static SHARED: LazyLock<std::sync::Mutex<Connection>> = LazyLock::new(|| std::sync::Mutex::new(filled()));
+
+/// Text with signs that mean something to FTS5.
+fn queries() -> impl Strategy<Value = String> {
+    let pieces = prop::sample::select(vec![
+        "\"", "(", ")", "*", "^", ":", "-", "+", "{", "}", ",", "AND", "OR", "NOT", "NEAR", "NEAR(", "text", "scope",
+        " ", "importer", "failed", "x", "'", ";", "--", "\0", "ü", "中", "\u{1a}", "rank", "\\", "%", "?1", "5",
+    ]);
+    let syntax = prop::collection::vec(pieces, 0..25).prop_map(|pieces| pieces.concat());
+    let spaced = prop::collection::vec("[a-z()*\":^+-]{1,4}|AND|OR|NOT|NEAR", 0..12).prop_map(|words| words.join(" "));
+    prop_oneof![syntax, spaced, "(?s).{0,120}"]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn whatever_is_asked_is_answered(
+        query in queries(),
+        glob in "[a-z*?\\[\\]{},!/.\\\\-]{0,12}",
+        narrow in any::<(bool, bool)>(),
+        from in proptest::option::of(any::<u32>()),
+        has_error in proptest::option::of(any::<bool>()),
+        limit in proptest::option::of(any::<u32>()),
+    ) {
+        let c = SHARED.lock().expect("no panic");
+        let globs = |wanted: bool| if wanted { vec![glob.clone()] } else { Vec::new() };
+        let tier = (!narrow.0).then_some(Tier::Raw);
+        let iterations = Iterations { from, to: None };
+        let query = Query { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
+            paths: globs(narrow.1), has_error, limit };
+        let found = search(&c, &own(), &query);
+        prop_assert!(found.is_ok(), "{:?}: {:?}", query, found);
+        let told = format!("{:?}", found);
+        prop_assert!(!told.contains("another loop"), "{:?}: {}", query, told);
+    }
+}
+
+#[test]
+fn deep_and_long_expressions_are_answered() {
+    let c = filled();
+    let queries = [
+        "(".repeat(400) + "importer" + &")".repeat(400),
+        "importer AND ".repeat(100),
+        vec!["importer"; 500].join(" OR "),
+        "NOT ".repeat(200),
+        "a".repeat(100_000),
+        "(importer OR failed) AND (NOT x)".to_owned(),
+    ];
+    for query in queries {
+        let short: String = query.chars().take(30).collect();
+        let found = search(&c, &own(), &Query { query, ..Query::default() });
+        assert!(found.is_ok(), "{short}: {found:?}");
+    }
+}
