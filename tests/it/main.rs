@@ -9,6 +9,7 @@ mod forge_faults;
 mod git_faults;
 mod harness;
 mod kills;
+mod memory;
 mod parts;
 mod permission;
 mod processes;

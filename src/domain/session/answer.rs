@@ -72,7 +72,7 @@ pub fn word_finder(terms: &[String]) -> Option<Regex> {
     if stems.is_empty() {
         return None;
     }
-    RegexBuilder::new(&stems.join("|")).case_insensitive(true).build().ok()
+    RegexBuilder::new(&format!(r"\b(?:{})", stems.join("|"))).case_insensitive(true).build().ok()
 }
 
 /// The part of a text around the first match, or its beginning; at most 400 characters.
@@ -135,11 +135,11 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
 /// The answer to a search, in at most so many tokens.
 pub fn found_text(found: &Found, budget: usize) -> String {
     let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
+    let notes = shortened(&notes, budget / 4);
     if found.hits.is_empty() {
-        return format!("{notes}nothing found");
+        return format!("{notes}\nnothing found").trim_start().to_owned();
     }
     let blocks: Vec<String> = found.hits.iter().map(hit_text).collect();
-    let notes = shortened(&notes, budget / 4);
     let body = fit(&blocks, found.more, found.at_least, budget.saturating_sub(tokens(&notes) + 1));
     if notes.is_empty() { body } else { format!("{notes}\n\n{body}") }
 }

@@ -76,9 +76,9 @@ fn filled() -> Connection {
     let events = [
         happened(1, EventKind::ToolCall, "Bash", "", "cargo test importer", false),
         happened(1, EventKind::ToolResult, "Bash", "", "command failed: 3 tests of the importer", true),
-        happened(2, EventKind::FileChange, "Edit", "src/import/parser.rs", "changed", false),
+        happened(2, EventKind::FileChange, "Edit", "src/rows/parser.rs", "changed", false),
         happened(3, EventKind::Check, "test", "", "all tests hold", false),
-        happened(3, EventKind::FileChange, "Edit", "docs/import.md", "changed", false),
+        happened(3, EventKind::FileChange, "Edit", "docs/rows.md", "changed", false),
     ];
     tell(&c, &own(), &events);
     tell(&c, &other(), &[happened(1, EventKind::Error, "", "", "importer of another loop", true)]);
@@ -201,8 +201,8 @@ fn a_wrong_expression_is_answered_with_the_right_one() {
     let c = filled();
     let table = [
         (r#"{"query": "bash.*failed"}"#, "tool_result 1", "\"bash\" \"failed\""),
-        (r#"{"query": "error: importer ("}"#, "summary 1-2", "\"error\" OR \"importer\""),
-        (r#"{"query": "src/import/parser.rs"}"#, "summary 1-2", "\"src/import/parser.rs\""),
+        (r#"{"query": "error: importer ("}"#, "summary 1-2", "\"error\" \"importer\""),
+        (r#"{"query": "src/rows/parser.rs"}"#, "summary 1-2", "\"src/rows/parser.rs\""),
         (r#"{"query": "\"crashed on"}"#, "summary 1-2", "\"crashed\" \"on\""),
         (r#"{"query": "nothing importer"}"#, "summary 1-2", "\"nothing\" OR \"importer\""),
     ];

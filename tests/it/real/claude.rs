@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::harness::sandbox;
+use crate::memory::Served;
 use crate::parts::{npm_part, setting};
 
 const PACKAGE: &str = "@anthropic-ai/claude-code@2.1.197";
@@ -147,6 +148,9 @@ struct Place {
     package: PathBuf,
     sandboxed: bool,
     mark: String,
+    /// Further arguments, and what it may read for them.
+    args: Vec<String>,
+    read_only: Vec<PathBuf>,
 }
 
 impl Place {
@@ -156,7 +160,8 @@ impl Place {
         let folder = tempfile::Builder::new().prefix("ralph-claude-").tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("tree")).expect("a tree");
         let sandboxed = sandbox().await.tier == Tier::A;
-        Some(Self { folder, package, sandboxed, mark: uuid::Uuid::now_v7().simple().to_string() })
+        let mark = uuid::Uuid::now_v7().simple().to_string();
+        Some(Self { folder, package, sandboxed, mark, args: Vec::new(), read_only: Vec::new() })
     }
 
     fn tree(&self) -> PathBuf {
@@ -167,7 +172,7 @@ impl Place {
         AgentRun {
             prompt: PROMPT.into(),
             tree: self.tree(),
-            read_only: Vec::new(),
+            read_only: self.read_only.clone(),
             scratch: self.folder.path().join("scratch"),
             loop_id: "L7".into(),
             iteration: 1,
@@ -193,6 +198,7 @@ impl Place {
         let mut settings = BackendSettings::new(BackendKind::Preset("claude".into()), self.folder.path(), path);
         settings.command = vec![self.package.join("bin/claude.exe").display().to_string()];
         settings.tools = vec![self.package.clone()];
+        settings.args = self.args.clone();
         settings.models = [("good".to_owned(), "claude-sonnet-4-5".to_owned())].into();
         settings.env = vec![
             ("ANTHROPIC_BASE_URL".into(), SecretString::from(provider.url.clone())),
@@ -250,6 +256,30 @@ async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.denied, [] as [&str; 0], "{}", outcome.output);
     assert!(made.exists(), "the file is made");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_asks_the_session_memory_from_within_the_sandbox() {
+    let Some(mut place) = Place::new().await else { return };
+    let served = Served::start(false).await;
+    let config = served.config_file();
+    place.args = vec!["--mcp-config".into(), config.display().to_string()];
+    if !place.sandboxed {
+        place.args.extend(["--allowedTools".to_owned(), "mcp__session_memory".to_owned()]);
+    }
+    place.read_only = vec![config, served.socket.clone(), env!("CARGO_BIN_EXE_ralph-bot").into()];
+    let search = json!({ "query": "lazily.*walrus", "tier": "raw" });
+    let provider = Provider::start(Model::Calls("mcp__session_memory__search", search)).await;
+    let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
+    let asked = provider.messages();
+    assert_eq!(asked.len(), 2, "one question a step");
+    let offered = asked[0].1["tools"].to_string();
+    assert!(offered.contains("mcp__session_memory__search"), "the tools are offered: {offered}");
+    let answer = asked[1].1["messages"].as_array().and_then(|messages| messages.last()).expect("a message").to_string();
+    assert!(answer.contains("Decided to parse lazily") && answer.contains("iteration 1"), "{answer}");
+    assert!(!outcome.output.contains(served.token.as_str()), "the token is not told");
 }
 
 /// Runs against a provider that refuses with a status.

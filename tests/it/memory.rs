@@ -1,0 +1,325 @@
+//! The session memory as agents reach it: a real MCP client, the real `ralph-bot mcp`, the service's socket.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ralph_bot::domain::ids::{LoopId, Money, Timestamp};
+use ralph_bot::domain::session::{Event, EventKind, Role, Turn, extract};
+use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
+use ralph_bot::store::Store;
+use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
+use rmcp::model::{CallToolRequestParams, CallToolResult};
+use rmcp::service::{RoleClient, RunningService, ServiceError};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Child;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::command;
+
+/// Longest wait for anything that takes a blink on a machine at rest.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Strategies;
+
+#[async_trait::async_trait]
+impl Learnings for Strategies {
+    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
+        match query {
+            "broken" => Err("the learnings cannot be read just now".to_owned()),
+            "nothing" => Ok(Vec::new()),
+            _ => Ok(vec![format!("strategy: write a test first (asked for {query})")]),
+        }
+    }
+}
+
+/// A loop with a memory that is served.
+pub struct Served {
+    folder: TempDir,
+    pub socket: PathBuf,
+    pub token: Token,
+    cancel: CancellationToken,
+    service: JoinSet<()>,
+}
+
+impl Served {
+    pub async fn start(learnings: bool) -> Self {
+        let folder = tempfile::Builder::new().prefix("ralph-memory-").tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
+        let id = LoopId::new("r-7-abcdef");
+        let (own, other) = (id.clone(), LoopId::new("r-8-abcdef"));
+        store.write(move |c| fill(c, &own).and_then(|()| fill_other(c, &other))).await.expect("filled");
+        let run = folder.path().join("run-3-1");
+        std::fs::create_dir(&run).expect("a folder");
+        let (listener, socket) = mcp::listen(&run).expect("it listens");
+        let token = Token::new(b"a key of the tests", &id, "3-1");
+        let session = Session {
+            store,
+            loop_id: id,
+            token: token.clone(),
+            learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
+            answer_tokens: ANSWER_TOKENS,
+        };
+        let cancel = CancellationToken::new();
+        let mut service = JoinSet::new();
+        service.spawn(mcp::serve(listener, session, cancel.clone()));
+        Self { folder, socket, token, cancel, service }
+    }
+
+    /// The file for Claude Code.
+    pub fn config_file(&self) -> PathBuf {
+        let path = self.folder.path().join("mcp.json");
+        let config = mcp::config(&self.socket, &self.token, Path::new(env!("CARGO_BIN_EXE_ralph-bot")));
+        std::fs::write(&path, config.to_string()).expect("a file");
+        path
+    }
+
+    fn bridge(&self, token: Option<&str>) -> Child {
+        let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.env_clear().envs(token.map(|token| (TOKEN_VARIABLE, token)));
+        command.args(["mcp", "--socket"]).arg(&self.socket);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the bridge starts")
+    }
+
+    async fn client(&self) -> (Child, RunningService<RoleClient, ()>) {
+        let mut child = self.bridge(Some(self.token.as_str()));
+        let pipes = (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
+        let client = tokio::time::timeout(PATIENCE, rmcp::service::serve_client((), pipes)).await;
+        (child, client.expect("in time").expect("the handshake holds"))
+    }
+
+    async fn stop(mut self) {
+        self.cancel.cancel();
+        let ended = tokio::time::timeout(PATIENCE, self.service.join_next()).await;
+        ended.expect("the service stops").expect("one").expect("no panic");
+    }
+}
+
+fn loop_row(c: &rusqlite::Connection, id: &LoopId, issue: u32) -> ralph_bot::store::StoreResult<()> {
+    let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+        VALUES (?1, 'gh', 1, ?2, 'running', 1, '{}', 1, 0, 0)";
+    c.execute(sql, rusqlite::params![id.as_str(), issue])?;
+    Ok(())
+}
+
+fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+    loop_row(c, id, 7)?;
+    let turns = [turn(1, "Decided to parse lazily; the walrus test fails."), turn(2, &"walrus words ".repeat(50_000))];
+    for turn in &turns {
+        add_turn(c, id, &NewTurn::pack(turn.clone()))?;
+    }
+    let result = |nth: u32| Event {
+        iteration: 1,
+        kind: EventKind::ToolResult,
+        tool: Some("Bash".into()),
+        path: None,
+        text: format!("bash: cargo test number {nth} failed: {}", "walrus ".repeat(100)),
+        failed: true,
+        at: Timestamp(i64::from(nth)),
+    };
+    let events: Vec<Event> = (0..200).map(result).collect();
+    add_events(c, id, &events.iter().cloned().map(NewEvent::pack).collect::<Vec<_>>())?;
+    add_summary(c, id, &extract(1, 1, &turns[..1], &events[..3], Timestamp(1)))
+}
+
+fn fill_other(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+    loop_row(c, id, 8)?;
+    add_turn(c, id, &NewTurn::pack(turn(1, "walrus of another loop"))).map(drop)
+}
+
+fn turn(iteration: u32, response: &str) -> Turn {
+    Turn {
+        iteration,
+        attempt: 1,
+        role: Role::Agent,
+        prompt: format!("Prompt number {iteration}."),
+        response: response.into(),
+        backend: "claude".into(),
+        model: Some("sonnet".into()),
+        tokens_in: 100,
+        tokens_out: 10,
+        tokens_cached: 5,
+        cost: Money(1_500_000),
+        estimated: false,
+        error: None,
+        learnings: Vec::new(),
+        started: Timestamp(0),
+        ended: Timestamp(61_000),
+    }
+}
+
+/// What a tool answers, and whether it is an error.
+async fn call(client: &RunningService<RoleClient, ()>, tool: &'static str, arguments: Value) -> (String, bool) {
+    let result = ask(client, tool, arguments).await.expect("an answer");
+    let text = result.content.first().and_then(|block| block.as_text()).expect("a text").text.clone();
+    (text, result.is_error == Some(true))
+}
+
+async fn ask(
+    client: &RunningService<RoleClient, ()>,
+    tool: &'static str,
+    arguments: Value,
+) -> Result<CallToolResult, ServiceError> {
+    let arguments = arguments.as_object().expect("an object").clone();
+    let asked = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
+    tokio::time::timeout(PATIENCE, asked).await.expect("in time")
+}
+
+#[tokio::test]
+async fn a_client_uses_every_tool() {
+    let served = Served::start(true).await;
+    let (mut child, client) = served.client().await;
+    let tools = client.list_all_tools().await.expect("a list");
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_ref()).collect();
+    assert_eq!(names, ["search", "list_summaries", "get_turn", "learnings"]);
+    for tool in &tools {
+        assert!(tool.annotations.as_ref().is_some_and(|hints| hints.read_only_hint == Some(true)), "{}", tool.name);
+        let schema = Value::Object((*tool.input_schema).clone());
+        assert!(jsonschema::meta::is_valid(&schema) && schema["type"] == "object", "{schema:#}");
+        assert!(!schema.to_string().contains("$ref"), "{schema:#}");
+    }
+
+    let (text, error) = call(&client, "search", json!({ "query": "lazily", "tier": "raw" })).await;
+    assert!(!error && text.contains("iteration 1") && text.contains("parse lazily"), "{text}");
+    let (text, error) = call(&client, "search", json!({ "query": "walrus loop another", "limit": 50 })).await;
+    assert!(!error && !text.contains("another loop"), "{text}");
+    let (text, error) = call(&client, "list_summaries", json!({})).await;
+    assert!(!error && text.contains("Decided to parse lazily") && text.contains("3x bash"), "{text}");
+    let (text, error) = call(&client, "list_summaries", json!({ "since": 2 })).await;
+    assert!(!error && text.contains("no summary"), "{text}");
+    let (text, error) = call(&client, "get_turn", json!({ "iteration": 1 })).await;
+    assert!(!error && text.contains("61 s, 100 tokens in") && text.contains("Prompt number 1."), "{text}");
+    let (text, error) = call(&client, "get_turn", json!({ "iteration": 9 })).await;
+    assert!(!error && text.contains("no turn of iteration 9"), "{text}");
+    let (text, error) = call(&client, "learnings", json!({ "query": "tests" })).await;
+    assert!(!error && text.contains("asked for tests"), "{text}");
+    assert!(call(&client, "learnings", json!({ "query": "nothing" })).await.0.contains("nothing was learnt"));
+    assert!(call(&client, "learnings", json!({ "query": "broken" })).await.1);
+
+    drop(client.cancel().await);
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("in time").expect("an end");
+    assert!(ended.success(), "the bridge ends well when its agent is done: {ended}");
+    served.stop().await;
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_told_and_harm_nothing() {
+    let served = Served::start(false).await;
+    let (_child, client) = served.client().await;
+    let table = [
+        ("search", json!({ "quarry": "x" }), "unknown field `quarry`"),
+        ("search", json!({ "query": 7 }), "expected a string"),
+        ("search", json!({ "iterations": "3-7" }), "iterations"),
+        ("search", json!({ "event_types": ["toolcall"] }), "unknown variant `toolcall`"),
+        ("search", json!({ "limit": -1 }), "expected u32"),
+        ("get_turn", json!({}), "missing field `iteration`"),
+        ("get_turn", json!({ "iteration": "one" }), "expected u32"),
+        ("list_summaries", json!({ "since": 1.5 }), "expected u32"),
+    ];
+    for (tool, arguments, says) in table {
+        let (text, error) = call(&client, tool, arguments.clone()).await;
+        assert!(error && text.contains("the arguments are wrong"), "{tool} {arguments}: {text}");
+        assert!(text.contains(says.trim_matches('`')) || says == "iterations", "{tool} {arguments}: {text}");
+    }
+    for tool in ["learnings", "drop_everything"] {
+        let refused = ask(&client, tool, json!({ "query": "x" })).await.expect_err("no such tool").to_string();
+        assert!(refused.contains("there are: search, list_summaries, get_turn"), "{refused}");
+    }
+    let (text, error) = call(&client, "search", json!({ "query": null, "tier": "raw", "tools": null })).await;
+    assert!(!error && text.contains("[turn]"), "what is null is not there: {text}");
+    let endless = ask(&client, "search", json!({ "query": "x".repeat(200_000) })).await;
+    assert!(endless.is_ok(), "{endless:?}");
+}
+
+#[tokio::test]
+async fn every_expression_is_answered() {
+    let served = Served::start(false).await;
+    let (_child, client) = served.client().await;
+    let (text, error) = call(&client, "search", json!({ "query": "bash.*failed", "tier": "events" })).await;
+    assert!(!error && text.starts_with("note: ") && text.contains("\"bash\" \"failed\""), "{text}");
+    assert!(text.contains("[tool_result] iteration 1, Bash, failed"), "{text}");
+    let expressions =
+        ["\"", "(", "a AND", "NEAR(", "*", "text:", "x:y", "^", "-a", "'; DROP TABLE loops; --", "\u{0}", "{"];
+    for query in expressions {
+        let (text, error) = call(&client, "search", json!({ "query": query })).await;
+        assert!(!error && !text.is_empty(), "{query}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn huge_answers_are_cut_to_their_budget() {
+    let served = Served::start(false).await;
+    let (_child, client) = served.client().await;
+    let (text, _) = call(&client, "search", json!({ "query": "walrus", "limit": 50 })).await;
+    assert!(text.len() <= ANSWER_TOKENS * 3 && text.contains("more; narrow the search"), "{} bytes", text.len());
+    let (text, _) = call(&client, "get_turn", json!({ "iteration": 2 })).await;
+    assert!(text.len() <= ANSWER_TOKENS * 3 && text.contains("more tokens") && text.contains("Prompt number 2."));
+}
+
+/// How a bridge ends that nobody talks to: its code, and what it says.
+async fn ending(mut child: Child) -> (Option<i32>, String) {
+    let mut said = String::new();
+    let mut stderr = child.stderr.take().expect("a pipe");
+    tokio::time::timeout(PATIENCE, stderr.read_to_string(&mut said)).await.expect("in time").expect("text");
+    (child.wait().await.expect("an end").code(), said)
+}
+
+#[tokio::test]
+async fn without_the_right_token_it_does_not_start() {
+    let served = Served::start(false).await;
+    let id = LoopId::new("r-8-abcdef");
+    for token in ["wrong", Token::new(b"a key of the tests", &id, "3-1").as_str(), &"x".repeat(100_000)] {
+        let (code, said) = ending(served.bridge(Some(token))).await;
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("refused: the token is wrong"), "{said}");
+    }
+    let (code, said) = ending(served.bridge(None)).await;
+    assert!(code == Some(2) && said.contains("RALPH_MCP_TOKEN is not set"), "{code:?}: {said}");
+    std::fs::remove_file(&served.socket).expect("removed");
+    let (code, said) = ending(served.bridge(Some(served.token.as_str()))).await;
+    assert!(code == Some(1) && said.contains("does not answer"), "{code:?}: {said}");
+}
+
+#[tokio::test]
+async fn a_service_that_goes_ends_the_bridge() {
+    let served = Served::start(false).await;
+    let (child, client) = served.client().await;
+    assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);
+    served.stop().await;
+    let (code, said) = ending(child).await;
+    assert!(code == Some(1) && said.contains("the session memory has gone"), "{code:?}: {said}");
+    assert!(ask(&client, "get_turn", json!({ "iteration": 1 })).await.is_err(), "it is told, not waited for");
+}
+
+#[tokio::test]
+async fn what_is_no_request_harms_no_other() {
+    let served = Served::start(false).await;
+    let mut child = served.bridge(Some(served.token.as_str()));
+    let mut input = child.stdin.take().expect("a pipe");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" } } });
+    let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
+    let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    input.write_all(format!("{hello}\n{ready}\n").as_bytes()).await.expect("written");
+    let greeting = tokio::time::timeout(PATIENCE, output.next_line()).await.expect("in time").expect("a line");
+    assert!(greeting.is_some_and(|line| line.contains("session_memory")), "it introduces itself");
+    input.write_all(b"no JSON\n\xff\xfe\n{\"jsonrpc\": \"2.0\"\n").await.expect("written");
+    input.write_all(&vec![b'x'; 1 << 20]).await.expect("written");
+    input.write_all(format!("\n{list}\n").as_bytes()).await.expect("written");
+    let answered = async {
+        loop {
+            let line = output.next_line().await.expect("a line").expect("it goes on");
+            if line.contains("list_summaries") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered).await.expect("in time");
+    let (_child, client) = served.client().await;
+    assert!(!call(&client, "list_summaries", json!({})).await.1, "another connection is served");
+}
