@@ -12,6 +12,7 @@ pub mod ids;
 pub mod lifecycle;
 pub mod limit;
 pub mod money;
+pub mod memory;
 pub mod notice;
 pub mod oversight;
 pub mod permit;

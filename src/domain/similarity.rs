@@ -97,6 +97,13 @@ pub fn similarity(a: &str, b: &str) -> f64 {
     Rarity::default().cosine(&Words::of(a), &Words::of(b))
 }
 
+/// The words of a text that say something, as they are compared: in lower case, without their endings, in order.
+pub fn words(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    split(text, |word| all.push(word.to_owned()));
+    all
+}
+
 /// Gives each word that says something, in lower case and without its ending, to `take`.
 fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut word = String::new();
@@ -162,12 +169,6 @@ fn hash(word: &str) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    fn words(text: &str) -> Vec<String> {
-        let mut all = Vec::new();
-        split(text, |word| all.push(word.to_owned()));
-        all
-    }
 
     #[test]
     fn identifiers_and_paths_fall_apart() {

@@ -1,0 +1,35 @@
+//! What loops learnt, for the next one: learnings, how they come to be, what they are worth, and which of them a prompt
+//! carries.
+//!
+//! Everything here is a value: the store keeps learnings and finds candidates, this module decides. A learning begins as
+//! a candidate, becomes active once it was seen twice (or a pull request made with it was merged), gains and loses
+//! confidence with the loops whose prompts carried it, and is archived when nothing speaks for it any more. So a wrong
+//! one does harm a few times and is gone.
+
+pub mod experiment;
+mod extract;
+mod learning;
+mod merge;
+mod query;
+mod reflection;
+mod retrieve;
+mod settings;
+mod spread;
+mod uplift;
+mod worth;
+
+#[cfg(test)]
+mod tests;
+
+pub use extract::{
+    Comment, Ended, Guideline, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered,
+};
+pub use learning::{Content, Kind, Learning, Source, State};
+pub use merge::{absorb, are_same, contradict, contradicts, promote};
+pub use query::{Asked, correct};
+pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, is_stuck, latest, window};
+pub use retrieve::{Candidate, Query, Recalled, rank, rare_terms};
+pub use settings::MemorySettings;
+pub use spread::Spread;
+pub use uplift::{Tally, Uplift};
+pub use worth::{Credit, Evidence, credit, credit_of_iteration};

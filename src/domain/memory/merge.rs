@@ -1,0 +1,117 @@
+//! What becomes of a learning that resembles, repeats or contradicts one that is known.
+
+use super::learning::{Content, Kind, Learning, State};
+use super::settings::MemorySettings;
+use crate::domain::ids::Timestamp;
+use crate::domain::similarity::similarity;
+
+/// Share of its confidence that a learning keeps that is contradicted.
+const CONTRADICTED: f64 = 0.7;
+
+/// Whether two learnings are one: of the same repository, sort and task type, and alike.
+pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
+    alike && (a.id == b.id || a.kind() == Kind::Estimate || is_alike(a, b, settings))
+}
+
+/// Whether one says to do what the other says not to do.
+pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    let opposite =
+        matches!((a.kind(), b.kind()), (Kind::Strategy, Kind::Antipattern) | (Kind::Antipattern, Kind::Strategy));
+    opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
+}
+
+/// The known learning after it was seen once more. Confidence is weighed by how often each was seen, sources are joined.
+/// A source that is known already changes nothing.
+#[must_use]
+pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
+    let mut merged = known.clone();
+    let fresh = new.sources.iter().filter(|source| merged.add_source(source)).count();
+    if fresh == 0 {
+        return merged;
+    }
+    let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
+    let mean = (known.confidence_at(now, settings) * before + new.confidence * after) / (before + after);
+    merged.content = joined(&known.content, &new.content);
+    merged.confidence = match &merged.content {
+        Content::Estimate { iterations, .. } => estimate_confidence(iterations.samples),
+        _ => mean,
+    };
+    merged.evidence = known.evidence.plus(new.evidence);
+    merged.merged |= new.merged;
+    if merged.about.len() < new.about.len() {
+        merged.about.clone_from(&new.about);
+    }
+    merged.updated_at = now;
+    if merged.state == State::Archived && merged.confidence >= settings.promote_confidence {
+        merged.state = State::Candidate;
+    }
+    promote(&mut merged, settings);
+    merged
+}
+
+/// Makes a candidate active once it was seen often enough, or is sure and was part of a merged pull request.
+pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
+    let often = learning.seen >= settings.promote_seen;
+    let merged = learning.merged && learning.confidence >= settings.merged_confidence;
+    if learning.state == State::Candidate && learning.confidence >= settings.promote_confidence && (often || merged) {
+        learning.state = State::Active;
+    }
+}
+
+/// Lowers both of two learnings that contradict each other.
+pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
+    for one in [a, b] {
+        one.confidence = one.confidence_at(now, settings) * CONTRADICTED;
+        one.updated_at = now;
+        if one.confidence < settings.archive_below {
+            one.state = State::Archived;
+        }
+    }
+}
+
+/// Confidence of an estimate over so many loops: 0.5 after one, 0.67 after two, 0.75 after three.
+pub(super) fn estimate_confidence(samples: u64) -> f64 {
+    samples as f64 / (samples as f64 + 1.0)
+}
+
+fn is_same_repository(a: &Learning, b: &Learning) -> bool {
+    a.repository.forge == b.repository.forge && a.repository.id == b.repository.id
+}
+
+fn is_alike(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    similarity(a.content.gist(), b.content.gist()) > settings.same_above
+}
+
+/// The known text with what the new one adds: figures are summed, what was empty is filled.
+fn joined(known: &Content, new: &Content) -> Content {
+    let filled = |known: &String, new: &String| if known.is_empty() { new.clone() } else { known.clone() };
+    match (known.clone(), new) {
+        (
+            Content::Strategy { approach, tools, resolution, iterations },
+            Content::Strategy { tools: new_tools, resolution: new_resolution, iterations: new_iterations, .. },
+        ) => Content::Strategy {
+            approach,
+            tools: if tools.is_empty() { new_tools.clone() } else { tools },
+            resolution: filled(&resolution, new_resolution),
+            iterations: iterations.plus(*new_iterations),
+        },
+        (
+            Content::Antipattern { pattern, consequence, alternative },
+            Content::Antipattern { consequence: new_consequence, alternative: new_alternative, .. },
+        ) => Content::Antipattern {
+            pattern,
+            consequence: filled(&consequence, new_consequence),
+            alternative: filled(&alternative, new_alternative),
+        },
+        (
+            Content::Estimate { iterations, minutes, cost_usd },
+            Content::Estimate { iterations: new_iterations, minutes: new_minutes, cost_usd: new_cost },
+        ) => Content::Estimate {
+            iterations: iterations.plus(*new_iterations),
+            minutes: minutes.plus(*new_minutes),
+            cost_usd: cost_usd.plus(*new_cost),
+        },
+        (known, _) => known,
+    }
+}

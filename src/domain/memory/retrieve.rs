@@ -1,0 +1,146 @@
+//! Which learnings a prompt carries: what a task is looked up by, and how what was found is ranked.
+
+use super::learning::{Kind, Learning};
+use super::settings::MemorySettings;
+use crate::domain::criteria::TaskType;
+use crate::domain::ids::{RepoRef, Timestamp};
+use crate::domain::similarity::{Rarity, Words, words};
+
+/// Constant of reciprocal rank fusion. Smaller than the usual 60, so that the place in a list still counts beside
+/// confidence and success rate.
+const FUSION: f64 = 10.0;
+/// Longest task text whose words are looked at, in bytes.
+const MAX_TASK: usize = 16 * 1024;
+/// Most different words of a task whose frequencies are asked for.
+const MAX_WORDS: usize = 400;
+/// What a learning for another type of task counts.
+const OTHER_TYPE: f64 = 0.8;
+
+/// What is to be remembered about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    /// The task: title, text, failing checks, errors.
+    pub text: String,
+    /// Its sort.
+    pub task_type: TaskType,
+    /// Where it is.
+    pub repository: RepoRef,
+}
+
+/// A learning that was found, and its places in the lists that found it, from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// The learning.
+    pub learning: Learning,
+    /// Place by BM25; `None` where it was found otherwise.
+    pub by_words: Option<usize>,
+    /// Place by an embedding model, where there is one.
+    pub by_vector: Option<usize>,
+}
+
+/// A learning with the score that its place goes by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recalled {
+    /// The learning.
+    pub learning: Learning,
+    /// Reciprocal ranks, times confidence and success rate; comparable within one answer only.
+    pub score: f64,
+}
+
+/// The rarest words of a task, rarest first: as many as `query_terms`, and no more once they are in `query_postings`
+/// learnings together (one is always taken). `frequency` says in how many learnings a word is; words in none are left out.
+///
+/// # Errors
+/// What `frequency` errors with.
+pub fn rare_terms<E>(
+    text: &str,
+    settings: &MemorySettings,
+    mut frequency: impl FnMut(&str) -> Result<u64, E>,
+) -> Result<Vec<String>, E> {
+    let mut known = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    let start = &text[..text.floor_char_boundary(MAX_TASK)];
+    for word in words(start).into_iter().filter(|word| seen.insert(word.clone())).take(MAX_WORDS) {
+        let learnings = frequency(&word)?;
+        if learnings > 0 {
+            known.push((learnings, word));
+        }
+    }
+    // Words of the same rarity stay in the order of the text: what a task is about stands first.
+    known.sort_by_key(|(learnings, _)| *learnings);
+    let mut postings = 0;
+    let mut terms = Vec::new();
+    for (learnings, word) in known.into_iter().take(settings.query_terms as usize) {
+        postings += learnings;
+        if !terms.is_empty() && postings > u64::from(settings.query_postings) {
+            break;
+        }
+        terms.push(word);
+    }
+    Ok(terms)
+}
+
+/// What a prompt carries of what was found, best first: fused by reciprocal rank, times confidence and success rate,
+/// within the limits of each sort and of all.
+pub fn rank(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
+    let worthy = |candidate: &Candidate| candidate.learning.is_worth_telling(settings, now);
+    let found: Vec<Candidate> = found.into_iter().filter(worthy).collect();
+    let scored = score(query, found, settings, now);
+    let mut left = Kind::ALL.map(|kind| (kind, quota(kind, settings)));
+    let mut fits = |recalled: &Recalled| {
+        let quota = left.iter_mut().find(|(kind, _)| *kind == recalled.learning.kind());
+        quota.is_some_and(|(_, left)| {
+            let free = *left > 0;
+            *left = left.saturating_sub(1);
+            free
+        })
+    };
+    scored.into_iter().filter(|recalled| fits(recalled)).take(settings.limit as usize).collect()
+}
+
+/// All of what was found with their scores, best first; nothing is left out.
+pub(super) fn score(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
+    let by_cosine = places_by_cosine(query, &found);
+    let mut scored: Vec<Recalled> = found
+        .into_iter()
+        .zip(by_cosine)
+        .map(|(candidate, by_cosine)| {
+            let places = [candidate.by_words, by_cosine, candidate.by_vector];
+            let fused: f64 = places.into_iter().flatten().map(|place| 1.0 / (FUSION + place as f64)).sum();
+            let learning = candidate.learning;
+            let rate = if learning.kind() == Kind::Estimate { 1.0 } else { learning.success_rate() };
+            let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
+            let fit = if mine { 1.0 } else { OTHER_TYPE };
+            // What is a rule or a figure of this repository is of use also where no word is shared.
+            let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { 0.5 / FUSION } else { 0.0 };
+            Recalled { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
+        })
+        .collect();
+    scored.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.learning.id.cmp(&b.learning.id)));
+    scored
+}
+
+/// Places by the cosine of all words, rare ones among the candidates weighing more; `None` where no word is shared.
+fn places_by_cosine(query: &Query, found: &[Candidate]) -> Vec<Option<usize>> {
+    let texts: Vec<Words> = found.iter().map(|candidate| Words::of(&candidate.learning.search_text())).collect();
+    let rarity = Rarity::among(&texts);
+    let wanted = Words::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]);
+    let mut alike: Vec<(f64, usize)> = texts.iter().map(|text| rarity.cosine(&wanted, text)).zip(0..).collect();
+    alike.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut places = vec![None; found.len()];
+    for (place, (cosine, at)) in alike.into_iter().enumerate() {
+        if cosine > 0.0 {
+            places[at] = Some(place);
+        }
+    }
+    places
+}
+
+fn quota(kind: Kind, settings: &MemorySettings) -> u32 {
+    match kind {
+        Kind::Strategy => settings.strategies,
+        Kind::Antipattern => settings.antipatterns,
+        Kind::Estimate => settings.estimates,
+        Kind::Convention => settings.conventions,
+    }
+}
