@@ -9,6 +9,7 @@ pub mod facts;
 pub mod inbox;
 pub mod leases;
 pub mod loops;
+pub mod memory;
 pub mod outbox;
 pub mod posted;
 pub mod session;
@@ -47,6 +48,7 @@ const IDLE_READERS: usize = 8;
 
 const MIGRATIONS: &[M<'static>] =
     &[M::up(include_str!("../migrations/0001_first.sql")), M::up(include_str!("../migrations/0003_session.sql"))];
+    &[M::up(include_str!("../migrations/0001_first.sql")), M::up(include_str!("../migrations/0002_memory.sql"))];
 
 /// Why the store could not do something.
 #[derive(Debug, Clone, thiserror::Error)]

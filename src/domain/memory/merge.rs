@@ -5,8 +5,9 @@ use super::settings::MemorySettings;
 use crate::domain::ids::Timestamp;
 use crate::domain::similarity::similarity;
 
-/// Share of its confidence that a learning keeps that is contradicted.
-const CONTRADICTED: f64 = 0.7;
+/// Share of its confidence that a learning loses that is contradicted by one seen much more often; half of it where both
+/// were seen as often.
+const CONTRADICTED: f64 = 0.6;
 
 /// Whether two learnings are one: of the same repository, sort and task type, and alike.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
@@ -59,10 +60,12 @@ pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     }
 }
 
-/// Lowers both of two learnings that contradict each other.
+/// Lowers both of two learnings that contradict each other, each by how often the other was seen beside itself: one
+/// sighting does not undo what many showed.
 pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
-    for one in [a, b] {
-        one.confidence = one.confidence_at(now, settings) * CONTRADICTED;
+    let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
+    for (one, against) in [(a, right), (b, left)] {
+        one.confidence = one.confidence_at(now, settings) * (1.0 - CONTRADICTED * against / (left + right));
         one.updated_at = now;
         if one.confidence < settings.archive_below {
             one.state = State::Archived;

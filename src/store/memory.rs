@@ -1,0 +1,319 @@
+//! Learnings, the index of their words, reflections, and which prompt carried what.
+//!
+//! A learning is stored whole, as JSON with a checksum over its canonical form; columns beside it are what it is searched
+//! by. Whatever is read is checked, and what does not hold is set aside and told by its count, never as an error: a loop
+//! goes on without it.
+
+mod credit;
+mod recall;
+mod reflections;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+pub use credit::{Outcome, carried, credit_iteration, credit_loop, uplift};
+pub use recall::{Found, Frequencies, Lookup, recall, search};
+pub use reflections::{add_reflection, reflections};
+pub use transfer::{Imported, export, import, parse};
+
+use super::StoreResult;
+use crate::domain::ids::Timestamp;
+use crate::domain::memory::{
+    Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts, correct, rare_terms,
+};
+use crate::domain::similarity::words;
+use crate::process::Masker;
+
+/// Learnings of like words that a new one is compared with.
+const COMPARED: usize = 12;
+/// Learnings that are looked at in one round of decay.
+const DECAY_BATCH: usize = 500;
+
+/// What became of something that was learnt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Learnt {
+    /// It is new.
+    Stored(Learning),
+    /// It was one with a known learning, which is now so.
+    Merged(Learning),
+    /// This very source had shown it before.
+    Known(Learning),
+}
+
+/// How many learnings there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+pub struct Counts {
+    /// Seen too seldom.
+    pub candidates: u64,
+    /// In use.
+    pub active: u64,
+    /// In no prompt any more.
+    pub archived: u64,
+    /// Set aside because their checksum did not hold.
+    pub quarantined: u64,
+}
+
+/// A row as it is stored.
+struct Stored {
+    row: i64,
+    id: String,
+    data: String,
+    checksum: String,
+}
+
+impl Stored {
+    const COLUMNS: &'static str = "l.id, l.learning, l.data, l.checksum";
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
+    }
+
+    /// The learning, where it is as it was written; else what is wrong with it.
+    fn open(&self) -> Result<Learning, String> {
+        let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
+        if learning.checksum() != self.checksum || learning.id != self.id {
+            return Err("its checksum does not hold".to_owned());
+        }
+        Ok(learning)
+    }
+}
+
+/// A learning that was found damaged: its row, and what is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damaged {
+    /// What it was called.
+    pub id: String,
+    row: i64,
+    reason: String,
+}
+
+/// Stores something that was learnt: merged into what is the same, else as new; what it contradicts is lowered, and so is
+/// it. Secrets are masked before.
+pub fn learn(
+    c: &Connection,
+    masker: &Masker,
+    learning: Learning,
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> StoreResult<Learnt> {
+    let mut learning = learning.map_text(&|text| masker.mask(text).into_owned());
+    if let Some(known) = get(c, &learning.id, now)? {
+        return merge(c, &known, &learning, settings, now);
+    }
+    let alike = alike(c, &learning, settings, now)?;
+    if let Some(known) = alike.iter().find(|known| are_same(known, &learning, settings)) {
+        return merge(c, known, &learning, settings, now);
+    }
+    for mut known in alike {
+        if contradicts(&known, &learning, settings) {
+            contradict(&mut known, &mut learning, settings, now);
+            save(c, &known)?;
+        }
+    }
+    save(c, &learning)?;
+    Ok(Learnt::Stored(learning))
+}
+
+fn merge(
+    c: &Connection,
+    known: &Learning,
+    new: &Learning,
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> StoreResult<Learnt> {
+    let merged = absorb(known, new, settings, now);
+    if merged == *known {
+        return Ok(Learnt::Known(merged));
+    }
+    save(c, &merged)?;
+    Ok(Learnt::Merged(merged))
+}
+
+/// Known learnings of the same repository and task type that share rare words with a new one.
+fn alike(c: &Connection, new: &Learning, settings: &MemorySettings, now: Timestamp) -> StoreResult<Vec<Learning>> {
+    let terms = rare_terms(new.content.gist(), settings, |word| recall::frequency(c, word))?;
+    let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() else {
+        return Ok(Vec::new());
+    };
+    let sql = format!(
+        "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
+         WHERE learnings_words MATCH ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4 ORDER BY rank LIMIT ?5",
+        Stored::COLUMNS
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let repo = &new.repository;
+    let bound = params![asked, repo.forge.as_str(), repo.id.0, new.task_type.as_str(), COMPARED as i64];
+    let rows = statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    sound(c, rows, now)
+}
+
+/// Writes a learning, and its words where they are new.
+pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
+    let old = "SELECT id, data FROM learnings WHERE learning = ?1";
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    let old = c.prepare_cached(old)?.query_row([&learning.id], read).optional()?;
+    let (data, checksum) = (serde_json::to_string(learning)?, learning.checksum());
+    let repo = &learning.repository;
+    let idle_since = learning.last_used_at.unwrap_or(learning.created_at).max(learning.updated_at);
+    let columns = params![
+        learning.id,
+        repo.forge.as_str(),
+        repo.id.0,
+        repo.owner,
+        learning.kind().as_str(),
+        learning.task_type.as_str(),
+        learning.state.as_str(),
+        learning.confidence,
+        idle_since.0,
+        data,
+        checksum
+    ];
+    let sql = "INSERT INTO learnings
+        (learning, forge, repo_id, owner, kind, task_type, state, confidence, idle_since, data, checksum)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+        ON CONFLICT (learning) DO UPDATE SET owner = excluded.owner, state = excluded.state,
+            confidence = excluded.confidence, idle_since = excluded.idle_since, data = excluded.data,
+            checksum = excluded.checksum
+        RETURNING id";
+    let row: i64 = c.prepare_cached(sql)?.query_row(columns, |row| row.get(0))?;
+    let text = learning.search_text();
+    if let Some((_, before)) = old {
+        let same = serde_json::from_str::<Learning>(&before).is_ok_and(|before| before.search_text() == text);
+        if same {
+            return Ok(());
+        }
+        c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
+    }
+    let sql = "INSERT INTO learnings_words (rowid, words) VALUES (?1, ?2)";
+    c.prepare_cached(sql)?.execute(params![row, words(&text).join(" ")])?;
+    Ok(())
+}
+
+/// A learning by its id; `None` where there is none, also where it was damaged and is set aside now.
+pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learning>> {
+    let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", Stored::COLUMNS);
+    let row = c.prepare_cached(&sql)?.query_row([id], Stored::read).optional()?;
+    Ok(sound(c, row.into_iter().collect(), now)?.pop())
+}
+
+/// A page of learnings in the order of their ids, after `after` (empty for the first), and those of them that are damaged.
+pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<Damaged>)> {
+    let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", Stored::COLUMNS);
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![after, limit as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    Ok(opened(rows))
+}
+
+/// Learnings by state, and those set aside.
+pub fn counts(c: &Connection) -> StoreResult<Counts> {
+    let of = |state: State| {
+        let sql = "SELECT count(*) FROM learnings WHERE state = ?1";
+        c.query_row(sql, [state.as_str()], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
+    };
+    let quarantined: i64 = c.query_row("SELECT count(*) FROM learnings_quarantine", [], |row| row.get(0))?;
+    Ok(Counts {
+        candidates: of(State::Candidate)?,
+        active: of(State::Active)?,
+        archived: of(State::Archived)?,
+        quarantined: quarantined.unsigned_abs(),
+    })
+}
+
+/// Forgets learnings by their ids; how many there were. What prompts carried stays on record.
+pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
+    let mut forgotten = 0;
+    for id in ids {
+        let sql = "SELECT id FROM learnings WHERE learning = ?1";
+        let row: Option<i64> = c.prepare_cached(sql)?.query_row([id], |row| row.get(0)).optional()?;
+        if let Some(row) = row {
+            remove(c, row)?;
+            forgotten += 1;
+        }
+    }
+    Ok(forgotten)
+}
+
+/// Puts a learning into the archive, or back into use. `None` where there is none of that id.
+pub fn set_state(c: &Connection, id: &str, state: State, now: Timestamp) -> StoreResult<Option<Learning>> {
+    let Some(mut learning) = get(c, id, now)? else { return Ok(None) };
+    learning.state = state;
+    learning.updated_at = now;
+    save(c, &learning)?;
+    Ok(Some(learning))
+}
+
+/// Archives what lost its confidence for want of use; how many there were in this round, of which `DECAY_BATCH` is the
+/// most. To be called until it is 0.
+pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
+    // Only what was idle for a half-life can have lost anything since it was written.
+    let half_life = i64::from(settings.half_life_days) * 86_400_000;
+    // Confidence after n halvings is below the bound where it is below the bound times 2^n; so many fit into 60 bits.
+    let sql = format!(
+        "SELECT {} FROM learnings l WHERE l.state <> 'archived' AND l.idle_since <= ?1
+         AND l.confidence < ?2 * (1 << min((?3 - l.idle_since) / ?4, 60)) ORDER BY l.idle_since LIMIT ?5",
+        Stored::COLUMNS
+    );
+    let bound = params![now.0 - half_life, settings.archive_below, now.0, half_life, DECAY_BATCH as i64];
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    let found = rows.len();
+    for mut learning in sound(c, rows, now)? {
+        learning.confidence = learning.confidence_at(now, settings);
+        learning.state = State::Archived;
+        learning.updated_at = now;
+        save(c, &learning)?;
+    }
+    Ok(found)
+}
+
+/// Sets damaged learnings aside; how many there were.
+pub fn set_aside(c: &Connection, damaged: &[Damaged], now: Timestamp) -> StoreResult<usize> {
+    let mut moved = 0;
+    for Damaged { row, reason, .. } in damaged {
+        let sql = "INSERT INTO learnings_quarantine (learning, reason, data, checksum, found_at)
+            SELECT learning, ?2, data, checksum, ?3 FROM learnings WHERE id = ?1";
+        let found = c.prepare_cached(sql)?.execute(params![row, reason, now.0])?;
+        if found > 0 {
+            remove(c, *row)?;
+            moved += 1;
+        }
+    }
+    if moved > 0 {
+        tracing::warn!(moved, "learnings were damaged and are set aside; `ralph-bot memory show` counts them");
+    }
+    Ok(moved)
+}
+
+/// The ids and texts of what a query of any syntax finds among the learnings that are in no archive, for `forget`.
+pub fn matching(c: &Connection, query: &str, limit: usize) -> StoreResult<(Asked, Vec<Learning>)> {
+    let asked = correct(query);
+    let (found, _) = search(c, &asked, None, limit)?;
+    Ok((asked, found))
+}
+
+fn remove(c: &Connection, row: i64) -> StoreResult<()> {
+    c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
+    c.prepare_cached("DELETE FROM learnings WHERE id = ?1")?.execute([row])?;
+    Ok(())
+}
+
+/// The learnings of rows; the damaged ones are set aside. Only inside a write.
+fn sound(c: &Connection, rows: Vec<Stored>, now: Timestamp) -> StoreResult<Vec<Learning>> {
+    let (learnings, damaged) = opened(rows);
+    set_aside(c, &damaged, now)?;
+    Ok(learnings)
+}
+
+/// The learnings of rows, and what is damaged of them.
+fn opened(rows: Vec<Stored>) -> (Vec<Learning>, Vec<Damaged>) {
+    let (mut learnings, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
+    for stored in rows {
+        match stored.open() {
+            Ok(learning) => learnings.push(learning),
+            Err(reason) => damaged.push(Damaged { id: stored.id, row: stored.row, reason }),
+        }
+    }
+    (learnings, damaged)
+}

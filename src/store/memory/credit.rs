@@ -1,0 +1,106 @@
+//! Which prompt carried which learning, and what came of it.
+
+use rusqlite::{Connection, params};
+
+use super::{get, save};
+use crate::domain::criteria::TaskType;
+use crate::domain::ids::{LoopId, RepoRef, Timestamp};
+use crate::domain::memory::{Credit, Learning, MemorySettings, Tally, Uplift, credit, credit_of_iteration};
+use crate::store::StoreResult;
+
+/// How a loop ended, for what its prompts carried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The loop.
+    pub loop_id: LoopId,
+    /// Where it was.
+    pub repository: RepoRef,
+    /// Sort of its task.
+    pub task_type: TaskType,
+    /// Whether its result was taken.
+    pub succeeded: bool,
+}
+
+/// Notes that the prompt of an iteration carries these learnings. Noting it again changes nothing.
+pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now: Timestamp) -> StoreResult<()> {
+    let sql = "INSERT INTO prompt_learnings (loop_id, iteration, learning, at) VALUES (?1, ?2, ?3, ?4)
+        ON CONFLICT DO NOTHING";
+    for learning in ids {
+        let new = c.prepare_cached(sql)?.execute(params![id.as_str(), iteration, learning, now.0])?;
+        if new == 1
+            && let Some(mut learning) = get(c, learning, now)?
+        {
+            learning.uses = learning.uses.saturating_add(1);
+            learning.last_used_at = Some(now);
+            save(c, &learning)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives what an iteration's prompt carried the iteration's outcome: what it did, and how much completion it gained. Once.
+pub fn credit_iteration(
+    c: &Connection,
+    id: &LoopId,
+    iteration: u32,
+    (approach, gain): (&str, f64),
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> StoreResult<()> {
+    let sql = "UPDATE prompt_learnings SET credited = 1 WHERE loop_id = ?1 AND iteration = ?2 AND credited = 0
+        RETURNING learning";
+    for mut learning in taken(c, sql, params![id.as_str(), iteration], now)? {
+        if let Some(said) = credit_of_iteration(&learning, approach, gain) {
+            credit(&mut learning, said, settings, now);
+            save(c, &learning)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives what a loop's prompts carried the loop's outcome, and keeps the outcome for `uplift`. Once.
+pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
+    let Outcome { loop_id, repository, task_type, succeeded } = outcome;
+    let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+    let (forge, repo_id) = (repository.forge.as_str(), repository.id.0);
+    let row = params![loop_id.as_str(), forge, repo_id, task_type.as_str(), succeeded, now.0];
+    if c.prepare_cached(sql)?.execute(row)? == 0 {
+        return Ok(());
+    }
+    let said = if *succeeded { Credit::LoopSucceeded } else { Credit::LoopFailed };
+    let sql = "SELECT DISTINCT learning FROM prompt_learnings WHERE loop_id = ?1";
+    for mut learning in taken(c, sql, params![loop_id.as_str()], now)? {
+        credit(&mut learning, said, settings, now);
+        save(c, &learning)?;
+    }
+    Ok(())
+}
+
+/// Loops that ended with a learning in a prompt, beside those of the same repository and task type without it. A learning
+/// for all task types is compared over all of them.
+pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
+    let sql = "SELECT carried, count(*), coalesce(sum(succeeded), 0) FROM (
+            SELECT o.succeeded, EXISTS (SELECT 1 FROM prompt_learnings p WHERE p.loop_id = o.loop_id AND p.learning = ?1)
+                AS carried
+            FROM learnings_outcomes o WHERE o.forge = ?2 AND o.repo_id = ?3 AND (?4 = 'other' OR o.task_type = ?4))
+        GROUP BY carried";
+    let repo = &learning.repository;
+    let mut statement = c.prepare_cached(sql)?;
+    let bound = params![learning.id, repo.forge.as_str(), repo.id.0, learning.task_type.as_str()];
+    let rows = statement.query_map(bound, |row| Ok((row.get::<_, bool>(0)?, row.get::<_, i64>(1)?, row.get(2)?)))?;
+    let mut uplift = Uplift::default();
+    for row in rows {
+        let (carried, loops, succeeded): (bool, i64, i64) = row?;
+        let tally = Tally { succeeded: succeeded.unsigned_abs(), loops: loops.unsigned_abs() };
+        *(if carried { &mut uplift.with } else { &mut uplift.without }) = tally;
+    }
+    Ok(uplift)
+}
+
+/// The learnings whose ids a statement gives; those that are gone are left out.
+fn taken(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
+    let ids: Vec<String> = c.prepare_cached(sql)?.query_map(bound, |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let found = ids.iter().map(|id| get(c, id, now)).collect::<StoreResult<Vec<_>>>()?;
+    Ok(found.into_iter().flatten().collect())
+}

@@ -1,0 +1,192 @@
+//! Finding learnings: for a prompt by the rarest words of its task, for people by whatever they ask.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{Damaged, Stored, opened, set_aside};
+use crate::domain::ids::{RepoRef, Timestamp};
+use crate::domain::memory::{Asked, Candidate, Learning, MemorySettings, Query, Recalled, rank, rare_terms};
+use crate::store::{Store, StoreResult};
+
+/// Learnings that are found by words before they are ranked.
+const FOUND: usize = 40;
+/// Rules of a repository that are candidates whatever their words.
+const CONVENTIONS: usize = 8;
+/// Counts from which on a word's frequency is remembered: counting a rare word is as quick as remembering it.
+const REMEMBERED: u64 = 64;
+/// Learnings that may be added, as a share of those there were, before frequencies are counted anew.
+const GROWTH: f64 = 1.25;
+/// Most words that are remembered.
+const MAX_WORDS: usize = 50_000;
+
+/// In how many learnings common words are, remembered between look-ups. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Frequencies(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    newest: i64,
+    words: HashMap<String, u64>,
+}
+
+impl Frequencies {
+    /// In how many learnings a word is, about.
+    fn of(&self, c: &Connection, word: &str) -> StoreResult<u64> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).words.get(word).copied();
+        if let Some(learnings) = known {
+            return Ok(learnings);
+        }
+        let learnings = frequency(c, word)?;
+        if learnings >= REMEMBERED {
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.words.len() < MAX_WORDS {
+                known.words.insert(word.to_owned(), learnings);
+            }
+        }
+        Ok(learnings)
+    }
+
+    /// Forgets all where there are many more learnings than when it was counted.
+    fn refresh(&self, c: &Connection) -> StoreResult<()> {
+        let newest: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
+        let newest = newest.unwrap_or(0);
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest as f64 > known.newest as f64 * GROWTH || newest < known.newest {
+            *known = Known { newest, words: HashMap::new() };
+        }
+        Ok(())
+    }
+}
+
+/// In how many learnings a word is.
+pub(super) fn frequency(c: &Connection, word: &str) -> StoreResult<u64> {
+    let sql = "SELECT doc FROM learnings_terms WHERE term = ?1";
+    let learnings: Option<i64> = c.prepare_cached(sql)?.query_row([word], |row| row.get(0)).optional()?;
+    Ok(learnings.unwrap_or(0).unsigned_abs())
+}
+
+/// What a prompt is to carry, best first. Damaged learnings are set aside on the way.
+pub async fn recall(
+    store: &Store,
+    frequencies: &Frequencies,
+    query: Query,
+    settings: MemorySettings,
+    now: Timestamp,
+) -> StoreResult<Vec<Recalled>> {
+    if !settings.enabled || settings.limit == 0 {
+        return Ok(Vec::new());
+    }
+    let frequencies = frequencies.clone();
+    let lookup =
+        move |c: &Connection| Lookup { query: &query, settings: &settings, frequencies: &frequencies }.run(c, now);
+    let (recalled, damaged) = store.read(lookup).await?;
+    if !damaged.is_empty() {
+        store.write(move |c| set_aside(c, &damaged, now)).await?;
+    }
+    Ok(recalled)
+}
+
+/// One look-up, on a connection of the caller's.
+pub struct Lookup<'a> {
+    /// What is asked for.
+    pub query: &'a Query,
+    /// Limits and bounds.
+    pub settings: &'a MemorySettings,
+    /// Frequencies as far as they are known.
+    pub frequencies: &'a Frequencies,
+}
+
+impl Lookup<'_> {
+    /// What a prompt is to carry, and what was found damaged on the way.
+    pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
+        self.frequencies.refresh(c)?;
+        let terms = rare_terms(&self.query.text, self.settings, |word| self.frequencies.of(c, word))?;
+        let mut rows = Vec::new();
+        if let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() {
+            rows = self.by_words(c, &asked)?;
+        }
+        let by_words = rows.len();
+        let mut further = self.by_kind(c, "estimate", 1)?;
+        further.extend(self.by_kind(c, "convention", CONVENTIONS)?);
+        further.retain(|row| !rows.iter().any(|known| known.row == row.row));
+        rows.extend(further);
+        let places: HashMap<String, usize> =
+            rows.iter().take(by_words).enumerate().map(|(place, row)| (row.id.clone(), place)).collect();
+        let (learnings, damaged) = opened(rows);
+        let found = learnings.into_iter().map(|learning| Candidate {
+            by_words: places.get(&learning.id).copied(),
+            by_vector: None,
+            learning,
+        });
+        Ok((rank(self.query, found.collect(), self.settings, now), damaged))
+    }
+
+    fn by_words(&self, c: &Connection, asked: &str) -> StoreResult<Vec<Stored>> {
+        // The rows are fetched once the best of them are known.
+        let sql = format!(
+            "SELECT {} FROM (SELECT f.rowid AS found, f.rank AS score FROM learnings_words f
+                JOIN learnings m ON m.id = f.rowid
+                WHERE f.learnings_words MATCH ?1 AND m.forge = ?2 AND m.{} = ?3 AND m.state = 'active'
+                    AND m.confidence >= ?4 ORDER BY f.rank LIMIT ?5) AS best
+             JOIN learnings l ON l.id = best.found ORDER BY best.score",
+            Stored::COLUMNS,
+            self.scope()
+        );
+        let repo = &self.query.repository;
+        let mut statement = c.prepare_cached(&sql)?;
+        let bound = params![asked, repo.forge.as_str(), self.whose(repo), self.settings.min_confidence, FOUND as i64];
+        Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The surest learnings of a sort; estimates only for the task's own type.
+    fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<Stored>> {
+        let sql = format!(
+            "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.{} = ?2 AND l.kind = ?3 AND l.state = 'active'
+                AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT ?5",
+            Stored::COLUMNS,
+            self.scope()
+        );
+        let (repo, task_type) = (&self.query.repository, self.query.task_type.as_str());
+        let mut statement = c.prepare_cached(&sql)?;
+        let bound = params![repo.forge.as_str(), self.whose(repo), kind, task_type, limit as i64];
+        Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The column that says whose learnings are told.
+    fn scope(&self) -> &'static str {
+        if self.settings.share_within_owner { "owner" } else { "repo_id" }
+    }
+
+    fn whose(&self, repo: &RepoRef) -> rusqlite::types::Value {
+        if self.settings.share_within_owner { repo.owner.clone().into() } else { repo.id.0.into() }
+    }
+}
+
+/// Learnings that a search found, and those of them that are damaged.
+pub type Found = (Vec<Learning>, Vec<Damaged>);
+
+/// Learnings for a query, best first, of one repository or of all; whatever their state. Where not all phrases are in
+/// one learning, those with some of them are found.
+pub fn search(c: &Connection, asked: &Asked, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
+    let Some(all) = asked.to_fts() else { return Ok(Found::default()) };
+    let (learnings, damaged) = matches(c, &all, repo, limit)?;
+    if !learnings.is_empty() || asked.any || asked.phrases.len() < 2 {
+        return Ok((learnings, damaged));
+    }
+    let some = Asked { any: true, ..asked.clone() };
+    matches(c, &some.to_fts().unwrap_or(all), repo, limit)
+}
+
+fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
+    let sql = format!(
+        "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
+         WHERE learnings_words MATCH ?1 AND (?2 IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY rank LIMIT ?4",
+        Stored::COLUMNS
+    );
+    let (forge, id) = (repo.map(|repo| repo.forge.as_str()), repo.map(|repo| repo.id.0));
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![asked, forge, id, limit as i64], Stored::read)?;
+    Ok(opened(rows.collect::<Result<Vec<_>, _>>()?))
+}

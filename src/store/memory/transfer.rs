@@ -1,0 +1,104 @@
+//! Learnings out of the store and into it, as JSON Lines.
+
+use rusqlite::Connection;
+use serde::{Deserialize, Serialize};
+
+use super::{Damaged, get, list, save};
+use crate::domain::ids::Timestamp;
+use crate::domain::memory::{Learning, MemorySettings, absorb};
+use crate::process::Masker;
+use crate::store::StoreResult;
+
+/// Learnings that are read at a time.
+const PAGE: usize = 1_000;
+/// Longest line that is read, in bytes.
+const MAX_LINE: usize = 256 * 1024;
+
+/// A line of an export.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    checksum: String,
+    learning: Learning,
+}
+
+/// What an import did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Imported {
+    /// Learnings that are new.
+    pub added: usize,
+    /// Learnings that were known, and were seen elsewhere as well.
+    pub merged: usize,
+    /// Learnings that said nothing new.
+    pub unchanged: usize,
+}
+
+/// All learnings as JSON Lines, in the order of their ids, and those that are damaged.
+pub fn export(c: &Connection) -> StoreResult<(String, Vec<Damaged>)> {
+    let (mut text, mut damaged, mut after) = (String::new(), Vec::new(), String::new());
+    loop {
+        let (page, bad) = list(c, &after, PAGE)?;
+        let full = page.len() + bad.len() == PAGE;
+        after = page.iter().map(|one| &one.id).chain(bad.iter().map(|one| &one.id)).max().unwrap_or(&after).clone();
+        damaged.extend(bad);
+        for learning in page {
+            let line = Line { checksum: learning.checksum(), learning };
+            text.push_str(&serde_json::to_string(&line)?);
+            text.push('\n');
+        }
+        if !full {
+            return Ok((text, damaged));
+        }
+    }
+}
+
+/// Reads an export whole before any of it is stored.
+///
+/// # Errors
+/// Where a line is broken: a sentence with its number and what is wrong.
+pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
+    let mut learnings = Vec::new();
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let wrong = |what: String| format!("line {number}: {what}; nothing was imported");
+        if line.len() > MAX_LINE {
+            return Err(wrong(format!("it is longer than {MAX_LINE} bytes")));
+        }
+        let Line { checksum, learning } =
+            serde_json::from_str(line).map_err(|error| wrong(format!("it is no learning: {error}")))?;
+        if learning.checksum() != checksum {
+            return Err(wrong("its checksum does not hold; export it again from where it came from".to_owned()));
+        }
+        learning.check().map_err(wrong)?;
+        learnings.push(learning.map_text(&|text| masker.mask(text).into_owned()));
+    }
+    Ok(learnings)
+}
+
+/// Stores what was read from an export. A learning that is known already gains the sources that are new to it, so that
+/// importing twice is importing once.
+pub fn import(
+    c: &Connection,
+    learnings: &[Learning],
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> StoreResult<Imported> {
+    let mut imported = Imported::default();
+    for learning in learnings {
+        match get(c, &learning.id, now)? {
+            None => {
+                save(c, learning)?;
+                imported.added += 1;
+            }
+            Some(known) => {
+                let merged = absorb(&known, learning, settings, now);
+                if merged == known {
+                    imported.unchanged += 1;
+                } else {
+                    save(c, &merged)?;
+                    imported.merged += 1;
+                }
+            }
+        }
+    }
+    Ok(imported)
+}
