@@ -43,14 +43,12 @@ fn active(content: Content, confidence: f64) -> Learning {
 #[test]
 fn memory_helps_and_wrong_learnings_do_not_harm() {
     let settings = MemorySettings::default();
-    for seed in [1, 2] {
-        let [off, on, poisoned] = Condition::ALL.map(|condition| play(seed, 500, condition, &settings));
-        let (gain, loss) = (on.gain_over(&off), -poisoned.gain_over(&off));
-        assert!(gain >= 0.15, "seed {seed}: memory saves {gain:.3}");
-        assert!(loss <= 0.05, "seed {seed}: poison costs {loss:.3}");
-        assert!(on.done >= off.done && poisoned.done + 5 >= off.done, "{} {} {}", off.done, on.done, poisoned.done);
-        assert!(poisoned.poison_left <= 4, "{} wrong learnings are still told", poisoned.poison_left);
-    }
+    let [off, on, poisoned] = Condition::ALL.map(|condition| play(1, 500, condition, &settings));
+    let (gain, loss) = (on.gain_over(&off), -poisoned.gain_over(&off));
+    assert!(gain >= 0.15, "memory saves {gain:.3}");
+    assert!(loss <= 0.05, "poison costs {loss:.3}");
+    assert!(on.done >= off.done && poisoned.done >= off.done, "{} {} {}", off.done, on.done, poisoned.done);
+    assert!(poisoned.poison_left <= 2, "{} wrong learnings are still told", poisoned.poison_left);
     let first = table(1, 40);
     assert!(first.lines().count() == 5 && first == table(1, 40), "{first}");
 }
