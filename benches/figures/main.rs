@@ -11,6 +11,7 @@ mod label_to_agent;
 mod load;
 mod machine;
 mod memory;
+mod recall;
 mod report;
 mod restart;
 mod service;
@@ -26,7 +27,7 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names, and what is measured.
-const FIGURES: [(&str, &str); 7] = [
+const FIGURES: [(&str, &str); 8] = [
     ("ingest", ingest::WORDS),
     ("memory", memory::WORDS),
     ("restart", restart::WORDS),
@@ -34,6 +35,7 @@ const FIGURES: [(&str, &str); 7] = [
     ("iteration", iteration::WORDS),
     ("trees", trees::WORDS),
     ("supervision", supervision::WORDS),
+    ("recall", recall::WORDS),
 ];
 
 /// How much is measured.
@@ -145,6 +147,7 @@ async fn main() -> anyhow::Result<()> {
             "label" => label_to_agent::run(&mut run).await,
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
+            "recall" => recall::run(&mut run).await,
             _ => trees::run(&mut run).await,
         };
         if let Err(error) = outcome {

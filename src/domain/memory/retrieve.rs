@@ -14,7 +14,9 @@ const MAX_TASK: usize = 16 * 1024;
 /// Most different words of a task whose frequencies are asked for.
 const MAX_WORDS: usize = 400;
 /// What a learning for another type of task counts.
-const OTHER_TYPE: f64 = 0.8;
+const OTHER_TYPE: f64 = 0.7;
+/// What a rule or an estimate of the repository counts where no word is shared: it comes after all that is found by words.
+const UNASKED: f64 = 0.005;
 
 /// What is to be remembered about.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,7 +114,7 @@ pub(super) fn score(query: &Query, found: Vec<Candidate>, settings: &MemorySetti
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
             let fit = if mine { 1.0 } else { OTHER_TYPE };
             // What is a rule or a figure of this repository is of use also where no word is shared.
-            let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { 0.5 / FUSION } else { 0.0 };
+            let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { UNASKED } else { 0.0 };
             Recalled { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
         })
         .collect();
