@@ -8,6 +8,7 @@ pub mod init;
 pub mod local;
 pub mod loops;
 pub mod mcp;
+pub mod memory;
 pub mod replay;
 pub mod schema;
 pub mod serve;
@@ -66,6 +67,8 @@ pub enum Command {
     Local(local::LocalArgs),
     /// List, show, pause, resume and abort loops
     Loops(loops::LoopsArgs),
+    /// Show, search, forget, archive, export and import what loops learnt
+    Memory(memory::MemoryArgs),
     /// Take a recorded loop through control and oversight once more
     Replay(replay::ReplayArgs),
     /// Find out what supervision and each part of it are worth, over a simulated agent
@@ -137,6 +140,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Serve(args) => serve::run(&args, &cli.global, env),
         Command::Local(args) => local::run(&args, &cli.global, env),
         Command::Loops(args) => loops::run(&args, &cli.global, env),
+        Command::Memory(args) => memory::run(&args, &cli.global, env),
         Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Simulate(args) => simulate::run(&args, &cli.global, env),
         Command::Mcp(args) => mcp::run(&args, env),

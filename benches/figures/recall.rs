@@ -104,11 +104,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
 }
 
 /// Times of storing learnings, and of small commits in between.
-async fn storing(
-    store: &Store,
-    corpus: &mut Corpus,
-    count: usize,
-) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
+async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {
         let learning = corpus.learning();
@@ -159,8 +155,8 @@ impl Corpus {
         }
         // The rest are made of syllables, as names of things in code are.
         const SYLLABLES: [&str; 24] = [
-            "con", "par", "ser", "tok", "map", "ren", "der", "que", "bat", "sync", "lo", "ad", "fig", "ma", "ter", "val",
-            "id", "ex", "port", "ur", "li", "nk", "ed", "ge",
+            "con", "par", "ser", "tok", "map", "ren", "der", "que", "bat", "sync", "lo", "ad", "fig", "ma", "ter",
+            "val", "id", "ex", "port", "ur", "li", "nk", "ed", "ge",
         ];
         let mut known: std::collections::HashSet<String> = words.iter().cloned().collect();
         while words.len() < VOCABULARY {

@@ -21,7 +21,7 @@ pub use transfer::{Imported, export, import, parse};
 use super::StoreResult;
 use crate::domain::ids::Timestamp;
 use crate::domain::memory::{
-    Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts, correct, rare_terms,
+    Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts, rare_terms,
 };
 use crate::domain::similarity::words;
 use crate::process::Masker;
@@ -286,11 +286,10 @@ pub fn set_aside(c: &Connection, damaged: &[Damaged], now: Timestamp) -> StoreRe
     Ok(moved)
 }
 
-/// The ids and texts of what a query of any syntax finds among the learnings that are in no archive, for `forget`.
-pub fn matching(c: &Connection, query: &str, limit: usize) -> StoreResult<(Asked, Vec<Learning>)> {
-    let asked = correct(query);
-    let (found, _) = search(c, &asked, None, limit)?;
-    Ok((asked, found))
+/// Every learning that has all phrases of a query (`OR` in it makes one of them enough), whatever its state.
+pub fn matching_all(c: &Connection, asked: &Asked) -> StoreResult<Vec<Learning>> {
+    let Some(fts) = asked.to_fts() else { return Ok(Vec::new()) };
+    Ok(recall::matches(c, &fts, None, usize::MAX >> 1)?.0)
 }
 
 fn remove(c: &Connection, row: i64) -> StoreResult<()> {

@@ -179,7 +179,7 @@ pub fn search(c: &Connection, asked: &Asked, repo: Option<&RepoRef>, limit: usiz
     matches(c, &some.to_fts().unwrap_or(all), repo, limit)
 }
 
-fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
+pub(super) fn matches(c: &Connection, asked: &str, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
     let sql = format!(
         "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
          WHERE learnings_words MATCH ?1 AND (?2 IS NULL OR (l.forge = ?2 AND l.repo_id = ?3)) ORDER BY rank LIMIT ?4",

@@ -5,7 +5,7 @@ mod quality;
 use super::*;
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef};
-use crate::domain::memory::{Content, Evidence, Query, Reflection, ReflectionFacts, Source, Spread};
+use crate::domain::memory::{Content, Evidence, Query, Reflection, ReflectionFacts, Source, Spread, correct};
 use crate::store::{Store, StoreError};
 
 const NOW: Timestamp = Timestamp(1_000_000);
@@ -155,12 +155,15 @@ async fn queries_of_every_syntax_are_answered() {
         ("größe", 1),
     ];
     for (text, expected) in found {
-        let (_, learnings) = store.read(move |c| matching(c, text, 10)).await.expect(text);
+        let (learnings, _) = store.read(move |c| search(c, &correct(text), None, 10)).await.expect(text);
         assert_eq!(learnings.len(), expected, "{text}");
     }
     let long = "bash \"(NEAR* ".repeat(1_000);
-    let (asked, learnings) = store.read(move |c| matching(c, &long, 10)).await.expect("answered");
-    assert!(learnings.len() == 1 && asked.phrases.len() <= 32);
+    let (learnings, _) = store.read(move |c| search(c, &correct(&long), None, 10)).await.expect("answered");
+    assert_eq!(learnings.len(), 1);
+    let all = |text: &'static str| store.read(move |c| matching_all(c, &correct(text)));
+    assert_eq!(all("bash pool").await.expect("found").len(), 1);
+    assert_eq!(all("bash unheard").await.expect("found").len(), 0);
 }
 
 #[tokio::test]
@@ -270,7 +273,7 @@ async fn learnings_are_forgotten_archived_and_fade() {
         keep(&store, learning).await;
     }
     assert_eq!(store.write(move |c| forget(c, &ids)).await.expect("forgotten"), 1);
-    assert!(store.read(|c| matching(c, "alpha", 9)).await.expect("searched").1.is_empty());
+    assert!(store.read(|c| matching_all(c, &correct("alpha"))).await.expect("searched").is_empty());
     let later = Timestamp(1_000 * 86_400_000);
     let faded = store.write(move |c| decay(c, &MemorySettings::default(), later)).await.expect("decayed");
     assert_eq!(faded, 1);

@@ -1,0 +1,117 @@
+//! `memory` on real databases.
+
+use super::*;
+use crate::domain::criteria::TaskType;
+use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use crate::domain::memory::remembered;
+
+fn args(line: &str) -> MemoryArgs {
+    parse(line).expect("arguments")
+}
+
+fn parse(line: &str) -> Result<MemoryArgs, clap::Error> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: MemoryArgs,
+    }
+    <Line as clap::Parser>::try_parse_from(std::iter::once("x").chain(line.split_whitespace())).map(|line| line.args)
+}
+
+async fn run(store: &Store, line: &str) -> CliResult {
+    Shell { store, json: true, now: Timestamp(1_000) }.run(&args(line)).await
+}
+
+/// A database with three rules.
+async fn setup() -> (Store, Vec<String>) {
+    let store = Store::in_memory().expect("opened");
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    let mut ids = Vec::new();
+    for rule in ["Never touch vendor", "Run the formatter before each commit", "Keep the parser pure\u{1b}[2J"] {
+        let learning = remembered(&repo, rule, &LoopId::new("r-1"), Timestamp(1));
+        assert_eq!(learning.task_type, TaskType::Other);
+        ids.push(learning.id.clone());
+        let settings = MemorySettings::default();
+        let kept = store.write(move |c| memory::learn(c, &Masker::default(), learning, &settings, Timestamp(1)));
+        kept.await.expect("stored");
+    }
+    (store, ids)
+}
+
+async fn active(store: &Store) -> u64 {
+    store.read(memory::counts).await.expect("counted").active
+}
+
+#[tokio::test]
+async fn learnings_are_shown_found_archived_and_forgotten() {
+    let (store, ids) = setup().await;
+    for line in ["show", "show --limit 1", "search vendor", "search bash.*failed", "search -- - \" * NOT"] {
+        run(&store, line).await.expect(line);
+    }
+    run(&store, &format!("show {}", ids[0])).await.expect("shown");
+    run(&store, &format!("archive {}", ids[0])).await.expect("archived");
+    assert_eq!(active(&store).await, 2);
+    run(&store, &format!("archive {} --undo", ids[0])).await.expect("back");
+    assert_eq!(active(&store).await, 3);
+    run(&store, "forget --query formatter").await.expect("only listed");
+    run(&store, "forget --query formatter_nowhere --yes").await.expect("not every word is there");
+    assert_eq!(active(&store).await, 3);
+    run(&store, "forget --query formatter --yes").await.expect("forgotten");
+    run(&store, &format!("forget {}", ids[0])).await.expect("forgotten");
+    assert_eq!(active(&store).await, 1);
+    for line in ["show l-0", "archive l-0", "forget l-0"] {
+        let error = run(&store, line).await.expect_err("there is none");
+        assert_eq!(error.exit_code(), 1, "{line}");
+        assert!(error.to_string().contains("there is no learning"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_export_is_imported_whole_or_not_at_all() {
+    let (store, _) = setup().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("learnings.jsonl");
+    let shell = Shell { store: &store, json: false, now: Timestamp(1_000) };
+    shell.export(Some(&file)).await.expect("exported");
+    let refused = shell.export(Some(&file)).await.expect_err("it is there");
+    assert!(refused.to_string().contains("cannot be written"), "{refused}");
+    let other = Store::in_memory().expect("opened");
+    let importing = Shell { store: &other, json: false, now: Timestamp(1_000) };
+    let text = std::fs::read_to_string(&file).expect("read");
+    let broken = folder.path().join("broken.jsonl");
+    std::fs::write(&broken, format!("{text}{text}{{\"checksum\"\n")).expect("written");
+    let error = importing.import(&broken).await.expect_err("line 7 is broken");
+    assert!(error.to_string().starts_with(&format!("{}: line 7: ", broken.display())), "{error}");
+    assert_eq!(active(&other).await, 0);
+    for _ in 0..2 {
+        importing.import(&file).await.expect("imported");
+        assert_eq!(active(&other).await, 3);
+    }
+    let missing = importing.import(&folder.path().join("none")).await.expect_err("there is none");
+    assert_eq!(missing.exit_code(), 1);
+}
+
+#[tokio::test]
+async fn what_is_shown_moves_no_cursor() {
+    let (store, ids) = setup().await;
+    let id = ids[2].clone();
+    let learning = store.write(move |c| memory::get(c, &id, Timestamp(1))).await.expect("read").expect("it is there");
+    let shell = Shell { store: &store, json: false, now: Timestamp(1_000) };
+    let table = shell.table(std::iter::once((&learning, "+3 points")));
+    assert!(
+        !table.contains('\u{1b}') && table.contains("Keep the parser pure") && table.contains("[+3 points]"),
+        "{table}"
+    );
+}
+
+#[test]
+fn arguments_are_read_as_documented() {
+    assert!(args("").command.is_none());
+    assert!(
+        matches!(args("search a b").command, Some(MemoryCommand::Search(a)) if a.query == ["a", "b"] && a.limit == 20)
+    );
+    assert!(matches!(args("forget l-1 l-2").command, Some(MemoryCommand::Forget(a)) if a.ids.len() == 2 && !a.yes));
+    for wrong in ["forget", "forget l-1 --query x", "import", "search", "archive"] {
+        assert!(parse(wrong).is_err(), "{wrong}");
+    }
+}
