@@ -17,7 +17,7 @@ use crate::{Run, Size};
 pub const WORDS: &str = "Learnings of one repository, of 30 words each from a vocabulary of 60,000 whose frequencies follow \
 Zipf's law (the 800 or so words of the labelled set that retrieval is tested with are the most frequent ones), one in ten \
 an antipattern. Asked are texts of issues of 60 to 250 words made of the same words, each about one sentence of the set; \
-given is the slowest of 100, from the call to the ranked learnings, with reads that the page cache holds. Beside it stands \
+given is the slowest of 100 texts, each the quickest of three times, from the call to the ranked learnings, with reads that the page cache holds. Beside it stands \
 the text as it is, with all of its words OR-ed. Storing goes from the call to the synced commit, with the search for a like \
 learning before; beside it stands the commit of one small row.";
 
@@ -52,7 +52,11 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
         }
         let mut times = Vec::new();
         for query in &queries {
-            times.push(timed(&store, &frequencies, query).await?);
+            let mut quickest = Duration::MAX;
+            for _ in 0..3 {
+                quickest = quickest.min(timed(&store, &frequencies, query).await?);
+            }
+            times.push(quickest);
         }
         let mut naive = Vec::new();
         for query in queries.iter().take(20) {
@@ -106,10 +110,11 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
 /// Times of storing learnings, and of small commits in between.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
+    let frequencies = Frequencies::default();
     for n in 0..count {
-        let learning = corpus.learning();
+        let (learning, known) = (corpus.learning(), frequencies.clone());
         let watch = Stopwatch::start();
-        store.write(move |c| learn(c, &Masker::default(), learning, &MemorySettings::default(), NOW)).await?;
+        store.write(move |c| learn(c, &Masker::default(), &known, learning, &MemorySettings::default(), NOW)).await?;
         storing.push(watch.elapsed());
         let watch = Stopwatch::start();
         let sql = "INSERT INTO meta (key, value) VALUES (?1, 'x') ON CONFLICT (key) DO UPDATE SET value = key";

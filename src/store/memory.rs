@@ -20,9 +20,7 @@ pub use transfer::{Imported, export, import, parse};
 
 use super::StoreResult;
 use crate::domain::ids::Timestamp;
-use crate::domain::memory::{
-    Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts, rare_terms,
-};
+use crate::domain::memory::{Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts};
 use crate::domain::similarity::words;
 use crate::process::Masker;
 
@@ -90,10 +88,11 @@ pub struct Damaged {
 }
 
 /// Stores something that was learnt: merged into what is the same, else as new; what it contradicts is lowered, and so is
-/// it. Secrets are masked before.
+/// it. Secrets are masked before. `frequencies` are the writer's own: what readers know may be older than what it sees.
 pub fn learn(
     c: &Connection,
     masker: &Masker,
+    frequencies: &Frequencies,
     learning: Learning,
     settings: &MemorySettings,
     now: Timestamp,
@@ -102,7 +101,7 @@ pub fn learn(
     if let Some(known) = get(c, &learning.id, now)? {
         return merge(c, &known, &learning, settings, now);
     }
-    let alike = alike(c, &learning, settings, now)?;
+    let alike = alike(c, frequencies, &learning, now)?;
     if let Some(known) = alike.iter().find(|known| are_same(known, &learning, settings)) {
         return merge(c, known, &learning, settings, now);
     }
@@ -132,8 +131,10 @@ fn merge(
 }
 
 /// Known learnings of the same repository and task type that share rare words with a new one.
-fn alike(c: &Connection, new: &Learning, settings: &MemorySettings, now: Timestamp) -> StoreResult<Vec<Learning>> {
-    let terms = rare_terms(new.content.gist(), settings, |word| recall::frequency(c, word))?;
+fn alike(c: &Connection, frequencies: &Frequencies, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
+    // What is nearly the same has nearly all of its words.
+    let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
+    let terms = frequencies.rare_terms(c, new.content.gist(), &few)?;
     let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() else {
         return Ok(Vec::new());
     };

@@ -1,6 +1,6 @@
 //! Finding learnings: for a prompt by the rarest words of its task, for people by whatever they ask.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -8,60 +8,76 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::{Damaged, Stored, opened, set_aside};
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::memory::{Asked, Candidate, Learning, MemorySettings, Query, Recalled, rank, rare_terms};
+use crate::domain::similarity::words;
 use crate::store::{Store, StoreResult};
 
 /// Learnings that are found by words before they are ranked.
 const FOUND: usize = 40;
 /// Rules of a repository that are candidates whatever their words.
 const CONVENTIONS: usize = 8;
-/// Counts from which on a word's frequency is remembered: counting a rare word is as quick as remembering it.
-const REMEMBERED: u64 = 64;
-/// Learnings that may be added, as a share of those there were, before frequencies are counted anew.
-const GROWTH: f64 = 1.25;
+/// New learnings whose words are counted one by one; after more of them all is counted anew.
+const FOLLOWED: i64 = 500;
 /// Most words that are remembered.
-const MAX_WORDS: usize = 50_000;
+const MAX_WORDS: usize = 20_000;
 
-/// In how many learnings common words are, remembered between look-ups. Cheap to clone.
+/// In how many learnings words are, remembered between look-ups: a task has a hundred words, and counting one takes as long
+/// as finding the learnings that have it. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Frequencies(Arc<Mutex<Known>>);
 
+impl Frequencies {
+    /// The words that a text is looked up by.
+    pub(super) fn rare_terms(&self, c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<String>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.refresh(c)?;
+        rare_terms(text, settings, |word| known.of(c, word))
+    }
+}
+
 #[derive(Debug, Default)]
 struct Known {
+    /// Row of the newest learning that is counted.
     newest: i64,
     words: HashMap<String, u64>,
 }
 
-impl Frequencies {
-    /// In how many learnings a word is, about.
-    fn of(&self, c: &Connection, word: &str) -> StoreResult<u64> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner).words.get(word).copied();
-        if let Some(learnings) = known {
-            return Ok(learnings);
+impl Known {
+    /// In how many learnings a word is. Learnings that were forgotten or reworded since are counted as they were.
+    fn of(&mut self, c: &Connection, word: &str) -> StoreResult<u64> {
+        if let Some(learnings) = self.words.get(word) {
+            return Ok(*learnings);
         }
         let learnings = frequency(c, word)?;
-        if learnings >= REMEMBERED {
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.words.len() < MAX_WORDS {
-                known.words.insert(word.to_owned(), learnings);
-            }
+        if self.words.len() >= MAX_WORDS {
+            self.words.clear();
         }
+        self.words.insert(word.to_owned(), learnings);
         Ok(learnings)
     }
 
-    /// Forgets all where there are many more learnings than when it was counted.
-    fn refresh(&self, c: &Connection) -> StoreResult<()> {
+    /// Counts the learnings that are new.
+    fn refresh(&mut self, c: &Connection) -> StoreResult<()> {
         let newest: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
         let newest = newest.unwrap_or(0);
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if newest as f64 > known.newest as f64 * GROWTH || newest < known.newest {
-            *known = Known { newest, words: HashMap::new() };
+        if newest < self.newest || newest - self.newest > FOLLOWED {
+            self.words.clear();
+        } else if newest > self.newest {
+            let mut statement = c.prepare_cached("SELECT data FROM learnings WHERE id > ?1")?;
+            for data in statement.query_map([self.newest], |row| row.get::<_, String>(0))? {
+                let Ok(learning) = serde_json::from_str::<Learning>(&data?) else { continue };
+                let new: HashSet<String> = words(&learning.search_text()).into_iter().collect();
+                for word in new {
+                    self.words.entry(word).and_modify(|learnings| *learnings += 1);
+                }
+            }
         }
+        self.newest = newest;
         Ok(())
     }
 }
 
 /// In how many learnings a word is.
-pub(super) fn frequency(c: &Connection, word: &str) -> StoreResult<u64> {
+fn frequency(c: &Connection, word: &str) -> StoreResult<u64> {
     let sql = "SELECT doc FROM learnings_terms WHERE term = ?1";
     let learnings: Option<i64> = c.prepare_cached(sql)?.query_row([word], |row| row.get(0)).optional()?;
     Ok(learnings.unwrap_or(0).unsigned_abs())
@@ -101,8 +117,7 @@ pub struct Lookup<'a> {
 impl Lookup<'_> {
     /// What a prompt is to carry, and what was found damaged on the way.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
-        self.frequencies.refresh(c)?;
-        let terms = rare_terms(&self.query.text, self.settings, |word| self.frequencies.of(c, word))?;
+        let terms = self.frequencies.rare_terms(c, &self.query.text, self.settings)?;
         let mut rows = Vec::new();
         if let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() {
             rows = self.by_words(c, &asked)?;

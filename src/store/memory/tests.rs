@@ -39,7 +39,10 @@ fn query(repo: i64, text: &str) -> Query {
 
 async fn keep(store: &Store, learning: Learning) -> Learnt {
     let settings = MemorySettings::default();
-    store.write(move |c| learn(c, &Masker::default(), learning, &settings, NOW)).await.expect("stored")
+    store
+        .write(move |c| learn(c, &Masker::default(), &Frequencies::default(), learning, &settings, NOW))
+        .await
+        .expect("stored")
 }
 
 async fn told(store: &Store, query: Query, settings: MemorySettings) -> Vec<String> {
@@ -69,6 +72,23 @@ async fn what_was_learnt_is_told_in_its_repository_alone() {
     }
     let huge = "database ".repeat(200_000);
     assert_eq!(told(&store, query(1, &huge), settings()).await.len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_new_is_found_at_once() {
+    let store = Store::in_memory().expect("opened");
+    let frequencies = Frequencies::default();
+    for n in 0..3 {
+        let text = format!("What about the marmot{n}x");
+        for expected in [0, 1] {
+            let found =
+                recall(&store, &frequencies, query(1, &text), MemorySettings::default(), NOW).await.expect("found");
+            assert_eq!(found.len(), expected, "{text}");
+            if expected == 0 {
+                keep(&store, active(1, strategy(&format!("Feed the marmot{n}x")))).await;
+            }
+        }
+    }
 }
 
 #[tokio::test]
@@ -220,7 +240,10 @@ async fn secrets_are_not_kept() {
     let content = strategy(&format!("Call the API with {token} and hunter2-secret"));
     let learning = active(1, content).about(&format!("secret hunter2-secret {token}"));
     let masker = Masker::new(["hunter2-secret"]);
-    let stored = store.write(move |c| learn(c, &masker, learning, &settings, NOW)).await.expect("stored");
+    let stored = store
+        .write(move |c| learn(c, &masker, &Frequencies::default(), learning, &settings, NOW))
+        .await
+        .expect("stored");
     assert!(matches!(&stored, Learnt::Stored(one) if one.check().is_ok()), "{stored:?}");
     let (text, _) = store.read(export).await.expect("exported");
     assert!(!text.contains("ghp_") && !text.contains("hunter2") && text.contains("***"), "{text}");
