@@ -46,9 +46,11 @@ const QUEUE: usize = 16_384;
 /// Idle reading connections kept.
 const IDLE_READERS: usize = 8;
 
-const MIGRATIONS: &[M<'static>] =
-    &[M::up(include_str!("../migrations/0001_first.sql")), M::up(include_str!("../migrations/0003_session.sql"))];
-    &[M::up(include_str!("../migrations/0001_first.sql")), M::up(include_str!("../migrations/0002_memory.sql"))];
+const MIGRATIONS: &[M<'static>] = &[
+    M::up(include_str!("../migrations/0001_first.sql")),
+    M::up(include_str!("../migrations/0002_memory.sql")),
+    M::up(include_str!("../migrations/0003_session.sql")),
+];
 
 /// Why the store could not do something.
 #[derive(Debug, Clone, thiserror::Error)]
