@@ -3,6 +3,7 @@
 pub mod address;
 pub mod backends;
 pub mod causes;
+pub mod chat;
 pub mod command;
 pub mod control;
 pub mod criteria;

@@ -17,6 +17,7 @@ pub mod forge;
 pub mod http;
 pub mod mcp;
 pub mod process;
+pub mod provider;
 pub mod render;
 pub mod store;
 pub mod telemetry;

@@ -1,0 +1,237 @@
+//! Small questions to a model whose answers are data: JSON by a schema, checked, asked for twice at most.
+//!
+//! Whoever asks has a fallback that needs no model: a failure here is an answer like any other, and never ends a loop.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{ApiClient, shape};
+use crate::clock::Stopwatch;
+use crate::domain::chat::{
+    AnswerSchema, CallError, ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage, estimated_tokens,
+};
+use crate::domain::limit::Signals;
+
+/// Most of an answer that is looked at, in bytes.
+const MAX_TEXT: usize = 256 * 1024;
+/// Most places of a text where JSON is looked for.
+const MAX_STARTS: usize = 200;
+/// What of a wrong answer is shown to the model again, in characters.
+const MAX_ECHO: usize = 8_000;
+
+/// Something that answers one request: a client of an endpoint, or a command.
+#[async_trait]
+pub trait Assistant: Send + Sync {
+    /// One call.
+    ///
+    /// # Errors
+    /// Whatever keeps an answer from us.
+    async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError>;
+}
+
+#[async_trait]
+impl Assistant for ApiClient {
+    async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
+        ApiClient::complete(self, request).await
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    /// Standing instructions; empty for none.
+    pub system: String,
+    /// The question with all that is needed to answer it.
+    pub prompt: String,
+    /// What the answer has to be.
+    pub schema: AnswerSchema,
+}
+
+/// Bounds of a question, both tries together.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AskLimits {
+    /// Name of the model.
+    pub model: String,
+    /// Most tokens that an answer may have.
+    pub max_tokens: u32,
+    /// Longest wait.
+    pub timeout: Duration,
+}
+
+/// What asking took, whatever came of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Spent {
+    /// Tokens of all tries.
+    pub usage: Usage,
+    /// Whether a server did not count its tokens, so that `usage` is partly an estimate from lengths.
+    pub estimated: bool,
+    /// Tries.
+    pub calls: u32,
+    /// The model that answered last, by the provider's name; empty where none did.
+    pub model: String,
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked<T> {
+    /// The data.
+    pub value: T,
+    /// What it took.
+    pub spent: Spent,
+}
+
+/// No answer that can be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{what}")]
+pub struct AssistantFailure {
+    /// In a sentence.
+    pub what: String,
+    /// What it took.
+    pub spent: Spent,
+    /// What can tell of a limit, where the call itself failed.
+    pub signals: Option<Signals>,
+}
+
+/// Asks, checks the answer, asks once more with what was wrong with it.
+///
+/// # Errors
+/// When the call fails, the model refuses, or the second answer is wrong as well. A call that failed is not repeated,
+/// but for one that was refused with the schema (400, 422): it is made again without, as not every server knows them.
+pub async fn ask<T: DeserializeOwned>(
+    assistant: &dyn Assistant,
+    question: &Question,
+    limits: &AskLimits,
+) -> Result<Asked<T>, AssistantFailure> {
+    let watch = Stopwatch::start();
+    let mut spent = Spent::default();
+    let mut request = first(question, limits);
+    let mut problem = String::new();
+    for again in [true, false] {
+        request.timeout = limits.timeout.saturating_sub(watch.elapsed());
+        if request.timeout.is_zero() {
+            problem = format!("{problem}; there was no time to ask again");
+            break;
+        }
+        spent.calls += 1;
+        let called = tokio::time::timeout(request.timeout, assistant.complete(&request)).await;
+        let answer = match called {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) if again && matches!(error.signals.status, Some(400 | 422)) => {
+                problem = error.what;
+                request.schema = None;
+                continue;
+            }
+            Ok(Err(error)) => return Err(AssistantFailure { what: error.what, spent, signals: Some(error.signals) }),
+            Err(_) => {
+                let what = format!("there was no answer in {} s", limits.timeout.as_secs_f64());
+                return Err(AssistantFailure { what, spent, signals: None });
+            }
+        };
+        spent.book(&request, &answer);
+        if answer.stop == StopReason::Refused {
+            let said: String = answer.turn.text.chars().take(300).collect();
+            return Err(AssistantFailure { what: format!("the model would not answer: {said}"), spent, signals: None });
+        }
+        problem = match read::<T>(&question.schema.schema, &answer) {
+            Ok(value) => return Ok(Asked { value, spent }),
+            Err(problem) => problem,
+        };
+        let echo: String = answer.turn.text.chars().take(MAX_ECHO).collect();
+        let echo = if echo.trim().is_empty() { "(nothing)".to_owned() } else { echo };
+        request.messages.push(Message::Model(ModelTurn { text: echo, ..ModelTurn::default() }));
+        request.messages.push(Message::User(format!(
+            "That answer cannot be taken: {problem}. Answer again, with the whole JSON value and nothing else."
+        )));
+    }
+    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, signals: None })
+}
+
+fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
+    let shape = format!(
+        "Answer with one JSON value that fits this JSON Schema, and with nothing else:\n{}",
+        question.schema.schema
+    );
+    let system = if question.system.is_empty() { shape } else { format!("{}\n\n{shape}", question.system) };
+    ChatRequest {
+        model: limits.model.clone(),
+        system,
+        messages: vec![Message::User(question.prompt.clone())],
+        tools: Vec::new(),
+        max_tokens: limits.max_tokens,
+        schema: Some(question.schema.clone()),
+        cache: false,
+        timeout: limits.timeout,
+    }
+}
+
+impl Spent {
+    fn book(&mut self, request: &ChatRequest, answer: &ChatAnswer) {
+        let usage = answer.usage.unwrap_or_else(|| {
+            self.estimated = true;
+            let text = |message: &Message| match message {
+                Message::User(text) => text.len(),
+                Message::Model(turn) => turn.text.len(),
+                Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+            };
+            let read = request.system.len() + request.messages.iter().map(text).sum::<usize>();
+            Usage {
+                input: estimated_tokens(read),
+                output: estimated_tokens(answer.turn.text.len()),
+                ..Usage::default()
+            }
+        });
+        self.usage = self.usage.plus(usage);
+        self.model.clone_from(&answer.model);
+    }
+}
+
+fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, String> {
+    let cut = matches!(answer.stop, StopReason::MaxTokens | StopReason::ContextFull);
+    let cut = if cut { "; it was cut at the limit of its length: be brief" } else { "" };
+    let found = json_in(&answer.turn.text, schema).map_err(|problem| format!("{problem}{cut}"))?;
+    serde_json::from_value(found).map_err(|error| format!("it does not fit: {error}{cut}"))
+}
+
+/// The first JSON value in a text that fits the schema: the text itself, in a fence, or between words.
+fn json_in(text: &str, schema: &Value) -> Result<Value, String> {
+    let text = text.trim().trim_start_matches('\u{feff}');
+    let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+    let mut problem = None;
+    let mut fitting = |candidate: Result<Value, serde_json::Error>| match candidate {
+        Ok(value) => match shape::fault(schema, &value) {
+            None => Some(value),
+            Some(fault) => {
+                problem.get_or_insert(format!("it does not fit the schema: {fault}"));
+                None
+            }
+        },
+        Err(_) => None,
+    };
+    if let Some(value) = fitting(serde_json::from_str(text)) {
+        return Ok(value);
+    }
+    let mut from = 0;
+    for _ in 0..MAX_STARTS {
+        let Some(at) = text[from..].find(['{', '[']) else { break };
+        let start = from + at;
+        let mut stream = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+        let candidate = stream.next().unwrap_or(Ok(Value::Null));
+        // What lies inside a value that was read is no answer of its own.
+        from = if candidate.is_ok() { start + stream.byte_offset().max(1) } else { start + 1 };
+        if let Some(value) = fitting(candidate) {
+            return Ok(value);
+        }
+    }
+    // Said of the whole text, as it was meant to be the value.
+    let whole = serde_json::from_str::<Value>(text).err();
+    Err(problem.unwrap_or_else(|| match whole {
+        Some(error) => format!("there is no JSON in it ({error})"),
+        None => "there is no JSON in it".to_owned(),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

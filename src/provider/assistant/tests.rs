@@ -1,0 +1,158 @@
+//! Answers as models give them.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+
+#[derive(Debug, PartialEq, Deserialize)]
+struct Plan {
+    approach: String,
+    steps: Vec<String>,
+}
+
+fn question() -> Question {
+    let schema = json!({"type": "object", "required": ["approach", "steps"], "properties": {
+        "approach": {"enum": ["persist", "pivot"]},
+        "steps": {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+    }});
+    Question {
+        system: "You plan.".into(),
+        prompt: "Plan this.".into(),
+        schema: AnswerSchema { name: "plan".into(), schema },
+    }
+}
+
+fn limits() -> AskLimits {
+    AskLimits { model: "m".into(), max_tokens: 500, timeout: Duration::from_secs(5) }
+}
+
+/// Gives its answers in order and keeps what it was asked.
+struct Script {
+    answers: Mutex<VecDeque<Result<ChatAnswer, CallError>>>,
+    asked: Mutex<Vec<ChatRequest>>,
+}
+
+#[async_trait]
+impl Assistant for Script {
+    async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
+        self.asked.lock().unwrap().push(request.clone());
+        let next = self.answers.lock().unwrap().pop_front();
+        match next {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn said(text: &str) -> Result<ChatAnswer, CallError> {
+    Ok(ChatAnswer {
+        turn: ModelTurn { text: text.into(), ..ModelTurn::default() },
+        stop: StopReason::End,
+        usage: Some(Usage { input: 10, output: 5, ..Usage::default() }),
+        model: "m-full".into(),
+    })
+}
+
+fn refused(status: u16) -> Result<ChatAnswer, CallError> {
+    let signals = Signals { status: Some(status), ..Signals::default() };
+    Err(CallError { signals, retryable: false, what: format!("HTTP {status}") })
+}
+
+async fn asked(
+    answers: impl IntoIterator<Item = Result<ChatAnswer, CallError>>,
+) -> (Result<Asked<Plan>, AssistantFailure>, Vec<ChatRequest>) {
+    let script = Script { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
+    let result = ask(&script, &question(), &limits()).await;
+    (result, script.asked.into_inner().unwrap())
+}
+
+const GOOD: &str = r#"{"approach":"pivot","steps":["a"]}"#;
+
+#[tokio::test]
+async fn json_is_found_wherever_the_model_puts_it() {
+    for text in [
+        GOOD.to_owned(),
+        format!("\u{feff} {GOOD}\n"),
+        format!("```json\n{GOOD}\n```"),
+        format!("Here it is [as asked]:\n\n```\n{GOOD}\n```\nI hope {{this}} helps."),
+        format!("First I thought of {{\"approach\": 1}}, but: {GOOD}"),
+        format!("{{ {GOOD} }}"),
+        format!("{}{GOOD}", "{".repeat(150)),
+        format!("{GOOD} {{\"approach\":\"persist\",\"steps\":[]}}"),
+    ] {
+        let (result, requests) = asked([said(&text)]).await;
+        let result = result.unwrap_or_else(|failure| panic!("{text}: {failure}"));
+        assert_eq!(result.value, Plan { approach: "pivot".into(), steps: vec!["a".into()] });
+        assert_eq!((result.spent.calls, result.spent.usage.all(), requests.len()), (1, 15, 1));
+        assert_eq!(result.spent.model, "m-full");
+        assert!(requests[0].system.starts_with("You plan.\n\nAnswer with one JSON value"));
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
+    for (wrong, words) in [
+        ("I would rather not use JSON.", "there is no JSON in it"),
+        ("", "there is no JSON in it"),
+        (r#"{"approach":"pivot","steps":["a"#, "there is no JSON in it (EOF"),
+        (r#"{"approach":"flee","steps":[]}"#, "/approach: one of [\"persist\",\"pivot\"]"),
+        (r#"{"approach":"pivot"}"#, "/steps is missing"),
+        (r#"{"approach":"pivot","steps":["1","2","3","4"]}"#, "at most 3 entries"),
+    ] {
+        let (result, requests) = asked([said(wrong), said(GOOD)]).await;
+        let result = result.unwrap();
+        assert_eq!((result.spent.calls, result.spent.usage.input, requests.len()), (2, 20, 2), "{wrong}");
+        let Message::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
+        assert!(complaint.contains(words), "{wrong}: {complaint}");
+
+        let (result, requests) = asked([said(wrong), said(wrong), said(GOOD)]).await;
+        let failure = result.unwrap_err();
+        assert!(failure.what.contains(words) && requests.len() == 2, "{failure}");
+        assert_eq!((failure.spent.calls, failure.spent.usage.output, failure.signals), (2, 10, None));
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_cut_is_told_so() {
+    let cut = said(r#"{"approach":"pivot","st"#).map(|answer| ChatAnswer { stop: StopReason::MaxTokens, ..answer });
+    let (_, requests) = asked([cut, said(GOOD)]).await;
+    let Message::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
+    assert!(complaint.contains("be brief"), "{complaint}");
+}
+
+#[tokio::test]
+async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
+    for status in [429, 401, 500, 529] {
+        let (result, requests) = asked([refused(status), said(GOOD)]).await;
+        let failure = result.unwrap_err();
+        assert_eq!((failure.signals.and_then(|s| s.status), requests.len()), (Some(status), 1));
+    }
+    let (result, requests) = asked([refused(400), said(GOOD)]).await;
+    assert_eq!(result.unwrap().value.approach, "pivot");
+    assert!(requests[0].schema.is_some() && requests[1].schema.is_none() && requests[1].messages.len() == 1);
+    let (result, requests) = asked([refused(400), refused(400), said(GOOD)]).await;
+    assert_eq!((result.unwrap_err().what.as_str(), requests.len()), ("HTTP 400", 2));
+}
+
+#[tokio::test]
+async fn a_refusal_and_a_hang_are_failures() {
+    let no = said("I must not").map(|answer| ChatAnswer { stop: StopReason::Refused, ..answer });
+    let (result, requests) = asked([no, said(GOOD)]).await;
+    assert!(result.unwrap_err().what.contains("would not answer: I must not") && requests.len() == 1);
+
+    let script = Script { answers: Mutex::default(), asked: Mutex::default() };
+    let short = AskLimits { timeout: Duration::from_millis(20), ..limits() };
+    let result = ask::<Plan>(&script, &question(), &short).await;
+    assert_eq!(result.unwrap_err().what, "there was no answer in 0.02 s");
+}
+
+#[tokio::test]
+async fn tokens_that_were_not_counted_are_estimated() {
+    let (result, _) = asked([said(GOOD).map(|answer| ChatAnswer { usage: None, ..answer })]).await;
+    let spent = result.unwrap().spent;
+    assert!(spent.estimated && spent.usage.output == 9 && spent.usage.input > 50, "{spent:?}");
+}

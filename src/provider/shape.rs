@@ -1,0 +1,167 @@
+//! Checks a value by a JSON Schema, as far as schemas of ours go.
+//!
+//! Known: `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `minItems`, `maxItems`,
+//! `minLength`, `maxLength`, `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `anyOf`, `oneOf`, `allOf`,
+//! `$ref` within the document. Other keywords forbid nothing; what they would have, serde sees. A full validator would
+//! bring thirty crates.
+
+use serde_json::{Map, Value};
+
+/// Deepest nesting of schemas; a schema may refer to itself.
+const MAX_DEPTH: usize = 64;
+
+/// What is wrong with `value`, with its place (as a JSON pointer); `None` where nothing is.
+pub(super) fn fault(schema: &Value, value: &Value) -> Option<String> {
+    check(schema, schema, value, "", 0).err()
+}
+
+fn check(root: &Value, schema: &Value, value: &Value, place: &str, depth: usize) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{}: {what}", if place.is_empty() { "the whole" } else { place }));
+    let rules = match schema {
+        Value::Bool(false) => return wrong("nothing may stand here"),
+        Value::Object(rules) => rules,
+        _ => return Ok(()),
+    };
+    if depth > MAX_DEPTH {
+        return wrong("it is nested too deeply");
+    }
+    if let Some(target) = rules.get("$ref").and_then(Value::as_str).and_then(|to| root.pointer(to.strip_prefix('#')?)) {
+        check(root, target, value, place, depth + 1)?;
+    }
+    if let Some(kinds) = rules.get("type") {
+        let named = kinds.as_array().map_or(std::slice::from_ref(kinds), Vec::as_slice);
+        if !named.iter().filter_map(Value::as_str).any(|kind| is(kind, value)) {
+            return wrong(&format!("{} is needed, there is {}", words(kinds), short(value)));
+        }
+    }
+    if let Some(Value::Array(allowed)) = rules.get("enum")
+        && !allowed.iter().any(|one| same(one, value))
+    {
+        return wrong(&format!("one of {} is needed, there is {}", Value::from(allowed.clone()), short(value)));
+    }
+    if let Some(only) = rules.get("const").filter(|only| !same(only, value)) {
+        return wrong(&format!("{only} is needed, there is {}", short(value)));
+    }
+    sizes(rules, value).or_else(|what| wrong(&what))?;
+    inside(root, rules, value, place, depth)?;
+    joined(root, rules, value, place, depth)
+}
+
+fn is(kind: &str, value: &Value) -> bool {
+    match kind {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        "number" => value.is_number(),
+        // 1.0 is a whole number.
+        "integer" => value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0),
+        _ => true,
+    }
+}
+
+/// Equal, where 1 and 1.0 are.
+fn same(one: &Value, other: &Value) -> bool {
+    one == other || (one.is_number() && other.is_number() && one.as_f64() == other.as_f64())
+}
+
+/// Lengths and bounds.
+fn sizes(rules: &Map<String, Value>, value: &Value) -> Result<(), String> {
+    let rule = |name: &str| rules.get(name).and_then(Value::as_f64);
+    let count = |length: usize, unit: &str, least: &str, most: &str| {
+        let length = length as f64;
+        if let Some(least) = rule(least).filter(|least| length < *least) {
+            return Err(format!("at least {least} {unit} are needed, there are {length}"));
+        }
+        match rule(most).filter(|most| length > *most) {
+            Some(most) => Err(format!("at most {most} {unit} are allowed, there are {length}")),
+            None => Ok(()),
+        }
+    };
+    match value {
+        Value::String(text) => count(text.chars().count(), "characters", "minLength", "maxLength"),
+        Value::Array(items) => count(items.len(), "entries", "minItems", "maxItems"),
+        Value::Number(number) => {
+            let number = number.as_f64().unwrap_or(f64::NAN);
+            let outside = [
+                rule("minimum").filter(|b| number < *b).map(|b| format!("at least {b}")),
+                rule("maximum").filter(|b| number > *b).map(|b| format!("at most {b}")),
+                rule("exclusiveMinimum").filter(|b| number <= *b).map(|b| format!("more than {b}")),
+                rule("exclusiveMaximum").filter(|b| number >= *b).map(|b| format!("less than {b}")),
+            ];
+            match outside.into_iter().flatten().next() {
+                Some(bound) => Err(format!("{bound} is needed, there is {number}")),
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fields and entries.
+fn inside(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
+    match value {
+        Value::Object(fields) => {
+            let needed = rules.get("required").and_then(Value::as_array).into_iter().flatten();
+            if let Some(missing) = needed.filter_map(Value::as_str).find(|name| !fields.contains_key(*name)) {
+                return Err(format!("{place}/{missing} is missing"));
+            }
+            let known = rules.get("properties").and_then(Value::as_object);
+            for (name, field) in fields {
+                let schema = known.and_then(|known| known.get(name)).or_else(|| rules.get("additionalProperties"));
+                if let Some(schema) = schema {
+                    check(root, schema, field, &format!("{place}/{name}"), depth + 1)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => {
+            let Some(schema) = rules.get("items") else { return Ok(()) };
+            let mut numbered = items.iter().enumerate();
+            numbered.try_for_each(|(at, item)| check(root, schema, item, &format!("{place}/{at}"), depth + 1))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Schemas that hold together or by choice.
+fn joined(root: &Value, rules: &Map<String, Value>, value: &Value, place: &str, depth: usize) -> Result<(), String> {
+    let each = |name: &str| rules.get(name).and_then(Value::as_array).map(Vec::as_slice);
+    for schema in each("allOf").unwrap_or_default() {
+        check(root, schema, value, place, depth + 1)?;
+    }
+    for (name, only_one) in [("anyOf", false), ("oneOf", true)] {
+        let Some(choices) = each(name) else { continue };
+        let tried: Vec<_> = choices.iter().map(|schema| check(root, schema, value, place, depth + 1)).collect();
+        let fits = tried.iter().filter(|result| result.is_ok()).count();
+        let said = match fits {
+            0 => tried.into_iter().find_map(Result::err).unwrap_or_else(|| format!("{place}: no choice is given")),
+            1 => continue,
+            _ if only_one => format!("{place}: it fits more than one of the choices"),
+            _ => continue,
+        };
+        return Err(said);
+    }
+    Ok(())
+}
+
+fn words(kinds: &Value) -> String {
+    match kinds {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        kind => kind.as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// A value for a message.
+fn short(value: &Value) -> String {
+    let text = match value {
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(_) => "an object".to_owned(),
+        other => other.to_string(),
+    };
+    text.chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! OpenAI's Chat Completions interface, and what its many followers make of it.
+
+use serde_json::{Value, json};
+
+use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+
+/// Fields in which servers give reasoning; some refuse the next request without it.
+const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
+
+/// The body of a request. OpenAI itself wants its newer name for the longest answer; its followers know only the older.
+pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
+    let mut messages = Vec::new();
+    if !request.system.is_empty() {
+        messages.push(json!({ "role": "system", "content": request.system }));
+    }
+    messages.extend(request.messages.iter().flat_map(entries));
+    let longest = if vendor { "max_completion_tokens" } else { "max_tokens" };
+    let mut body = json!({ "model": request.model, "messages": messages, "stream": false });
+    body[longest] = request.max_tokens.into();
+    if !request.tools.is_empty() {
+        let tool = |tool: &crate::domain::chat::Tool| {
+            json!({
+                "type": "function",
+                "function": { "name": tool.name, "description": tool.description, "parameters": tool.parameters },
+            })
+        };
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    if let Some(schema) = &request.schema {
+        body["response_format"] = json!({
+            "type": "json_schema",
+            "json_schema": { "name": schema.name, "schema": schema.schema, "strict": false },
+        });
+    }
+    body
+}
+
+fn entries(message: &Message) -> Vec<Value> {
+    match message {
+        Message::User(text) => vec![json!({ "role": "user", "content": text })],
+        Message::Results(results) => {
+            results.iter().map(|r| json!({ "role": "tool", "tool_call_id": r.id, "content": r.text })).collect()
+        }
+        Message::Model(turn) => vec![assistant(turn)],
+    }
+}
+
+fn assistant(turn: &ModelTurn) -> Value {
+    let mut entry = json!({ "role": "assistant", "content": turn.text });
+    if !turn.calls.is_empty() {
+        let call = |call: &crate::domain::chat::ToolCall| {
+            let arguments = arguments_object(&call.arguments).to_string();
+            json!({
+                "id": call.id, "type": "function",
+                "function": { "name": safe_name(&call.name), "arguments": arguments },
+            })
+        };
+        entry["tool_calls"] = turn.calls.iter().map(call).collect();
+    }
+    if let (Value::Object(kept), Some(fields)) = (&turn.original, entry.as_object_mut()) {
+        fields.extend(kept.iter().map(|(name, value)| (name.clone(), value.clone())));
+    }
+    entry
+}
+
+/// The answer to `request`.
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+    let choice = &document["choices"][0];
+    let message = &choice["message"];
+    if !message.is_object() {
+        return Err(Unread::Foreign("`choices` has no message".to_owned()));
+    }
+    let refusal = message["refusal"].as_str().filter(|refusal| !refusal.is_empty());
+    let mut turn = ModelTurn { text: text_of(&message["content"]), ..ModelTurn::default() };
+    if let Some(refusal) = refusal {
+        turn.text.push_str(refusal);
+    }
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let function = &call["function"];
+        let name = function["name"].as_str().unwrap_or_default();
+        add_call(&mut turn.calls, call["id"].as_str(), name, &function["arguments"]);
+    }
+    let reasoning: serde_json::Map<String, Value> = REASONING
+        .iter()
+        .filter(|name| !message[**name].is_null())
+        .map(|name| ((*name).to_owned(), message[*name].clone()))
+        .collect();
+    if !reasoning.is_empty() {
+        turn.original = Value::Object(reasoning);
+    }
+    let stop = match choice["finish_reason"].as_str().unwrap_or_default() {
+        "length" => StopReason::MaxTokens,
+        "content_filter" => StopReason::Refused,
+        _ if refusal.is_some() => StopReason::Refused,
+        // Some servers say `stop` with their calls.
+        _ if !turn.calls.is_empty() => StopReason::Tools,
+        "" | "stop" | "tool_calls" | "function_call" => StopReason::End,
+        other => StopReason::Other(other.to_owned()),
+    };
+    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
+}
+
+/// A text, or a list of parts with texts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        _ => String::new(),
+    }
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let cached = &usage["prompt_tokens_details"]["cached_tokens"];
+    let cached = count(if cached.is_null() { &usage["prompt_cache_hit_tokens"] } else { cached });
+    counted(Usage {
+        input: count(&usage["prompt_tokens"]).saturating_sub(cached),
+        output: count(&usage["completion_tokens"]),
+        cache_read: cached,
+        cache_write: 0,
+    })
+}

@@ -1,0 +1,106 @@
+//! What a server says went wrong, in all the shapes that servers have for it.
+
+use serde_json::Value;
+
+/// Longest message that is kept, in characters.
+const MAX_MESSAGE: usize = 2_000;
+/// Most messages that are kept.
+const MAX_MESSAGES: usize = 8;
+/// Error words of servers that are in trouble of their own, whatever the status.
+const TROUBLE: [&str; 8] = [
+    "overloaded_error",
+    "api_error",
+    "server_error",
+    "internal_error",
+    "internal_server_error",
+    "timeout_error",
+    "unavailable_error",
+    "UNAVAILABLE",
+];
+
+/// An error by a server's own words.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Fault {
+    /// Its word for the error.
+    pub(crate) code: Option<String>,
+    /// Its messages.
+    pub(crate) messages: Vec<String>,
+    /// When a limit ends, in seconds since the epoch.
+    pub(crate) resets_at: Option<i64>,
+    /// In how many seconds a limit ends.
+    pub(crate) resets_in: Option<f64>,
+}
+
+impl Fault {
+    /// Whether its word is one for trouble that passes.
+    pub(crate) fn is_trouble(&self) -> bool {
+        self.code.as_deref().is_some_and(|code| TROUBLE.contains(&code))
+    }
+
+    /// In one line.
+    pub(crate) fn said(&self) -> String {
+        match (&self.code, self.messages.first()) {
+            (Some(code), Some(message)) => format!("{code}: {message}"),
+            (Some(one), None) | (None, Some(one)) => one.clone(),
+            (None, None) => "nothing more was said".to_owned(),
+        }
+    }
+}
+
+/// The error in the body of an answer; a body that is no JSON is a message itself, a web page none.
+pub(crate) fn of_body(body: &[u8]) -> Fault {
+    if let Ok(document) = serde_json::from_slice::<Value>(body) {
+        return of_document(&document);
+    }
+    let text = String::from_utf8_lossy(&body[..body.len().min(4 * MAX_MESSAGE)]);
+    let text = text.trim();
+    let message = if text.starts_with('<') { "a web page" } else { text };
+    let mut fault = Fault::default();
+    note(&mut fault.messages, message);
+    fault
+}
+
+/// The error in a document.
+pub(crate) fn of_document(document: &Value) -> Fault {
+    // Google's servers put it into a list.
+    let document = document.as_array().and_then(|list| list.first()).unwrap_or(document);
+    let mut fault = Fault::default();
+    let error = match &document["error"] {
+        Value::Null => document,
+        Value::String(message) => {
+            note(&mut fault.messages, message);
+            document
+        }
+        error => error,
+    };
+    // The more telling word first: `insufficient_quota` is a code, `invalid_request_error` only a type.
+    let word = |name: &str| error[name].as_str().filter(|word| !word.is_empty() && word.len() <= 100);
+    let kind = word("type").filter(|kind| *kind != "error");
+    fault.code = word("code").or(kind).or(word("status")).map(str::to_owned);
+    for message in [&error["message"], &error["detail"], &document["message"], &document["detail"]] {
+        match message {
+            Value::String(message) => note(&mut fault.messages, message),
+            Value::Array(_) | Value::Object(_) => note(&mut fault.messages, &message.to_string()),
+            _ => {}
+        }
+    }
+    // A gateway's error holds that of the provider behind it.
+    if let Some(raw) = error["metadata"]["raw"].as_str() {
+        note(&mut fault.messages, raw);
+    }
+    for detail in error["details"].as_array().into_iter().flatten() {
+        if let Some(delay) = detail["retryDelay"].as_str() {
+            note(&mut fault.messages, &format!("retryDelay: {delay}"));
+        }
+    }
+    fault.resets_at = error["resets_at"].as_i64();
+    fault.resets_in = error["resets_in_seconds"].as_f64().filter(|seconds| *seconds >= 0.0);
+    fault
+}
+
+fn note(messages: &mut Vec<String>, message: &str) {
+    let message: String = message.trim().chars().take(MAX_MESSAGE).collect();
+    if !message.is_empty() && messages.len() < MAX_MESSAGES && !messages.contains(&message) {
+        messages.push(message);
+    }
+}

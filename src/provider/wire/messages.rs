@@ -1,0 +1,146 @@
+//! Anthropic's Messages interface (version 2023-06-01).
+//!
+//! An answer by schema is asked for as a tool that the model has to call, which every model and follower of this
+//! interface understands.
+
+use serde_json::{Value, json};
+
+use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+
+/// The body of a request.
+pub(super) fn to_json(request: &ChatRequest) -> Value {
+    let mut body = json!({ "model": request.model, "max_tokens": request.max_tokens });
+    let mut tools: Vec<Value> = request
+        .tools
+        .iter()
+        .map(|tool| json!({ "name": tool.name, "description": tool.description, "input_schema": tool.parameters }))
+        .collect();
+    if let Some(schema) = &request.schema {
+        tools.push(json!({
+            "name": schema.name,
+            "description": "Gives the answer. Call it exactly once, with the whole answer.",
+            "input_schema": schema.schema,
+        }));
+        body["tool_choice"] = if request.tools.is_empty() {
+            json!({ "type": "tool", "name": schema.name })
+        } else {
+            json!({ "type": "any" })
+        };
+    }
+    let mut messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
+    if request.cache {
+        // The order of the cache is tools, system, messages: a mark covers all that stands before it.
+        if let Some(tool) = tools.last_mut().filter(|_| request.system.is_empty()) {
+            mark(tool);
+        }
+        if let Some(last) = messages.last_mut().and_then(|m| m["content"].as_array_mut()).and_then(|c| c.last_mut()) {
+            mark(last);
+        }
+    }
+    if !request.system.is_empty() {
+        let mut system = json!({ "type": "text", "text": request.system });
+        if request.cache {
+            mark(&mut system);
+        }
+        body["system"] = json!([system]);
+    }
+    if !tools.is_empty() {
+        body["tools"] = Value::Array(tools);
+    }
+    body["messages"] = Value::Array(messages);
+    body
+}
+
+fn mark(block: &mut Value) {
+    block["cache_control"] = json!({ "type": "ephemeral" });
+}
+
+/// `None` for one that would be empty, which is refused.
+fn message(message: &Message) -> Option<Value> {
+    let (role, content) = match message {
+        Message::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
+        Message::Results(results) => {
+            let block = |result: &crate::domain::chat::ToolResult| {
+                json!({
+                    "type": "tool_result", "tool_use_id": result.id, "content": result.text, "is_error": result.failed,
+                })
+            };
+            ("user", results.iter().map(block).collect())
+        }
+        Message::Model(turn) => ("assistant", turn_blocks(turn)),
+    };
+    (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
+}
+
+fn turn_blocks(turn: &ModelTurn) -> Vec<Value> {
+    if let Value::Array(blocks) = &turn.original
+        && !blocks.is_empty()
+    {
+        return blocks.clone();
+    }
+    let mut blocks = Vec::new();
+    if !turn.text.trim().is_empty() {
+        blocks.push(json!({ "type": "text", "text": turn.text }));
+    }
+    for call in &turn.calls {
+        blocks.push(json!({
+            "type": "tool_use", "id": call.id, "name": safe_name(&call.name), "input": arguments_object(&call.arguments),
+        }));
+    }
+    blocks
+}
+
+/// The answer to `request`.
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+    let content = document["content"]
+        .as_array()
+        .ok_or_else(|| Unread::Foreign("`content` is missing, or is no list".to_owned()))?;
+    let mut turn = ModelTurn::default();
+    let mut given = None;
+    let mut sealed = false;
+    for block in content {
+        match block["type"].as_str().unwrap_or_default() {
+            "text" => turn.text.push_str(block["text"].as_str().unwrap_or_default()),
+            "tool_use" => {
+                let name = block["name"].as_str().unwrap_or_default();
+                if request.schema.as_ref().is_some_and(|schema| schema.name == name) {
+                    given.get_or_insert_with(|| block["input"].to_string());
+                } else {
+                    add_call(&mut turn.calls, block["id"].as_str(), name, &block["input"]);
+                }
+            }
+            // Reasoning comes with a signature and has to go back as it is.
+            _ => sealed = true,
+        }
+    }
+    if sealed {
+        turn.original = Value::Array(content.clone());
+    }
+    let mut stop = match document["stop_reason"].as_str().unwrap_or_default() {
+        "end_turn" | "stop_sequence" => StopReason::End,
+        "tool_use" => StopReason::Tools,
+        "max_tokens" => StopReason::MaxTokens,
+        "refusal" => StopReason::Refused,
+        "model_context_window_exceeded" => StopReason::ContextFull,
+        "" if !turn.calls.is_empty() => StopReason::Tools,
+        "" => StopReason::End,
+        other => StopReason::Other(other.to_owned()),
+    };
+    if let Some(given) = given {
+        turn.text = given;
+        if stop == StopReason::Tools && turn.calls.is_empty() {
+            stop = StopReason::End;
+        }
+    }
+    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    counted(Usage {
+        input: count(&usage["input_tokens"]),
+        output: count(&usage["output_tokens"]),
+        cache_read: count(&usage["cache_read_input_tokens"]),
+        cache_write: count(&usage["cache_creation_input_tokens"]),
+    })
+}

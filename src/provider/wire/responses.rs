@@ -1,0 +1,150 @@
+//! OpenAI's Responses interface, without anything kept on the server.
+//!
+//! Reasoning models give their reasoning encrypted, to be sent back with the results of the tools they asked for.
+
+use serde_json::{Value, json};
+
+use super::fault::{self, Fault};
+use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
+use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+
+/// The body of a request.
+pub(super) fn to_json(request: &ChatRequest) -> Value {
+    let mut body = json!({
+        "model": request.model,
+        "input": request.messages.iter().flat_map(items).collect::<Vec<Value>>(),
+        "max_output_tokens": request.max_tokens,
+        "store": false,
+    });
+    if !request.system.is_empty() {
+        body["instructions"] = Value::String(request.system.clone());
+    }
+    if !request.tools.is_empty() {
+        let tool = |tool: &crate::domain::chat::Tool| {
+            json!({
+                "type": "function", "name": tool.name, "description": tool.description,
+                "parameters": tool.parameters, "strict": false,
+            })
+        };
+        body["tools"] = request.tools.iter().map(tool).collect();
+    }
+    if let Some(schema) = &request.schema {
+        body["text"] = json!({
+            "format": { "type": "json_schema", "name": schema.name, "schema": schema.schema, "strict": false },
+        });
+    }
+    if reasons(&request.model) {
+        // Other models refuse the request for it.
+        body["include"] = json!(["reasoning.encrypted_content"]);
+    }
+    body
+}
+
+/// Whether a model of that name is known to give its reasoning encrypted: `o1` … `o4-mini`, `gpt-5` and later, Codex's.
+fn reasons(model: &str) -> bool {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let number = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok();
+    name.strip_prefix('o').and_then(number).is_some()
+        || name.contains("codex")
+        || (name.strip_prefix("gpt-").and_then(number).is_some_and(|n| n >= 5) && !name.contains("chat"))
+}
+
+fn items(message: &Message) -> Vec<Value> {
+    match message {
+        Message::User(text) => vec![json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })],
+        Message::Results(results) => results
+            .iter()
+            .map(|r| json!({ "type": "function_call_output", "call_id": r.id, "output": r.text }))
+            .collect(),
+        Message::Model(turn) => match &turn.original {
+            Value::Array(items) if !items.is_empty() => items.clone(),
+            _ => turn_items(turn),
+        },
+    }
+}
+
+fn turn_items(turn: &ModelTurn) -> Vec<Value> {
+    let mut items = Vec::new();
+    if !turn.text.trim().is_empty() {
+        items.push(json!({ "role": "assistant", "content": [{ "type": "output_text", "text": turn.text }] }));
+    }
+    for call in &turn.calls {
+        let arguments = arguments_object(&call.arguments).to_string();
+        items.push(json!({
+            "type": "function_call", "call_id": call.id, "name": safe_name(&call.name), "arguments": arguments,
+        }));
+    }
+    items
+}
+
+/// The answer to `request`.
+pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+    if document["status"] == "failed" {
+        let mut fault: Fault = fault::of_document(&document["error"]);
+        if fault.messages.is_empty() {
+            fault.messages.push("the response failed".to_owned());
+        }
+        return Err(Unread::Fault(fault));
+    }
+    let output = document["output"]
+        .as_array()
+        .ok_or_else(|| Unread::Foreign("`output` is missing, or is no list".to_owned()))?;
+    let mut turn = ModelTurn::default();
+    let mut refused = false;
+    let mut kept = Vec::new();
+    let mut sealed = false;
+    for item in output {
+        match item["type"].as_str().unwrap_or_default() {
+            "message" => {
+                for part in item["content"].as_array().into_iter().flatten() {
+                    refused |= part["type"] == "refusal";
+                    let text = part["text"].as_str().or(part["refusal"].as_str()).unwrap_or_default();
+                    turn.text.push_str(text);
+                }
+            }
+            "function_call" => {
+                let name = item["name"].as_str().unwrap_or_default();
+                add_call(&mut turn.calls, item["call_id"].as_str().or(item["id"].as_str()), name, &item["arguments"]);
+            }
+            "reasoning" if item["encrypted_content"].is_string() => sealed = true,
+            // Without its encrypted part, reasoning would be looked for on the server, which kept nothing.
+            _ => continue,
+        }
+        kept.push(without_ids(item));
+    }
+    if sealed {
+        turn.original = Value::Array(kept);
+    }
+    let stop = match document["incomplete_details"]["reason"].as_str() {
+        Some("max_output_tokens") => StopReason::MaxTokens,
+        Some("content_filter") => StopReason::Refused,
+        Some(other) => StopReason::Other(other.to_owned()),
+        None if refused => StopReason::Refused,
+        None if !turn.calls.is_empty() => StopReason::Tools,
+        None => match document["status"].as_str() {
+            None | Some("completed") => StopReason::End,
+            Some(other) => StopReason::Other(other.to_owned()),
+        },
+    };
+    Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
+}
+
+/// The server's ids mean nothing to it later, as it keeps nothing.
+fn without_ids(item: &Value) -> Value {
+    let mut item = item.clone();
+    if let Some(fields) = item.as_object_mut() {
+        fields.shift_remove("id");
+        fields.shift_remove("status");
+    }
+    item
+}
+
+fn usage(usage: &Value) -> Option<Usage> {
+    let cached = count(&usage["input_tokens_details"]["cached_tokens"]);
+    counted(Usage {
+        input: count(&usage["input_tokens"]).saturating_sub(cached),
+        output: count(&usage["output_tokens"]),
+        cache_read: cached,
+        cache_write: 0,
+    })
+}
