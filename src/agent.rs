@@ -5,6 +5,8 @@
 
 mod claude;
 mod command;
+mod internal;
+mod place;
 mod placeholder;
 mod preset;
 mod report;
@@ -25,6 +27,7 @@ use crate::domain::task::AgentReport;
 use crate::process::Cookie;
 
 pub use claude::ClaudeStream;
+pub use internal::{Bounds, InternalSettings, Judge, Model, Price, build_internal};
 pub use preset::names as preset_names;
 
 /// One run of an agent in a work tree.
@@ -164,6 +167,8 @@ pub enum BackendKind {
     Script,
     /// A coding agent that is known by name; see [`preset_names`].
     Preset(String),
+    /// Our own agent on a model's HTTP interface; made by [`build_internal`].
+    Internal,
 }
 
 /// A backend as configured. Everything is resolved by the caller: nothing is read from files or environment here.
@@ -216,6 +221,9 @@ impl BackendSettings {
 pub fn build(name: &str, settings: BackendSettings) -> Result<Box<dyn Backend>, String> {
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,
+        BackendKind::Internal => {
+            return Err(format!("backend {name}: an internal agent needs a model: it is made of one"));
+        }
         BackendKind::Preset(preset) => preset::find(preset).ok_or_else(|| {
             format!("backend {name}: there is no preset {preset:?}; there are: {}", preset_names().join(", "))
         })?,

@@ -9,7 +9,7 @@ mod shape;
 mod wire;
 
 #[cfg(test)]
-mod stub;
+pub(crate) mod stub;
 #[cfg(test)]
 mod tests;
 
@@ -266,7 +266,11 @@ async fn beginning(mut response: reqwest::Response) -> Vec<u8> {
 /// The headers that can tell of a limit.
 fn telling(headers: &HeaderMap, masker: &Masker) -> Vec<(String, String)> {
     let tells = |name: &str| {
-        name.starts_with("retry-after") || name.contains("ratelimit") || name.contains("rate-limit") || name == "date"
+        name.starts_with("retry-after")
+            || name.contains("ratelimit")
+            || name.contains("rate-limit")
+            || name.starts_with("x-codex-")
+            || name == "date"
     };
     headers
         .iter()

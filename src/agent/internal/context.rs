@@ -1,0 +1,179 @@
+//! Keeps a conversation within the model's context: what is old and long is shortened first, the task never.
+
+use crate::domain::chat::{Message, ToolResult};
+
+/// Results of the latest turns stay whole as long as anything else can be shortened.
+const FRESH: usize = 2;
+/// Results up to this length are not worth shortening, in bytes.
+const SHORT: usize = 400;
+/// What stays of a result that is shortened, in bytes.
+const KEPT: usize = 160;
+/// Stands where steps were left out.
+const GAP: &str = "[Earlier steps were left out here to save room. `git diff` shows what has been changed so far.]";
+/// What a message takes beside its text, in bytes, about.
+const FRAME: usize = 40;
+
+/// Length of the conversation as it is sent, in bytes, about.
+pub(super) fn size(messages: &[Message]) -> usize {
+    messages.iter().map(message_size).sum()
+}
+
+fn message_size(message: &Message) -> usize {
+    FRAME
+        + match message {
+            Message::User(text) => text.len(),
+            Message::Results(results) => results.iter().map(|result| FRAME + result.text.len()).sum(),
+            Message::Model(turn) if turn.original.is_array() => turn.original.to_string().len(),
+            Message::Model(turn) => {
+                turn.text.len() + turn.calls.iter().map(|call| FRAME + call.arguments.len()).sum::<usize>()
+            }
+        }
+}
+
+/// Shortens the conversation where it is longer than `most` bytes, to two thirds of that, so that its beginning, which
+/// the provider may have cached, changes seldom. Gives whether anything was left out.
+pub(super) fn trim(messages: &mut Vec<Message>, most: usize) -> bool {
+    if size(messages) <= most {
+        return false;
+    }
+    let aim = most / 3 * 2;
+    let before = size(messages);
+    shorten_old(messages, aim);
+    while size(messages) > aim && drop_oldest(messages) {}
+    if size(messages) > aim {
+        // What is left is the task and the latest turns: their results share what room there is.
+        let results = messages.iter().map(|m| if let Message::Results(r) = m { r.len() } else { 0 }).sum::<usize>();
+        for result in results_of(messages).flatten() {
+            shorten(result, (aim / 2 / results.max(1)).max(KEPT));
+        }
+    }
+    size(messages) < before
+}
+
+fn results_of(messages: &mut [Message]) -> impl Iterator<Item = &mut Vec<ToolResult>> {
+    messages.iter_mut().filter_map(|message| if let Message::Results(results) = message { Some(results) } else { None })
+}
+
+fn shorten_old(messages: &mut [Message], aim: usize) {
+    let mut excess = size(messages).saturating_sub(aim);
+    let count = results_of(messages).count();
+    for result in results_of(messages).take(count.saturating_sub(FRESH)).flatten() {
+        if excess == 0 {
+            return;
+        }
+        let before = result.text.len();
+        if before > SHORT {
+            shorten(result, KEPT);
+        }
+        excess = excess.saturating_sub(before.saturating_sub(result.text.len()));
+    }
+}
+
+/// Cuts a result's middle out, where it is longer than `keep` bytes and a mark.
+fn shorten(result: &mut ToolResult, keep: usize) {
+    let text = &result.text;
+    let head = text.floor_char_boundary(keep / 2);
+    let tail = text.ceil_char_boundary(text.len().saturating_sub(keep / 2));
+    if tail <= head + 100 {
+        return;
+    }
+    let left_out = tail - head;
+    result.text = format!(
+        "{}\n[… {left_out} bytes left out here to save room; look again if you need them …]\n{}",
+        &text[..head],
+        &text[tail..]
+    );
+}
+
+/// Leaves out the oldest turn after the task, with all that answered it; not the last two turns.
+fn drop_oldest(messages: &mut Vec<Message>) -> bool {
+    let turns: Vec<usize> =
+        messages.iter().enumerate().filter(|(_, m)| matches!(m, Message::Model(_))).map(|(at, _)| at).collect();
+    let [first, second, _, ..] = turns[..] else { return false };
+    messages.drain(first..second);
+    if !messages[..first].iter().any(|message| *message == Message::User(GAP.to_owned())) {
+        messages.insert(first, Message::User(GAP.to_owned()));
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::domain::chat::{ModelTurn, ToolCall};
+
+    const TASK: &str = "the task";
+
+    fn turn(number: usize, result: usize) -> [Message; 2] {
+        let id = format!("c{number}");
+        let call = ToolCall { id: id.clone(), name: "bash".into(), arguments: "{}".into() };
+        let turn = ModelTurn { text: format!("turn {number}"), calls: vec![call], original: Value::Null };
+        [Message::Model(turn), Message::Results(vec![ToolResult { id, text: "ä".repeat(result / 2), failed: false }])]
+    }
+
+    fn conversation(results: &[usize]) -> Vec<Message> {
+        let turns = results.iter().enumerate().flat_map(|(number, result)| turn(number, *result));
+        std::iter::once(Message::User(TASK.into())).chain(turns).collect()
+    }
+
+    fn lengths(messages: &[Message]) -> Vec<usize> {
+        messages.iter().filter_map(|m| if let Message::Results(r) = m { Some(r[0].text.len()) } else { None }).collect()
+    }
+
+    #[test]
+    fn the_oldest_results_are_shortened_first() {
+        let mut messages = conversation(&[3_000, 100, 3_000, 3_000, 3_000, 3_000]);
+        assert!(!trim(&mut messages, 20_000));
+        assert!(trim(&mut messages, 15_000));
+        let lengths = lengths(&messages);
+        assert!(lengths[0] < SHORT && lengths[1] == 100 && lengths[2] < SHORT, "{lengths:?}");
+        assert!(lengths[3] < SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
+        assert!(size(&messages) <= 10_000);
+        let Message::Results(first) = &messages[2] else { panic!() };
+        assert!(first[0].text.contains("2840 bytes left out"), "{}", first[0].text);
+    }
+
+    #[test]
+    fn then_whole_turns_go_and_a_mark_stays() {
+        let mut messages = conversation(&[300; 40]);
+        assert!(trim(&mut messages, 6_000));
+        assert_eq!(messages[0], Message::User(TASK.into()));
+        assert_eq!(messages[1], Message::User(GAP.into()));
+        assert!(size(&messages) <= 4_000 && messages.len() > 10, "{}", messages.len());
+        assert!(trim(&mut messages, 3_000));
+        assert_eq!(messages.iter().filter(|m| **m == Message::User(GAP.into())).count(), 1);
+    }
+
+    #[test]
+    fn at_last_even_the_latest_results_share_the_room() {
+        let mut messages = conversation(&[50_000, 90_000]);
+        assert!(trim(&mut messages, 12_000));
+        assert!(size(&messages) <= 8_000, "{}", size(&messages));
+        let mut only_task = vec![Message::User("x".repeat(9_000))];
+        assert!(!trim(&mut only_task, 1_000));
+        assert_eq!(size(&only_task), 9_000 + FRAME);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        #[test]
+        fn calls_and_results_stay_together(results in prop::collection::vec(0usize..5_000, 0..30), most in 0usize..40_000) {
+            let mut messages = conversation(&results);
+            let before = size(&messages);
+            trim(&mut messages, most);
+            prop_assert!(size(&messages) <= before.max(most));
+            prop_assert_eq!(&messages[0], &Message::User(TASK.into()));
+            for (at, message) in messages.iter().enumerate() {
+                if let Message::Model(turn) = message {
+                    let Some(Message::Results(results)) = messages.get(at + 1) else { panic!("no results") };
+                    prop_assert_eq!(&results[0].id, &turn.calls[0].id);
+                }
+            }
+            let kept = messages.iter().filter(|m| matches!(m, Message::Model(_))).count();
+            prop_assert!(kept >= results.len().min(2));
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Real files in real trees, with what an agent could leave there.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+struct Place {
+    root: tempfile::TempDir,
+    top: PathBuf,
+    read_only: Vec<PathBuf>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let top = root.path().canonicalize().unwrap().join("tree");
+        fs::create_dir_all(top.join("src")).unwrap();
+        fs::create_dir_all(top.join("kept")).unwrap();
+        fs::write(top.join("src/a.txt"), "one\ntwo\nthree\n").unwrap();
+        fs::write(top.parent().unwrap().join("outside.txt"), "secret").unwrap();
+        Self { root, read_only: vec![top.join("kept")], top }
+    }
+
+    fn edit(&self, arguments: Value) -> Result<String, String> {
+        let edit = serde_json::from_value::<Edit>(arguments).map_err(|error| error.to_string())?;
+        Tree { top: &self.top, read_only: &self.read_only }.edit(edit)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.top.join(path)).unwrap()
+    }
+}
+
+#[test]
+fn files_are_shown_made_and_changed() {
+    let place = Place::new();
+    let full = place.top.join("src/a.txt");
+    let shown = "     1\tone\n     2\ttwo\n     3\tthree\n";
+    assert_eq!(place.edit(json!({"command": "view", "path": "src/a.txt"})).unwrap(), shown);
+    assert_eq!(place.edit(json!({"command": "view", "path": full, "view_range": null})).unwrap(), shown);
+    let part = place.edit(json!({"command": "view", "path": "./src/a.txt", "view_range": [2, 99]})).unwrap();
+    assert_eq!(part, "     2\ttwo\n     3\tthree\n");
+    assert_eq!(place.edit(json!({"command": "view", "path": "."})).unwrap(), "kept/\nsrc/");
+    assert_eq!(place.edit(json!({"command": "view", "path": "kept"})).unwrap(), "(an empty folder)");
+
+    let made = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": "x\ny"})).unwrap();
+    assert_eq!((made.as_str(), place.read("new/deep/b.txt").as_str()), ("new/deep/b.txt is made (2 lines).", "x\ny"));
+    let again = place.edit(json!({"command": "create", "path": "new/deep/b.txt", "file_text": ""})).unwrap();
+    assert_eq!(
+        (again.as_str(), place.read("new/deep/b.txt").as_str()),
+        ("new/deep/b.txt is written anew (0 lines).", "")
+    );
+
+    fs::set_permissions(&full, fs::Permissions::from_mode(0o750)).unwrap();
+    let told = place
+        .edit(json!({"command": "str_replace", "path": "src/a.txt", "old_str": "two\nth", "new_str": "2\nTH"}))
+        .unwrap();
+    assert!(told.starts_with("src/a.txt is changed at line 2:\n     1\tone\n     2\t2\n     3\tTHree\n"), "{told}");
+    assert_eq!(place.read("src/a.txt"), "one\n2\nTHree\n");
+    assert_eq!(fs::metadata(&full).unwrap().permissions().mode() & 0o777, 0o750);
+    let told =
+        place.edit(json!({"command": "insert", "path": "src/a.txt", "insert_line": 1, "insert_text": "1½"})).unwrap();
+    assert!(told.contains("     2\t1½\n"), "{told}");
+    assert_eq!(place.read("src/a.txt"), "one\n1½\n2\nTHree\n");
+    assert_eq!(fs::read_dir(place.top.join("src")).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn texts_are_replaced_only_where_it_is_sure_which() {
+    for (text, old, new, expected) in [
+        ("aXb", "X", "", Ok("ab")),
+        ("a\r\nb\r\nc\r\n", "a\nb", "1\n2", Ok("1\r\n2\r\nc\r\n")),
+        ("XX", "X", "Y", Err("2 times")),
+        ("a b", "a  b", "c", Err("is not in f.")),
+        ("  a b", "a b \n", "c", Err("blanks at its ends")),
+        ("a", "", "c", Err("old_str is empty")),
+    ] {
+        let made = replaced("f", text, old, new);
+        match expected {
+            Ok(expected) => assert_eq!(made.as_deref(), Ok(expected)),
+            Err(words) => assert!(made.as_ref().is_err_and(|said| said.contains(words)), "{old:?}: {made:?}"),
+        }
+    }
+    for (text, after, new, expected) in [
+        ("", 0, "a", Ok("a\n")),
+        ("a", 1, "b\n", Ok("a\nb\n")),
+        ("a\nb\n", 0, "x", Ok("x\na\nb\n")),
+        ("a\nb\n", 2, "x", Ok("a\nb\nx\n")),
+        ("a\n", 2, "x", Err("nothing can be put after line 2")),
+    ] {
+        let made = inserted("f", text, after, new);
+        match expected {
+            Ok(expected) => assert_eq!(made.as_deref(), Ok(expected)),
+            Err(words) => assert!(made.as_ref().is_err_and(|said| said.contains(words)), "{made:?}"),
+        }
+    }
+}
+
+#[test]
+fn nothing_outside_of_the_tree_is_read_or_written() {
+    let place = Place::new();
+    let outside = place.root.path().canonicalize().unwrap().join("outside.txt");
+    symlink(&outside, place.top.join("link.txt")).unwrap();
+    symlink(place.root.path(), place.top.join("up")).unwrap();
+    fs::hard_link(&outside, place.top.join("hard.txt")).unwrap();
+    rustix::fs::mknodat(CWD, place.top.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    fs::create_dir(place.top.join(".git")).unwrap();
+    for (path, words) in [
+        ("../outside.txt", "without `..`"),
+        ("src/../../outside.txt", "without `..`"),
+        ("src/../src/a.txt", "without `..`"),
+        ("/etc/passwd", "outside of the work tree"),
+        (outside.to_str().unwrap(), "outside of the work tree"),
+        ("link.txt", "link"),
+        ("up/outside.txt", "links are not followed"),
+        ("pipe", "no plain file"),
+        ("src/a.txt/b", "no folder"),
+        ("", "a path is needed"),
+        ("a\0b", "a path is needed"),
+    ] {
+        for arguments in [
+            json!({"command": "view", "path": path}),
+            json!({"command": "create", "path": path, "file_text": "x"}),
+            json!({"command": "str_replace", "path": path, "old_str": "secret", "new_str": "x"}),
+            json!({"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"}),
+        ] {
+            let said = place.edit(arguments.clone()).unwrap_err();
+            assert!(said.contains(words), "{arguments}: {said}");
+        }
+    }
+    for path in ["kept/new.txt", ".git/hooks/post-commit", "kept"] {
+        let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
+        assert!(said.contains("may only be read"), "{path}: {said}");
+    }
+    for path in ["src", "."] {
+        let said = place.edit(json!({"command": "create", "path": path, "file_text": "x"})).unwrap_err();
+        assert!(said.contains("no plain file") || said.contains("the path of a file is needed"), "{path}: {said}");
+    }
+    // What a hard link shares with another place is not written through it.
+    place.edit(json!({"command": "create", "path": "hard.txt", "file_text": "mine"})).unwrap();
+    assert_eq!((fs::read_to_string(&outside).unwrap().as_str(), place.read("hard.txt").as_str()), ("secret", "mine"));
+}
+
+#[test]
+fn sizes_are_bounded_and_bytes_are_not_guessed() {
+    let place = Place::new();
+    fs::write(place.top.join("big"), vec![b'x'; MAX_FILE as usize + 1]).unwrap();
+    assert!(place.edit(json!({"command": "view", "path": "big"})).unwrap_err().contains("larger than"));
+    fs::write(place.top.join("wide"), vec![b'x'; 100_000]).unwrap();
+    let wide = place.edit(json!({"command": "view", "path": "wide"})).unwrap();
+    assert!(wide.len() < MAX_SHOWN && wide.contains("cut at line 1 of 1"), "{}", wide.len());
+    fs::write(place.top.join("long"), "line\n".repeat(9_000)).unwrap();
+    let long = place.edit(json!({"command": "view", "path": "long"})).unwrap();
+    assert!(long.len() < 3 * MAX_SHOWN && long.contains("of 9000; ask for a view_range"), "{}", long.len());
+    fs::write(place.top.join("binary"), [0xff, 0xfe, b'a']).unwrap();
+    assert!(place.edit(json!({"command": "view", "path": "binary"})).is_ok());
+    let said = place.edit(json!({"command": "str_replace", "path": "binary", "old_str": "a", "new_str": "b"}));
+    assert!(said.unwrap_err().contains("no UTF-8 text"));
+    for range in [json!([5, 9]), json!([3, 2]), json!([-5, 0])] {
+        let said = place.edit(json!({"command": "view", "path": "src/a.txt", "view_range": range}));
+        assert!(said.as_ref().is_err_and(|said| said.contains("there are none")), "{said:?}");
+    }
+    let huge = "x".repeat(MAX_FILE as usize + 1);
+    assert!(
+        place.edit(json!({"command": "create", "path": "c", "file_text": huge})).unwrap_err().contains("too large")
+    );
+    for arguments in [
+        json!({"command": "delete", "path": "a"}),
+        json!({"command": "view"}),
+        json!({"command": "create", "path": "a"}),
+        json!({"command": "insert", "path": "a", "insert_line": -1, "insert_text": ""}),
+        json!([]),
+    ] {
+        assert!(place.edit(arguments).is_err());
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn no_path_leads_out(path in r"[./a~ -]{0,12}") {
+        let place = Place::new();
+        let before = fs::read_dir(place.root.path()).unwrap().count();
+        let _ = place.edit(json!({"command": "create", "path": path, "file_text": "x"}));
+        let _ = place.edit(json!({"command": "view", "path": path}));
+        proptest::prop_assert_eq!(fs::read_dir(place.root.path()).unwrap().count(), before);
+    }
+}

@@ -1,0 +1,491 @@
+//! Whole runs: real commands in real trees, with a model that follows a script.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::{AgentStatus, BackendKind};
+use crate::domain::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
+use crate::domain::limit::{LimitKind, LimitSource};
+use crate::process::{Cookie, sandbox, survivors};
+use crate::provider::stub::{Reply, Stub};
+use crate::provider::{ApiClient, ApiSettings, Wire};
+
+const SECRET: &str = "swordfish-77";
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+
+type Answer = Result<ChatAnswer, CallError>;
+
+/// A tree, an operator's folder, a scratch folder, and what the model was asked.
+struct Place {
+    root: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<ChatRequest>>>,
+    bounds: Bounds,
+}
+
+impl Place {
+    fn new() -> Self {
+        let bounds = Bounds { retry: Duration::from_millis(1), ..Bounds::default() };
+        let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds };
+        for folder in ["config", "tree", "scratch"] {
+            fs::create_dir(place.at(folder)).unwrap();
+        }
+        place
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.root.path().canonicalize().unwrap().join(name)
+    }
+
+    fn run(&self) -> AgentRun {
+        AgentRun {
+            prompt: "mend the sum".into(),
+            tree: self.at("tree"),
+            read_only: Vec::new(),
+            scratch: self.at("scratch/attempt"),
+            loop_id: "L7".into(),
+            iteration: 3,
+            model: Some("small".into()),
+            wall: Duration::from_secs(30),
+            idle: Duration::from_secs(30),
+            max_turns: None,
+            max_cost: None,
+            cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
+            sandboxed: false,
+            network: false,
+        }
+    }
+
+    /// The agent on a model that gives these answers, and then hangs.
+    fn agent(&self, answers: impl IntoIterator<Item = Answer>) -> Box<dyn Backend> {
+        let answers = Mutex::new(answers.into_iter().collect::<VecDeque<_>>());
+        let asked = Arc::clone(&self.asked);
+        self.agent_on(Arc::new(move |request| {
+            asked.lock().unwrap().push(request);
+            let answer = answers.lock().unwrap().pop_front();
+            Box::pin(async move {
+                match answer {
+                    Some(answer) => answer,
+                    None => std::future::pending().await,
+                }
+            })
+        }))
+    }
+
+    fn agent_on(&self, model: Model) -> Box<dyn Backend> {
+        let mut settings = BackendSettings::new(BackendKind::Internal, self.at("config"), "/usr/bin:/bin");
+        settings.env = vec![("MODEL_KEY".into(), SECRET.into())];
+        settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
+        let price = |model: &str, usage: &Usage| (model != "free").then(|| Money(usage.all() as i64));
+        let internal = InternalSettings {
+            model,
+            default_model: "vendor-large-1".into(),
+            price: Arc::new(price),
+            judge,
+            clock: Clock::manual(NOW),
+            bounds: self.bounds.clone(),
+        };
+        build_internal("own", settings, internal).unwrap()
+    }
+
+    async fn outcome(&self, answers: impl IntoIterator<Item = Answer>) -> (AgentOutcome, Vec<AgentEvent>) {
+        self.outcome_of(self.agent(answers).as_ref(), self.run()).await
+    }
+
+    async fn outcome_of(&self, agent: &dyn Backend, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
+        let mut events = Vec::new();
+        let outcome = agent.run(run, &CancellationToken::new(), &mut |event| events.push(event)).await;
+        (outcome, events)
+    }
+
+    /// What the model was told by the tools of its turn `turn`, from 0.
+    fn results(&self, turn: usize) -> Vec<ToolResult> {
+        match self.asked.lock().unwrap()[turn + 1].messages.last() {
+            Some(Message::Results(results)) => results.clone(),
+            other => panic!("no results: {other:?}"),
+        }
+    }
+}
+
+/// Enough of a classifier for the script's errors.
+fn judge(signals: &Signals, _: Timestamp) -> Option<Limit> {
+    let kind = match (signals.status?, signals.code.as_deref()) {
+        (429, Some("insufficient_quota")) => LimitKind::Billing,
+        (429, _) => LimitKind::Rate,
+        (529, _) => LimitKind::Overload,
+        (401, _) => LimitKind::Auth,
+        (400, Some("context_length_exceeded")) => LimitKind::ContextTooLong,
+        _ => return None,
+    };
+    let after =
+        signals.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.parse::<i64>().ok());
+    let until = signals.resets_at.or(after.map(|seconds| Timestamp(NOW.0 + seconds * 1_000)));
+    Some(Limit { kind, until, source: LimitSource::Stream, evidence: String::new() })
+}
+
+fn answer(text: &str, calls: &[(&str, Value)], stop: StopReason) -> Answer {
+    let calls = calls.iter().enumerate().map(|(number, (name, arguments))| ToolCall {
+        id: format!("c{number}"),
+        name: (*name).to_owned(),
+        arguments: if let Value::String(text) = arguments { text.clone() } else { arguments.to_string() },
+    });
+    Ok(ChatAnswer {
+        turn: ModelTurn { text: text.into(), calls: calls.collect(), original: Value::Null },
+        stop,
+        usage: Some(Usage { input: 100, output: 10, cache_read: 1_000, cache_write: 0 }),
+        model: "vendor-small-1".into(),
+    })
+}
+
+fn says(text: &str) -> Answer {
+    answer(text, &[], StopReason::End)
+}
+
+fn calls(calls: &[(&str, Value)]) -> Answer {
+    answer("", calls, StopReason::Tools)
+}
+
+fn bash(command: &str) -> Answer {
+    calls(&[("bash", json!({"command": command}))])
+}
+
+fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> Answer {
+    let resets_at = resets_at.map(Timestamp);
+    let signals = Signals { status: Some(status), code: code.map(str::to_owned), resets_at, ..Signals::default() };
+    Err(CallError { signals, retryable: status >= 429, what: format!("own (host): HTTP {status}: {SECRET}") })
+}
+
+/// Finds a wrong sum, mends it, runs the test, reports.
+fn script() -> Vec<Answer> {
+    vec![
+        answer("I look first.", &[("bash", json!({"command": "ls; sh test.sh"}))], StopReason::Tools),
+        calls(&[("edit", json!({"command": "view", "path": "sum.sh"}))]),
+        calls(&[
+            ("edit", json!({"command": "str_replace", "path": "sum.sh", "old_str": "$1 - $2", "new_str": "$1 + $2"})),
+            ("bash", json!({"command": "sh test.sh && echo x >$HOME/kept && cat $HOME/kept"})),
+        ]),
+        bash(
+            "printf '{\"summary\":\"mended with %s\",\"completion_percentage\":100}' \"$MODEL_KEY\" >\"$RALPH_REPORT\"",
+        ),
+        says("The sum is right now."),
+    ]
+}
+
+fn broken_sum(place: &Place) {
+    fs::write(place.at("tree/sum.sh"), "echo $(($1 - $2))\n").unwrap();
+    fs::write(place.at("tree/test.sh"), "[ \"$(sh sum.sh 2 3)\" = 5 ] && echo good || { echo bad; exit 1; }\n")
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_small_task_is_solved() {
+    let place = Place::new();
+    broken_sum(&place);
+    let (outcome, events) = place.outcome(script()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+    assert_eq!(fs::read_to_string(place.at("tree/sum.sh")).unwrap(), "echo $(($1 + $2))\n");
+    assert_eq!(outcome.final_message, "The sum is right now.");
+    assert_eq!((outcome.tokens_in, outcome.tokens_out, outcome.cost), (5_500, 50, Some(Money(5_550))));
+    assert_eq!((outcome.tool_calls, outcome.tool_errors), (5, 1));
+    let report = outcome.report.unwrap();
+    assert_eq!((report.summary.as_str(), report.completion_percentage), ("mended with ***", Some(100.0)));
+    assert!(outcome.output.contains("sum.sh\ntest.sh\nbad\n[it exited with 1]"), "{}", outcome.output);
+    assert!(!outcome.output.contains(SECRET));
+    assert_eq!(events[0], AgentEvent::Used { tokens_in: 1_100, tokens_out: 10, cost: Some(Money(1_110)) });
+    assert_eq!(events[1], AgentEvent::Text { text: "I look first.".into() });
+    assert_eq!(events[2], AgentEvent::ToolCalled { name: "bash".into() });
+    assert_eq!(events[3], AgentEvent::ToolFailed { text: "sum.sh\ntest.sh\nbad\n[it exited with 1]".into() });
+
+    let asked = place.asked.lock().unwrap().clone();
+    assert_eq!((asked.len(), asked[0].model.as_str(), asked[0].tools.len()), (5, "vendor-small-1", 2));
+    assert!(asked.iter().all(|request| request.messages[0] == Message::User("mend the sum".into())));
+    assert!(asked[0].system.contains(place.at("tree").to_str().unwrap()));
+    assert_eq!(place.results(1)[0].text, "     1\techo $(($1 - $2))\n");
+    assert_eq!(place.results(2)[1].text, "good\nx\n");
+}
+
+#[tokio::test]
+async fn the_sandbox_holds_its_commands() {
+    let probe = sandbox::probe().await;
+    if let Err(reason) = &probe.bubblewrap {
+        println!("skipped: bubblewrap: {reason}");
+        return;
+    }
+    let place = Place::new();
+    broken_sum(&place);
+    fs::write(place.at("config/secrets"), "x").unwrap();
+    fs::create_dir(place.at("tree/kept")).unwrap();
+    let mut answers = script();
+    answers.insert(4, bash("ls ../config /etc/shadow; echo x >kept/a; echo x >/tmp/gone"));
+    answers.insert(5, bash("ls /tmp/gone; cat $HOME/kept"));
+    let run = AgentRun { sandboxed: true, read_only: vec![place.at("tree/kept")], ..place.run() };
+    let (outcome, _) = place.outcome_of(place.agent(answers).as_ref(), run).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+    assert_eq!(outcome.report.unwrap().completion_percentage, Some(100.0));
+    let told = place.results(4)[0].text.clone();
+    assert_eq!(told.matches("No such file").count(), 2, "{told}");
+    assert!(told.contains("Read-only file system"), "{told}");
+    assert!(place.results(5)[0].text.ends_with("x\n"));
+    assert!(fs::read_dir(place.at("tree/kept")).unwrap().next().is_none());
+    let asked = place.asked.lock().unwrap();
+    assert!(asked[0].system.contains("There is no network."));
+}
+
+#[tokio::test]
+async fn mistakes_are_answered_and_the_run_goes_on() {
+    let place = Place::new();
+    let (outcome, _) = place
+        .outcome([
+            calls(&[
+                ("bash", json!("{\"command\": \"ls")),
+                ("bash", json!({"script": "ls"})),
+                ("python", json!({})),
+                ("edit", json!({"command": "view", "path": "../config"})),
+                ("edit", json!({"command": "remove", "path": "a"})),
+                ("bash", json!({"command": "x".repeat(200_000)})),
+                ("bash", json!({"command": "a\u{0}b"})),
+                ("bash", json!({"command": "sleep 300", "timeout_seconds": 0.1})),
+                ("bash", json!({"command": "kill -9 $$"})),
+                ("bash", json!({"command": "seq 100000"})),
+                ("bash", json!({"command": "true", "timeout_seconds": -3})),
+            ]),
+            says("So be it."),
+        ])
+        .await;
+    assert_eq!((outcome.status, outcome.tool_calls, outcome.tool_errors), (AgentStatus::Finished, 11, 9));
+    let results = place.results(0);
+    for (number, words) in [
+        (0, "the arguments of bash cannot be taken: EOF"),
+        (1, "missing field `command`"),
+        (2, "there is no tool \"python\"; there are bash and edit"),
+        (3, "without `..`"),
+        (4, "unknown variant `remove`"),
+        (5, "too long"),
+        (6, "NUL"),
+        (7, "ended after 0.1 s; set timeout_seconds"),
+        (8, "killed by signal 9"),
+        (9, "bytes left out"),
+        (10, "(no output)"),
+    ] {
+        assert!(results[number].text.contains(words), "{number}: {}", results[number].text);
+        assert_eq!(results[number].failed, number < 9);
+    }
+    assert!(results[9].text.starts_with("1\n2\n") && results[9].text.ends_with("100000\n"));
+    assert!(results[9].text.len() < 30_000);
+
+    let many: Vec<(&str, Value)> = (0..40).map(|_| ("edit", json!({"command": "view", "path": "."}))).collect();
+    let place = Place::new();
+    let (outcome, _) = place.outcome([calls(&many), says("x")]).await;
+    assert_eq!((outcome.tool_calls, outcome.tool_errors), (40, 8));
+}
+
+#[tokio::test]
+async fn bounds_end_a_run_and_what_was_used_is_told() {
+    let endless = || (0..20).map(|_| bash("true"));
+    let place = Place::new();
+    let run = AgentRun { max_turns: Some(4), ..place.run() };
+    let (outcome, _) = place.outcome_of(place.agent(endless()).as_ref(), run).await;
+    assert_eq!((outcome.status, outcome.tool_calls), (AgentStatus::Finished, 4));
+    assert_eq!(outcome.errors, ["it stopped at its limit of 4 turns"]);
+    assert!(place.results(0)[0].text.contains("3 turns are left") && !place.results(1)[0].text.contains("left"));
+
+    let place = Place::new();
+    let run = AgentRun { max_cost: Some(Money(2_000)), ..place.run() };
+    let (outcome, _) = place.outcome_of(place.agent(endless()).as_ref(), run).await;
+    assert_eq!((outcome.status, outcome.cost, outcome.tool_calls), (AgentStatus::OverBudget, Some(Money(2_220)), 1));
+
+    let run = AgentRun { max_cost: Some(Money(1)), ..place.run() };
+    let (outcome, _) = place.outcome_of(place.agent([says("done")]).as_ref(), run).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "work that is done is not thrown away");
+
+    let mut place = Place::new();
+    place.bounds.tokens = 3_000;
+    let (outcome, _) = place.outcome(endless()).await;
+    assert_eq!((outcome.status, outcome.tool_calls), (AgentStatus::OverBudget, 2));
+    assert_eq!(outcome.errors, ["it stopped at its limit of 3000 tokens"]);
+
+    let place = Place::new();
+    let free = says("done").map(|answer| ChatAnswer { model: "free".into(), usage: None, ..answer });
+    let run = AgentRun { max_cost: Some(Money(1)), model: None, ..place.run() };
+    let (outcome, _) = place.outcome_of(place.agent([free]).as_ref(), run).await;
+    assert_eq!((outcome.cost, outcome.tokens_out), (None, 1));
+    assert!(outcome.tokens_in > 1_000, "estimated from what was sent: {}", outcome.tokens_in);
+    assert_eq!(outcome.errors, ["no price is known for free: its cost is not counted"]);
+    assert_eq!(place.asked.lock().unwrap()[0].model, "vendor-large-1");
+}
+
+#[tokio::test]
+async fn time_silence_and_cancellation_end_a_run() {
+    let timed_out = |what: &str| AgentStatus::TimedOut { what: what.into() };
+    for (answers, wall, idle, expected) in [
+        (vec![], 100, 30_000, timed_out("it ran for longer than 0.1 s")),
+        (vec![], 30_000, 100, timed_out("the model said nothing for 0.1 s")),
+        (vec![bash("sleep 300")], 300, 30_000, timed_out("it ran for longer than 0.3 s")),
+        (vec![bash("sleep 300"), says("x")], 30_000, 100, AgentStatus::Finished),
+    ] {
+        let place = Place::new();
+        let run = AgentRun { wall: Duration::from_millis(wall), idle: Duration::from_millis(idle), ..place.run() };
+        let (outcome, _) = place.outcome_of(place.agent(answers).as_ref(), run).await;
+        assert_eq!(outcome.status, expected);
+    }
+    for answers in [vec![], vec![bash("setsid sleep 300 & sleep 300")]] {
+        let place = Place::new();
+        let (run, cancel) = (place.run(), CancellationToken::new());
+        let cookie = run.cookie.clone();
+        let agent = place.agent(answers);
+        let mut ignore = |_| ();
+        let (outcome, ()) = futures::join!(agent.run(run, &cancel, &mut ignore), async {
+            while place.asked.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            cancel.cancel();
+        });
+        assert_eq!(outcome.status, AgentStatus::Cancelled);
+        assert_eq!(survivors(cookie.as_str()), vec![]);
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
+    let limited = |until_ms| AgentStatus::Limited { until_ms, reason: "own (host): HTTP 429: ***".into() };
+    let soon = NOW.0 + 2;
+    let later = NOW.0 + 60_000;
+    for (failures, expected, retries) in [
+        (vec![refused(429, None, Some(later))], limited(Some(later)), 0),
+        (vec![refused(429, None, None)], limited(None), 0),
+        (vec![refused(429, None, Some(soon))], AgentStatus::Finished, 1),
+        (vec![refused(529, None, None), refused(529, None, None)], AgentStatus::Finished, 2),
+        (
+            vec![refused(529, None, None), refused(500, None, None), refused(529, None, None)],
+            AgentStatus::Limited { until_ms: None, reason: "own (host): HTTP 529: ***".into() },
+            2,
+        ),
+        (
+            vec![refused(500, None, None), refused(500, None, None), refused(500, None, None)],
+            AgentStatus::Limited { until_ms: None, reason: "own (host): HTTP 500: ***".into() },
+            2,
+        ),
+        (vec![refused(401, None, None)], AgentStatus::Unavailable { reason: "own (host): HTTP 401: ***".into() }, 0),
+        (
+            vec![refused(429, Some("insufficient_quota"), None)],
+            AgentStatus::Unavailable { reason: "own (host): HTTP 429: ***".into() },
+            0,
+        ),
+        (vec![refused(400, None, None)], AgentStatus::Failed { reason: "own (host): HTTP 400: ***".into() }, 0),
+    ] {
+        let place = Place::new();
+        let answers = std::iter::once(bash("echo x >made")).chain(failures).chain([says("done")]);
+        let (outcome, events) = place.outcome(answers).await;
+        assert_eq!(outcome.status, expected);
+        let retried = events.iter().filter(|event| matches!(event, AgentEvent::Retried { .. })).count();
+        assert_eq!((retried, outcome.errors.len()), (retries, retries));
+        assert!(outcome.tokens_in >= 1_100 && outcome.cost >= Some(Money(1_110)), "what was used is told");
+        assert!(place.at("tree/made").is_file());
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_that_is_too_long_is_shortened() {
+    let long = || bash("seq 3000");
+    let place = Place::new();
+    let answers = [long(), long(), long(), refused(400, Some("context_length_exceeded"), None), says("done")];
+    let (outcome, _) = place.outcome(answers).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{outcome:?}");
+    let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
+    assert!(sizes[4] <= sizes[3] / 2, "{sizes:?}");
+    let twice = || refused(400, Some("context_length_exceeded"), None);
+    let (outcome, _) = Place::new().outcome([long(), twice(), twice()]).await;
+    assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{outcome:?}");
+
+    let mut place = Place::new();
+    place.bounds = Bounds { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
+    let (outcome, _) = place.outcome((0..12).map(|_| long()).chain([says("done")])).await;
+    assert_eq!(outcome.status, AgentStatus::Finished);
+    let asked = place.asked.lock().unwrap();
+    let most = asked.iter().map(|request| context::size(&request.messages)).max().unwrap_or(0);
+    assert!(most < 45_000, "{most}");
+    assert!(asked.iter().all(|request| request.messages[0] == Message::User("mend the sum".into())));
+}
+
+#[tokio::test]
+async fn odd_ends_of_an_answer_are_met() {
+    let cut = |text: &str| answer(text, &[], StopReason::MaxTokens);
+    let place = Place::new();
+    let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;
+    assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
+    let asked = place.asked.lock().unwrap().clone();
+    assert!(matches!(&asked[1].messages[2], Message::User(text) if text.contains("was cut")));
+    assert!(matches!(&asked[2].messages[4], Message::User(text) if text.contains("was empty")));
+
+    let (outcome, _) = Place::new().outcome([says(""), cut(""), says(" ")]).await;
+    let reason = "the model's answers were cut or empty 3 times in a row".to_owned();
+    assert_eq!(outcome.status, AgentStatus::Failed { reason });
+    let (outcome, _) = Place::new().outcome([answer("I must not.", &[], StopReason::Refused)]).await;
+    assert_eq!(outcome.status, AgentStatus::Failed { reason: "the model would not go on: I must not.".into() });
+}
+
+#[tokio::test]
+async fn it_works_over_a_real_connection() {
+    let place = Place::new();
+    broken_sum(&place);
+    let tool = |name: &str, input: Value| {
+        Reply::json(json!({"model": "v", "stop_reason": "tool_use", "usage": {"input_tokens": 10, "output_tokens": 5},
+            "content": [{"type": "thinking", "thinking": "", "signature": "s"},
+                {"type": "tool_use", "id": "toolu_1", "name": name, "input": input}]}))
+    };
+    let limit = r#"{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}"#;
+    let stub = Stub::start([
+        tool("bash", json!({"command": "sed -i 's/ - / + /' sum.sh && sh test.sh"})),
+        tool("edit", json!({"command": "create", "path": "NOTES", "file_text": "mended\n"})),
+        Reply::said("Done."),
+        tool("bash", json!({"command": "true"})),
+        Reply::Whole(429, vec![("retry-after", "90".into())], limit.into()),
+    ])
+    .await;
+    let settings = ApiSettings {
+        name: "own".into(),
+        url: stub.url.clone(),
+        key: Some(SECRET.into()),
+        wire: Wire::Messages,
+        models: Default::default(),
+        timeout: Duration::from_secs(10),
+    };
+    let client = Arc::new(ApiClient::new(settings, Clock::manual(NOW)).unwrap());
+    let agent = place.agent_on(Arc::new(client.into_function()));
+    let (outcome, _) = place.outcome_of(agent.as_ref(), place.run()).await;
+    assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "Done."));
+    assert_eq!(fs::read_to_string(place.at("tree/NOTES")).unwrap(), "mended\n");
+    let seen = stub.seen();
+    let back = &seen[1].body["messages"];
+    assert_eq!(back[1]["content"][0], json!({"type": "thinking", "thinking": "", "signature": "s"}));
+    assert_eq!(back[2]["content"][0]["content"], "good\n");
+    assert_eq!(back[2]["content"][0]["cache_control"]["type"], "ephemeral");
+
+    let (outcome, _) = place.outcome_of(agent.as_ref(), place.run()).await;
+    assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{outcome:?}");
+    assert_eq!((outcome.tokens_in, outcome.tokens_out, outcome.tool_calls), (10, 5, 1));
+}
+
+#[tokio::test]
+async fn settings_are_checked() {
+    let place = Place::new();
+    assert!(place.agent([]).probe().await.unwrap().starts_with("internal "));
+    let settings = |path: &str| BackendSettings::new(BackendKind::Internal, place.at("config"), path);
+    let internal = |bounds: Bounds| InternalSettings {
+        model: Arc::new(|_| Box::pin(std::future::pending())),
+        default_model: "m".into(),
+        price: Arc::new(|_, _| None),
+        judge,
+        clock: Clock::System,
+        bounds,
+    };
+    let said = build_internal("own", settings("/nowhere"), internal(Bounds::default())).err().unwrap();
+    assert!(said.contains("neither bash nor sh"), "{said}");
+    let small = Bounds { context_window: 20_000, ..Bounds::default() };
+    let said = build_internal("own", settings("/bin"), internal(small)).err().unwrap();
+    assert!(said.contains("too small"), "{said}");
+    assert!(crate::agent::build("own", settings("/bin")).err().unwrap().contains("needs a model"));
+}

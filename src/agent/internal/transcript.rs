@@ -1,0 +1,70 @@
+//! What an agent of ours did, as text: bounded, masked when it is read.
+
+use std::collections::VecDeque;
+
+/// Bytes kept of the beginning, and as many of the end.
+const HALF: usize = 4 * 1024 * 1024;
+
+/// Beginning and end of what happened.
+#[derive(Default)]
+pub(super) struct Transcript {
+    head: String,
+    tail: VecDeque<String>,
+    tail_bytes: usize,
+    left_out: usize,
+}
+
+impl Transcript {
+    /// Adds a passage; long ones are cut at 64 KiB.
+    pub(super) fn add(&mut self, passage: &str) {
+        let passage = &passage[..passage.floor_char_boundary(64 * 1024)];
+        if self.tail.is_empty() && self.head.len() + passage.len() < HALF {
+            self.head.push_str(passage);
+            self.head.push('\n');
+            return;
+        }
+        self.tail_bytes += passage.len() + 1;
+        self.tail.push_back(passage.to_owned());
+        while self.tail_bytes > HALF {
+            let Some(gone) = self.tail.pop_front() else { break };
+            self.tail_bytes -= gone.len() + 1;
+            self.left_out += gone.len() + 1;
+        }
+    }
+
+    /// All of it, with a line where something is missing.
+    pub(super) fn text(self) -> String {
+        let mut text = self.head;
+        if self.left_out > 0 {
+            text.push_str(&format!("… {} bytes left out …\n", self.left_out));
+        }
+        for passage in self.tail {
+            text.push_str(&passage);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beginning_and_end_are_kept() {
+        let mut short = Transcript::default();
+        short.add("a");
+        short.add("b");
+        assert_eq!(short.text(), "a\nb\n");
+        let mut long = Transcript::default();
+        for number in 0..1_000 {
+            long.add(&format!("{number:>20000}"));
+        }
+        let text = long.text();
+        assert!(text.len() < 2 * HALF + 100_000 && text.contains("bytes left out"), "{}", text.len());
+        assert!(text.starts_with(&format!("{:>20000}\n", 0)) && text.ends_with("999\n"));
+        let mut flood = Transcript::default();
+        flood.add(&"ä".repeat(100_000));
+        assert!(flood.text().len() <= 64 * 1024 + 1);
+    }
+}

@@ -1,0 +1,116 @@
+//! Where a run of an agent takes place: its folders, its environment, its view of the machine; the same for every agent.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+
+use super::{AgentRun, BackendSettings};
+use crate::process::sandbox::{ScratchHome, View, tool_environment};
+use crate::process::{Masker, Sandbox};
+
+/// `PATH` where the settings have none.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// File of the report in its folder.
+pub(super) const REPORT: &str = "report.json";
+/// Between SIGTERM and SIGKILL.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// The folders of one attempt, under its scratch folder.
+pub(super) struct Folders {
+    pub(super) home: PathBuf,
+    pub(super) temporary: PathBuf,
+    /// The only one, with `home`, that an agent in a sandbox can write to.
+    pub(super) report: PathBuf,
+    pub(super) prompt: PathBuf,
+}
+
+impl Folders {
+    /// Makes them, for their owner alone, and takes away what an earlier attempt left.
+    pub(super) fn prepare(run: &AgentRun) -> io::Result<Self> {
+        let folders = Self {
+            home: run.scratch.join("home"),
+            temporary: run.scratch.join("tmp"),
+            report: run.scratch.join("report"),
+            prompt: run.scratch.join("prompt.md"),
+        };
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&run.scratch)?;
+        for folder in [&folders.home, &folders.temporary, &folders.report] {
+            match fs::symlink_metadata(folder) {
+                Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
+                Ok(_) => fs::remove_file(folder)?,
+                Err(_) => {}
+            }
+            builder.create(folder)?;
+        }
+        match fs::remove_file(&folders.prompt) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => fs::write(&folders.prompt, &run.prompt)?,
+        }
+        Ok(folders)
+    }
+
+    /// What the run can see.
+    pub(super) fn sandbox(&self, run: &AgentRun, tools: &[PathBuf]) -> Sandbox {
+        if !run.sandboxed {
+            return Sandbox::None;
+        }
+        let mut read_only = run.read_only.clone();
+        read_only.extend(tools.iter().filter(|tool| tool.exists()).cloned());
+        read_only.push(self.prompt.clone());
+        Sandbox::Bubblewrap(View {
+            writable: vec![run.tree.clone(), self.report.clone()],
+            read_only,
+            home: ScratchHome::Folder(self.home.clone()),
+            network: run.network,
+        })
+    }
+
+    /// What every run tells its agent.
+    pub(super) fn told(&self, run: &AgentRun, model: &str) -> Vec<(OsString, OsString)> {
+        [
+            ("RALPH_PROMPT_FILE", self.prompt.clone().into_os_string()),
+            ("RALPH_REPORT", self.report.join(REPORT).into_os_string()),
+            ("RALPH_LOOP", run.loop_id.clone().into()),
+            ("RALPH_ITERATION", run.iteration.to_string().into()),
+            ("RALPH_MODEL", model.into()),
+        ]
+        .map(|(name, value)| (name.into(), value))
+        .into()
+    }
+}
+
+/// `PATH` as it is configured, or the usual one.
+pub(super) fn path(settings: &BackendSettings) -> OsString {
+    if settings.path.is_empty() { DEFAULT_PATH.into() } else { settings.path.clone() }
+}
+
+/// The operator's further variables.
+pub(super) fn granted(settings: &BackendSettings) -> impl Iterator<Item = (OsString, OsString)> {
+    settings.env.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
+}
+
+/// What is masked in all output.
+pub(super) fn secrets(settings: &BackendSettings) -> Masker {
+    Masker::new(settings.env.iter().map(|(_, value)| value).chain(&settings.masked).map(|value| value.expose_secret()))
+}
+
+/// What every agent has in its environment. Nothing of ours is inherited.
+pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
+    let mut environment: Vec<(OsString, OsString)> = vec![
+        ("PATH".into(), path.into()),
+        ("HOME".into(), home.into()),
+        ("TMPDIR".into(), temporary.into()),
+        ("LANG".into(), "C.UTF-8".into()),
+        ("TERM".into(), "dumb".into()),
+        ("NO_COLOR".into(), "1".into()),
+        ("CI".into(), "true".into()),
+    ];
+    environment.extend(tool_environment(tools));
+    environment
+}
