@@ -9,13 +9,12 @@ mod shape;
 mod wire;
 
 #[cfg(test)]
-pub(crate) mod stub;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -81,6 +80,8 @@ pub struct ApiClient {
     client: reqwest::Client,
     masker: Masker,
     clock: Clock,
+    /// It refused a request for its schema once; from then on it gets none.
+    knows_no_schemas: AtomicBool,
 }
 
 impl ApiClient {
@@ -110,7 +111,20 @@ impl ApiClient {
         let query = base.query_pairs().map(|(_, value)| value.into_owned()).collect::<Vec<_>>();
         let masker = Masker::new(key.iter().map(ExposeSecret::expose_secret).chain(query.iter().map(String::as_str)));
         let vendor = host == "api.openai.com" || host.ends_with(".openai.azure.com");
-        Ok(Self { name, host, calls, list, vendor, wire, models, timeout, client, masker, clock })
+        Ok(Self {
+            name,
+            host,
+            calls,
+            list,
+            vendor,
+            wire,
+            models,
+            timeout,
+            client,
+            masker,
+            clock,
+            knows_no_schemas: AtomicBool::new(false),
+        })
     }
 
     /// The operator's name for it.
@@ -123,14 +137,24 @@ impl ApiClient {
     /// # Errors
     /// Whatever keeps an answer from us, with what can tell of a limit.
     pub async fn complete(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
-        let mapped;
-        let request = match self.models.get(&request.model) {
-            Some(model) => {
-                mapped = ChatRequest { model: model.clone(), ..request.clone() };
-                &mapped
-            }
-            None => request,
-        };
+        let mut request = request.clone();
+        if let Some(model) = self.models.get(&request.model) {
+            request.model.clone_from(model);
+        }
+        if self.knows_no_schemas.load(Ordering::Relaxed) {
+            request.schema = None;
+        }
+        let answer = self.answer(&request).await;
+        if let Err(error) = &answer
+            && request.schema.is_some()
+            && is_about_schemas(&error.signals)
+        {
+            self.knows_no_schemas.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    async fn answer(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
         let body = serde_json::to_vec(&self.wire.to_json(request, self.vendor))
             .map_err(|error| self.failed(&format!("the request cannot be written: {error}"), false, None))?;
         let post = || self.client.post(self.calls.clone()).header(CONTENT_TYPE, "application/json").body(body.clone());
@@ -248,6 +272,13 @@ impl ApiClient {
         let retryable = passes && !fault.code.as_deref().is_some_and(paid);
         CallError { signals, retryable, what }
     }
+}
+
+/// Whether a request was refused because the server does not know the fields by which we ask for a schema.
+fn is_about_schemas(signals: &Signals) -> bool {
+    let fields = ["response_format", "json_schema", "text.format", "tool_choice"];
+    matches!(signals.status, Some(400 | 422))
+        && signals.messages.iter().any(|message| fields.iter().any(|field| message.contains(field)))
 }
 
 /// What an error's body begins with; what could be read of it, where it broke off.

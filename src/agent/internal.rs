@@ -9,6 +9,7 @@ mod bash;
 mod context;
 mod edit;
 mod run;
+mod setup;
 mod transcript;
 
 #[cfg(test)]
@@ -51,6 +52,8 @@ pub struct InternalSettings {
     pub clock: Clock,
     /// Bounds of a run.
     pub bounds: Bounds,
+    /// Whether commands may run where there is no sandbox. Files of the tree can be edited there in any case.
+    pub commands_outside: bool,
 }
 
 /// Bounds of a run beside its own.

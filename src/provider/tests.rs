@@ -1,12 +1,15 @@
 //! Calls over a real connection.
 
+pub(crate) mod stub;
+
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::stub::{Reply, Stub};
 use super::*;
-use crate::domain::chat::{Message, StopReason, Tool, Usage};
+use crate::domain::chat::{AnswerSchema, Message, StopReason, Tool, Usage};
+
+use stub::{Reply, Stub};
 
 const KEY: &str = "swordfish-key-0815";
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -204,6 +207,22 @@ async fn the_models_that_are_offered_are_listed() {
     assert!(client.offered().await.unwrap_err().what.contains("no list of models"));
     assert_eq!(client.offered().await.unwrap_err().signals.status, Some(401));
     assert_eq!(stub.seen()[0].path, "/v1/models");
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_schemas_is_not_asked_again() {
+    let unknown = r#"{"error":{"message":"This response_format type is unavailable now"}}"#;
+    let other = r#"{"error":{"message":"messages: too few"}}"#;
+    let good = json!({"choices": [{"message": {"content": "{}"}}]});
+    let replies = [Reply::error(400, other), Reply::error(400, unknown), Reply::json(good)];
+    let stub = Stub::start(replies).await;
+    let client = client(&stub.url, Wire::Chat);
+    let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
+    let asked = ChatRequest { schema, ..request() };
+    assert!(client.complete(&asked).await.is_err() && client.complete(&asked).await.is_err());
+    client.complete(&asked).await.unwrap();
+    let sent: Vec<bool> = stub.seen().iter().map(|seen| seen.body.get("response_format").is_some()).collect();
+    assert_eq!(sent, [true, true, false]);
 }
 
 #[tokio::test]

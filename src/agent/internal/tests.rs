@@ -11,7 +11,7 @@ use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
 use crate::domain::limit::{LimitKind, LimitSource};
 use crate::process::{Cookie, sandbox, survivors};
-use crate::provider::stub::{Reply, Stub};
+use crate::provider::tests::stub::{Reply, Stub};
 use crate::provider::{ApiClient, ApiSettings, Wire};
 
 const SECRET: &str = "swordfish-77";
@@ -24,12 +24,13 @@ struct Place {
     root: tempfile::TempDir,
     asked: Arc<Mutex<Vec<ChatRequest>>>,
     bounds: Bounds,
+    commands_outside: bool,
 }
 
 impl Place {
     fn new() -> Self {
         let bounds = Bounds { retry: Duration::from_millis(1), ..Bounds::default() };
-        let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds };
+        let place = Self { root: tempfile::tempdir().unwrap(), asked: Arc::default(), bounds, commands_outside: true };
         for folder in ["config", "tree", "scratch"] {
             fs::create_dir(place.at(folder)).unwrap();
         }
@@ -87,6 +88,7 @@ impl Place {
             judge,
             clock: Clock::manual(NOW),
             bounds: self.bounds.clone(),
+            commands_outside: self.commands_outside,
         };
         build_internal("own", settings, internal).unwrap()
     }
@@ -232,6 +234,18 @@ async fn the_sandbox_holds_its_commands() {
     assert!(fs::read_dir(place.at("tree/kept")).unwrap().next().is_none());
     let asked = place.asked.lock().unwrap();
     assert!(asked[0].system.contains("There is no network."));
+}
+
+#[tokio::test]
+async fn without_a_sandbox_no_command_runs_unless_the_operator_says_so() {
+    let place = Place { commands_outside: false, ..Place::new() };
+    let edit = ("edit", json!({"command": "create", "path": "made", "file_text": "x"}));
+    let (outcome, _) = place.outcome([calls(&[("bash", json!({"command": "touch ran"})), edit]), says("x")]).await;
+    assert_eq!((outcome.status, outcome.tool_errors), (AgentStatus::Finished, 1));
+    assert!(place.results(0)[0].text.contains("no sandbox here"), "{:?}", place.results(0));
+    assert!(place.at("tree/made").is_file() && !place.at("tree/ran").exists());
+    let asked = place.asked.lock().unwrap();
+    assert_eq!((asked[0].tools.len(), asked[0].tools[0].name.as_str()), (1, "edit"));
 }
 
 #[tokio::test]
@@ -420,6 +434,13 @@ async fn odd_ends_of_an_answer_are_met() {
     assert!(matches!(&asked[1].messages[2], Message::User(text) if text.contains("was cut")));
     assert!(matches!(&asked[2].messages[4], Message::User(text) if text.contains("was empty")));
 
+    let place = Place::new();
+    let full = answer("I was", &[], StopReason::ContextFull);
+    let (outcome, _) = place.outcome([bash("seq 3000"), bash("seq 3000"), full, says("done")]).await;
+    assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
+    let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
+    assert!(sizes[3] < sizes[2] / 2 + 200, "{sizes:?}");
+
     let (outcome, _) = Place::new().outcome([says(""), cut(""), says(" ")]).await;
     let reason = "the model's answers were cut or empty 3 times in a row".to_owned();
     assert_eq!(outcome.status, AgentStatus::Failed { reason });
@@ -481,6 +502,7 @@ async fn settings_are_checked() {
         judge,
         clock: Clock::System,
         bounds,
+        commands_outside: false,
     };
     let said = build_internal("own", settings("/nowhere"), internal(Bounds::default())).err().unwrap();
     assert!(said.contains("neither bash nor sh"), "{said}");
