@@ -155,7 +155,7 @@ impl ApiClient {
     }
 
     async fn answer(&self, request: &ChatRequest) -> Result<ChatAnswer, CallError> {
-        let body = serde_json::to_vec(&self.wire.to_json(request, self.vendor))
+        let body = serde_json::to_vec(&self.wire.body(request, self.vendor))
             .map_err(|error| self.failed(&format!("the request cannot be written: {error}"), false, None))?;
         let post = || self.client.post(self.calls.clone()).header(CONTENT_TYPE, "application/json").body(body.clone());
         let wait = request.timeout.min(self.timeout);
@@ -164,7 +164,7 @@ impl ApiClient {
             let start = fault::of_body(&bytes[..bytes.len().min(200)]).said();
             self.failed(&format!("the answer is no JSON ({error}); it begins: {start}"), false, Some(200))
         })?;
-        self.wire.from_json(request, &document).map_err(|unread| match unread {
+        self.wire.answer(request, &document).map_err(|unread| match unread {
             Unread::Fault(fault) => self.complaint(200, &HeaderMap::new(), fault),
             Unread::Foreign(problem) => {
                 let problem = format!("the answer is none of the interface `{}`: {problem}", self.wire.name());

@@ -49,7 +49,7 @@ impl Wire {
 
     /// The body of a request. `vendor` tells whether it goes to OpenAI itself, which knows other names than its
     /// followers.
-    pub(super) fn to_json(self, request: &ChatRequest, vendor: bool) -> Value {
+    pub(super) fn body(self, request: &ChatRequest, vendor: bool) -> Value {
         match self {
             Self::Messages => messages::to_json(request),
             Self::Responses => responses::to_json(request),
@@ -61,7 +61,7 @@ impl Wire {
     ///
     /// # Errors
     /// What the server says went wrong, or what in its answer cannot be understood.
-    pub(super) fn from_json(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
+    pub(super) fn answer(self, request: &ChatRequest, document: &Value) -> Result<ChatAnswer, Unread> {
         // Gateways answer 200 and put the error into the body.
         if document.get("error").is_some_and(|error| !error.is_null()) {
             return Err(Unread::Fault(fault::of_document(document)));

@@ -111,12 +111,14 @@ fn text_of(content: &Value) -> String {
 }
 
 fn usage(usage: &Value) -> Option<Usage> {
-    let cached = &usage["prompt_tokens_details"]["cached_tokens"];
+    let details = &usage["prompt_tokens_details"];
+    let cached = &details["cached_tokens"];
+    let stored = count(&details["cache_write_tokens"]);
     let cached = count(if cached.is_null() { &usage["prompt_cache_hit_tokens"] } else { cached });
     counted(Usage {
-        input: count(&usage["prompt_tokens"]).saturating_sub(cached),
+        input: count(&usage["prompt_tokens"]).saturating_sub(cached).saturating_sub(stored),
         output: count(&usage["completion_tokens"]),
         cache_read: cached,
-        cache_write: 0,
+        cache_write: stored,
     })
 }

@@ -66,7 +66,7 @@ fn items(message: &Message) -> Vec<Value> {
 fn turn_items(turn: &ModelTurn) -> Vec<Value> {
     let mut items = Vec::new();
     if !turn.text.trim().is_empty() {
-        items.push(json!({ "role": "assistant", "content": [{ "type": "output_text", "text": turn.text }] }));
+        items.push(json!({ "role": "assistant", "content": turn.text }));
     }
     for call in &turn.calls {
         let arguments = arguments_object(&call.arguments).to_string();
@@ -110,7 +110,7 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
             // Without its encrypted part, reasoning would be looked for on the server, which kept nothing.
             _ => continue,
         }
-        kept.push(without_ids(item));
+        kept.push(item.clone());
     }
     if sealed {
         turn.original = Value::Array(kept);
@@ -129,22 +129,13 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
     Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
 }
 
-/// The server's ids mean nothing to it later, as it keeps nothing.
-fn without_ids(item: &Value) -> Value {
-    let mut item = item.clone();
-    if let Some(fields) = item.as_object_mut() {
-        fields.shift_remove("id");
-        fields.shift_remove("status");
-    }
-    item
-}
-
 fn usage(usage: &Value) -> Option<Usage> {
-    let cached = count(&usage["input_tokens_details"]["cached_tokens"]);
+    let details = &usage["input_tokens_details"];
+    let (cached, stored) = (count(&details["cached_tokens"]), count(&details["cache_write_tokens"]));
     counted(Usage {
-        input: count(&usage["input_tokens"]).saturating_sub(cached),
+        input: count(&usage["input_tokens"]).saturating_sub(cached).saturating_sub(stored),
         output: count(&usage["output_tokens"]),
         cache_read: cached,
-        cache_write: 0,
+        cache_write: stored,
     })
 }

@@ -50,7 +50,7 @@ fn with_tools() -> ChatRequest {
 }
 
 fn read(wire: Wire, document: Value) -> Result<ChatAnswer, Unread> {
-    wire.from_json(&request(), &document)
+    wire.answer(&request(), &document)
 }
 
 fn good(wire: Wire, document: Value) -> ChatAnswer {
@@ -60,7 +60,7 @@ fn good(wire: Wire, document: Value) -> ChatAnswer {
 #[test]
 fn a_conversation_is_written_for_messages() {
     assert_eq!(
-        Wire::Messages.to_json(&with_tools(), false),
+        Wire::Messages.body(&with_tools(), false),
         json!({
             "model": "m-1", "max_tokens": 100,
             "system": [{"type": "text", "text": "be brief", "cache_control": {"type": "ephemeral"}}],
@@ -81,16 +81,16 @@ fn a_conversation_is_written_for_messages() {
         })
     );
     let bare = ChatRequest { system: String::new(), cache: false, ..with_tools() };
-    let written = Wire::Messages.to_json(&bare, false);
+    let written = Wire::Messages.body(&bare, false);
     assert!(written.get("system").is_none() && !written.to_string().contains("cache_control"));
-    let cached = Wire::Messages.to_json(&ChatRequest { cache: true, ..bare }, false);
+    let cached = Wire::Messages.body(&ChatRequest { cache: true, ..bare }, false);
     assert_eq!(cached["tools"][0]["cache_control"]["type"], "ephemeral");
 }
 
 #[test]
 fn a_conversation_is_written_for_responses() {
     assert_eq!(
-        Wire::Responses.to_json(&with_tools(), true),
+        Wire::Responses.body(&with_tools(), true),
         json!({
             "model": "m-1", "max_output_tokens": 100, "store": false, "instructions": "be brief",
             "tools": [{
@@ -99,7 +99,7 @@ fn a_conversation_is_written_for_responses() {
             }],
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "count the files"}]},
-                {"role": "assistant", "content": [{"type": "output_text", "text": "I look."}]},
+                {"role": "assistant", "content": "I look."},
                 {"type": "function_call", "call_id": "a", "name": "bash", "arguments": "{\"command\":\"ls\"}"},
                 {"type": "function_call", "call_id": "b", "name": "my_tool", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "a", "output": "two"},
@@ -118,7 +118,7 @@ fn a_conversation_is_written_for_responses() {
         ("olmo", false),
         ("qwen3", false),
     ] {
-        let written = Wire::Responses.to_json(&ChatRequest { model: model.into(), ..request() }, true);
+        let written = Wire::Responses.body(&ChatRequest { model: model.into(), ..request() }, true);
         assert_eq!(written.get("include").is_some(), reasons, "{model}");
     }
 }
@@ -126,7 +126,7 @@ fn a_conversation_is_written_for_responses() {
 #[test]
 fn a_conversation_is_written_for_chat() {
     assert_eq!(
-        Wire::Chat.to_json(&with_tools(), false),
+        Wire::Chat.body(&with_tools(), false),
         json!({
             "model": "m-1", "max_tokens": 100, "stream": false,
             "tools": [{"type": "function", "function": {
@@ -144,7 +144,7 @@ fn a_conversation_is_written_for_chat() {
             ],
         })
     );
-    let vendor = Wire::Chat.to_json(&request(), true);
+    let vendor = Wire::Chat.body(&request(), true);
     assert!(vendor["max_completion_tokens"] == 100 && vendor.get("max_tokens").is_none());
 }
 
@@ -152,20 +152,20 @@ fn a_conversation_is_written_for_chat() {
 fn an_answer_by_schema_is_asked_for_in_each_servers_way() {
     let schema = Some(AnswerSchema { name: "plan".into(), schema: json!({"type": "object"}) });
     let asked = ChatRequest { schema, ..request() };
-    let messages = Wire::Messages.to_json(&asked, false);
+    let messages = Wire::Messages.body(&asked, false);
     assert_eq!(messages["tool_choice"], json!({"type": "tool", "name": "plan"}));
     assert_eq!(messages["tools"][0]["input_schema"], json!({"type": "object"}));
-    let responses = Wire::Responses.to_json(&asked, false);
+    let responses = Wire::Responses.body(&asked, false);
     assert_eq!(responses["text"]["format"]["schema"], json!({"type": "object"}));
-    let chat = Wire::Chat.to_json(&asked, false);
+    let chat = Wire::Chat.body(&asked, false);
     assert_eq!(chat["response_format"]["json_schema"]["name"], "plan");
 
     let given = json!({"content": [{"type": "tool_use", "id": "x", "name": "plan", "input": {"a": 1}}],
         "stop_reason": "tool_use"});
-    let answer = Wire::Messages.from_json(&asked, &given).unwrap();
+    let answer = Wire::Messages.answer(&asked, &given).unwrap();
     assert_eq!((answer.turn.text.as_str(), answer.turn.calls.len(), answer.stop), (r#"{"a":1}"#, 0, StopReason::End));
     let tools = ChatRequest { tools: with_tools().tools, ..asked };
-    assert_eq!(Wire::Messages.to_json(&tools, false)["tool_choice"], json!({"type": "any"}));
+    assert_eq!(Wire::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
 }
 
 /// As Anthropic's documentation shows them, with fields that nobody knows yet.
@@ -191,7 +191,7 @@ fn messages_are_read() {
     let sealed = good(Wire::Messages, json!({"content": content, "stop_reason": "end_turn"}));
     assert_eq!((sealed.turn.text.as_str(), &sealed.turn.original), ("yes", &content));
     let again = ChatRequest { messages: vec![Message::Model(sealed.turn)], ..request() };
-    assert_eq!(Wire::Messages.to_json(&again, false)["messages"][0]["content"], content);
+    assert_eq!(Wire::Messages.body(&again, false)["messages"][0]["content"], content);
     assert_eq!((sealed.usage, sealed.model.as_str()), (None, "m-1"));
 }
 
@@ -206,26 +206,27 @@ fn responses_are_read() {
                 {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
                 {"id": "rs_2", "type": "reasoning", "summary": []},
                 {"id": "ws_1", "type": "web_search_call", "status": "completed"},
-                {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant",
+                {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "phase": "commentary",
                  "content": [{"type": "output_text", "text": "On it.", "annotations": []}]},
                 {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_9", "name": "bash",
                  "arguments": "{\"command\":\"ls\"}"},
             ],
-            "usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60}, "output_tokens": 20,
+            "usage": {"input_tokens": 100, "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 30}, "output_tokens": 20,
                 "output_tokens_details": {"reasoning_tokens": 15}, "total_tokens": 120},
         }),
     );
     assert_eq!((answer.turn.text.as_str(), answer.stop), ("On it.", StopReason::Tools));
     assert_eq!(answer.turn.calls[0].id, "call_9");
-    assert_eq!(answer.usage, Some(Usage { input: 40, output: 20, cache_read: 60, cache_write: 0 }));
+    assert_eq!(answer.usage, Some(Usage { input: 10, output: 20, cache_read: 60, cache_write: 30 }));
     let again = ChatRequest { messages: vec![Message::Model(answer.turn)], ..request() };
     assert_eq!(
-        Wire::Responses.to_json(&again, false)["input"],
+        Wire::Responses.body(&again, false)["input"],
         json!([
-            {"type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
-            {"type": "message", "role": "assistant",
+            {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAA"},
+            {"id": "msg_1", "type": "message", "status": "completed", "role": "assistant", "phase": "commentary",
              "content": [{"type": "output_text", "text": "On it.", "annotations": []}]},
-            {"type": "function_call", "call_id": "call_9", "name": "bash", "arguments": "{\"command\":\"ls\"}"},
+            {"id": "fc_1", "type": "function_call", "status": "completed", "call_id": "call_9", "name": "bash",
+             "arguments": "{\"command\":\"ls\"}"},
         ])
     );
 }
@@ -251,7 +252,7 @@ fn chat_completions_are_read() {
     assert_eq!(answer.stop, StopReason::Tools, "whatever it says: there are calls");
     assert_eq!(answer.usage, Some(Usage { input: 20, output: 7, cache_read: 30, cache_write: 0 }));
     let again = ChatRequest { messages: vec![Message::Model(answer.turn)], ..request() };
-    assert_eq!(Wire::Chat.to_json(&again, false)["messages"][1]["reasoning_content"], "let me see");
+    assert_eq!(Wire::Chat.body(&again, false)["messages"][1]["reasoning_content"], "let me see");
 
     let parts = json!({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}, 3]}}],
         "usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}});
@@ -403,7 +404,7 @@ proptest::proptest! {
                 let document = json!({"content": [], "output": [], "choices": [{"message": {}}]});
                 let mut document = document;
                 document[field] = inner;
-                let _ = wire.from_json(&request(), &document);
+                let _ = wire.answer(&request(), &document);
             }
         }
         let safe = safe_name(&name);
