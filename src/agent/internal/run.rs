@@ -187,6 +187,9 @@ impl Run<'_> {
                     None => Duration::MAX,
                 },
                 None if error.retryable => bounds.retry.saturating_mul(4_u32.pow(tries)),
+                None if self.is_unusable(error.signals.status) => {
+                    return Err(AgentStatus::Unavailable { reason: what });
+                }
                 Some(LimitKind::ContextTooLong) | None => return Err(AgentStatus::Failed { reason: what }),
             };
             if tries >= RETRIES || wait > SHORT_LIMIT {
@@ -199,6 +202,16 @@ impl Run<'_> {
                 () = self.cancel.cancelled() => return Err(AgentStatus::Cancelled),
                 () = tokio::time::sleep(wait) => {}
             }
+        }
+    }
+
+    /// Whether an error that is no limit and does not pass means that the endpoint cannot be used as it is configured:
+    /// it refuses us, or what it says before anything else makes no sense (an address of something else).
+    fn is_unusable(&self, status: Option<u16>) -> bool {
+        match status {
+            Some(401..=405) => true,
+            Some(200..=399) => self.usage == Usage::default(),
+            _ => false,
         }
     }
 

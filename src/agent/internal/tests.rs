@@ -345,7 +345,7 @@ async fn time_silence_and_cancellation_end_a_run() {
         let (outcome, _) = place.outcome_of(place.agent(answers).as_ref(), run).await;
         assert_eq!(outcome.status, expected);
     }
-    for answers in [vec![], vec![bash("setsid sleep 300 & sleep 300")]] {
+    for answers in [vec![], vec![bash("setsid sleep 300 >/dev/null 2>&1 & sleep 300")]] {
         let place = Place::new();
         let (run, cancel) = (place.run(), CancellationToken::new());
         let cookie = run.cookie.clone();
@@ -388,6 +388,8 @@ async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
             AgentStatus::Unavailable { reason: "own (host): HTTP 429: ***".into() },
             0,
         ),
+        (vec![refused(404, None, None)], AgentStatus::Unavailable { reason: "own (host): HTTP 404: ***".into() }, 0),
+        (vec![refused(200, None, None)], AgentStatus::Failed { reason: "own (host): HTTP 200: ***".into() }, 0),
         (vec![refused(400, None, None)], AgentStatus::Failed { reason: "own (host): HTTP 400: ***".into() }, 0),
     ] {
         let place = Place::new();
@@ -399,6 +401,8 @@ async fn a_provider_that_does_not_serve_us_is_no_failed_run() {
         assert!(outcome.tokens_in >= 1_100 && outcome.cost >= Some(Money(1_110)), "what was used is told");
         assert!(place.at("tree/made").is_file());
     }
+    let (outcome, _) = Place::new().outcome([refused(200, None, None)]).await;
+    assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "what comes first makes no sense: {outcome:?}");
 }
 
 #[tokio::test]
@@ -416,7 +420,7 @@ async fn a_conversation_that_is_too_long_is_shortened() {
 
     let mut place = Place::new();
     place.bounds = Bounds { context_window: 8_000, answer_tokens: 1_000, ..place.bounds };
-    let (outcome, _) = place.outcome((0..12).map(|_| long()).chain([says("done")])).await;
+    let (outcome, _) = place.outcome((0..7).map(|_| long()).chain([says("done")])).await;
     assert_eq!(outcome.status, AgentStatus::Finished);
     let asked = place.asked.lock().unwrap();
     let most = asked.iter().map(|request| context::size(&request.messages)).max().unwrap_or(0);
