@@ -10,6 +10,7 @@ pub mod criteria;
 pub mod effect;
 pub mod event;
 pub mod ids;
+pub mod intelligence;
 pub mod lifecycle;
 pub mod limit;
 pub mod memory;

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::control::Breadth;
-use super::lifecycle::{Course, GuidanceSource, Loop};
+use super::intelligence::{Block, Intelligence, Middle, ToolUse, adapt, best_state};
+use super::lifecycle::{Course, GuidanceSource, Iteration, Loop};
 use super::report::{approach, outcome_words, rule_words};
 use super::sanitize;
 
@@ -108,10 +109,77 @@ pub struct PromptView {
     pub report_path: String,
     /// Branch that the work started from.
     pub base_branch: String,
+    /// Lines of the context block; empty where there is none, then `history` is told.
+    pub context: Vec<String>,
+    /// Sentences for the moment, beside `strategy`.
+    pub moment: Vec<String>,
+    /// Advice that a model wrote, as lines; it stands in a frame.
+    pub advice: String,
+    /// What that model would look at.
+    pub focus: Vec<String>,
 }
 
-/// The prompt of the iteration under way. `nonce` and `report_path` come from the shell.
+/// What the intelligence layer adds to a prompt.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Extras {
+    /// How much of the layer the loop uses; with `off` all else here is left out.
+    pub intelligence: Intelligence,
+    /// The context block.
+    pub context: Option<Block>,
+    /// What a model wrote for this iteration.
+    pub middle: Option<Middle>,
+    /// How the agent's tools did so far.
+    pub tools: Vec<ToolUse>,
+}
+
+impl Extras {
+    /// Nothing is added.
+    pub fn off() -> Self {
+        Self { intelligence: Intelligence::Off, ..Self::default() }
+    }
+}
+
+/// The plain prompt of the iteration under way. `nonce` and `report_path` come from the shell.
 pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
+    view_with(current, nonce, report_path, &Extras::off())
+}
+
+/// The prompt of the iteration under way with what the intelligence layer adds: context, sentences for the moment, and a
+/// model's advice, which stands below all that the service and people say.
+pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras) -> PromptView {
+    let mut view = plain(current, nonce, report_path);
+    if !extras.intelligence.adapts() {
+        return view;
+    }
+    let lines = |block: &Block| block.text.lines().map(str::to_owned).collect();
+    view.context = extras.context.as_ref().map_or_else(Vec::new, lines);
+    view.moment = adapt(current, &extras.tools);
+    view.moment.extend(better_before(current));
+    if let Some(middle) = &extras.middle {
+        view.advice.clone_from(&middle.advice);
+        view.focus.clone_from(&middle.focus);
+    }
+    view
+}
+
+/// That an earlier state was better than the one at hand.
+fn better_before(current: &Loop) -> Option<String> {
+    let best = best_state(current)?;
+    let number = |i: &Iteration| i.ended_at.is_some().then_some(i.number);
+    let last = current.kept().rev().find_map(number)?;
+    let standing = current.kept().next_back().and_then(|last| last.restored_to).is_none();
+    (standing && best.iteration < last).then(|| {
+        format!(
+            "The best state so far was that after iteration {} (commit {}): compare with it before you build on what came \
+             later.",
+            best.iteration,
+            best.commit.short()
+        )
+    })
+}
+
+/// What every prompt says.
+fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     let guidance = current.current().map(|i| i.guidance.as_slice()).unwrap_or_default();
     let words = |source: GuidanceSource| {
         guidance.iter().filter(move |g| g.source == source).map(|g| PromptWord {
@@ -166,6 +234,10 @@ pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         protected: current.policy.protected.paths.clone(),
         report_path: report_path.to_owned(),
         base_branch: current.base_branch.clone(),
+        context: Vec::new(),
+        moment: Vec::new(),
+        advice: String::new(),
+        focus: Vec::new(),
     }
 }
 

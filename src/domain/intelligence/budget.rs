@@ -1,0 +1,44 @@
+//! How many iterations a task usually takes: the design's figures for its type, moved by what loops took.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::criteria::TaskType;
+
+/// Loops that the design's figures weigh as much as.
+const PRIOR_SAMPLES: f64 = 5.0;
+/// Standard deviations between the mean and either end.
+const SPREAD: f64 = 2.0;
+/// Iterations that are believed at most.
+const MOST: f64 = 1000.0;
+
+/// What loops of a type took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// Mean of their iterations.
+    pub mean: f64,
+    /// Standard deviation of their iterations, from 0.
+    pub deviation: f64,
+    /// How many loops.
+    pub samples: u32,
+}
+
+/// Iterations that such a task usually takes, least and most. The type's range counts as five loops with its ends two
+/// standard deviations from its middle; figures that cannot be are ignored.
+pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
+    let (low, high) = kind.usual_iterations();
+    let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);
+    let Some(estimate) = known else { return (low, high) };
+    let (low, high) = (f64::from(low), f64::from(high));
+    let (prior_mean, prior_deviation) = ((low + high) / 2.0, (high - low) / (2.0 * SPREAD));
+    let (samples, seen) = (f64::from(estimate.samples), estimate.mean.min(MOST));
+    let all = PRIOR_SAMPLES + samples;
+    let mean = (PRIOR_SAMPLES * prior_mean + samples * seen) / all;
+    // Of two groups together: what each varies, and how far each lies from the common mean.
+    let varies = |deviation: f64, at: f64| deviation.min(MOST).powi(2) + (at - mean).powi(2);
+    let variance =
+        (PRIOR_SAMPLES * varies(prior_deviation, prior_mean) + samples * varies(estimate.deviation, seen)) / all;
+    let spread = SPREAD * variance.sqrt();
+    // A cast from a float saturates.
+    let least = (mean - spread).round().max(1.0) as u32;
+    (least, ((mean + spread).round() as u32).max(least))
+}

@@ -1,0 +1,209 @@
+//! The facts of a context block, each on a line, ranked.
+
+use super::context::{Context, LearningKind, Project, Session};
+use super::text;
+
+/// Rise of completion that is a breakthrough.
+const BREAKTHROUGH: f64 = 0.1;
+/// Most facts of a sort, so that one source cannot crowd out the others.
+const FAILED: usize = 6;
+const BREAKTHROUGHS: usize = 3;
+const ERRORS: usize = 4;
+const REFLECTIONS: usize = 5;
+const DECISIONS: usize = 5;
+const SUMMARIES: usize = 2;
+const FILES: usize = 8;
+const LEARNINGS: usize = 10;
+/// Longest fact, characters, and longest summary or extract.
+const LINE: usize = 240;
+const LONG: usize = 700;
+
+/// Sorts of facts, in the order in which they are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sort {
+    Now,
+    Failed,
+    Breakthrough,
+    Reflection,
+    Decision,
+    Summary,
+    Learning,
+    Project,
+}
+
+/// A fact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fact {
+    /// Which sort.
+    pub sort: Sort,
+    /// From 0; the least is the most important.
+    pub rank: u32,
+    /// Its line.
+    pub text: String,
+    /// Id of the learning that it is.
+    pub learning: Option<String>,
+}
+
+/// All facts. Newer failures come before older breakthroughs, and those before what is known of old.
+pub(super) fn facts(context: &Context) -> Vec<Fact> {
+    let mut facts =
+        Facts(vec![Fact { sort: Sort::Now, rank: 0, text: session_line(&context.session), learning: None }]);
+    failures(&mut facts, context);
+    breakthroughs(&mut facts, context);
+    let history = &context.history;
+    for (at, reflection) in history.reflections.iter().rev().take(REFLECTIONS).enumerate() {
+        facts.add(Sort::Reflection, 12 + 8 * at, format!("Learnt: {}", text::line(reflection, LINE)));
+    }
+    for (at, decision) in history.decisions.iter().rev().take(DECISIONS).enumerate() {
+        facts.add(Sort::Decision, 30 + 8 * at, format!("Decided: {}", text::line(decision, LINE)));
+    }
+    for (at, summary) in history.summaries.iter().rev().take(SUMMARIES).enumerate() {
+        let told = format!("Iterations {} to {}: {}", summary.from, summary.to, text::line(&summary.text, LONG));
+        facts.add(Sort::Summary, 34 + 20 * at, told);
+    }
+    learnings(&mut facts, context);
+    files(&mut facts, &context.session);
+    project(&mut facts, &context.project);
+    facts.0
+}
+
+struct Facts(Vec<Fact>);
+
+impl Facts {
+    fn add(&mut self, sort: Sort, rank: usize, text: String) {
+        // What was said once is not said again.
+        if !self.0.iter().any(|fact| fact.text == text) {
+            let rank = u32::try_from(rank).unwrap_or(u32::MAX);
+            self.0.push(Fact { sort, rank, text, learning: None });
+        }
+    }
+}
+
+/// The figures, on a line.
+pub(super) fn session_line(session: &Session) -> String {
+    let minutes = session.elapsed_ms.max(0) / 60_000;
+    let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
+    let mut line = format!(
+        "Now: iteration {} of at most {}, {done:.0} % complete as measured; {minutes} min",
+        session.iteration, session.max_iterations
+    );
+    if session.cost.0 > 0 {
+        line.push_str(&format!(", {}", session.cost));
+    }
+    if session.tokens > 0 {
+        line.push_str(&format!(", {} thousand tokens", session.tokens.div_ceil(1000)));
+    }
+    line.push_str(" spent.");
+    let by = [&session.backend, &session.model].map(|name| text::line(name, 60));
+    let by: Vec<&str> = by.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
+    if !by.is_empty() {
+        line.push_str(&format!(" Run by {}.", by.join(", ")));
+    }
+    line
+}
+
+/// Approaches that brought nothing, newest first, the same one told once, and errors by how often they came.
+fn failures(facts: &mut Facts, context: &Context) {
+    let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
+    let mut told: Vec<String> = Vec::new();
+    for tried in context.history.tries.iter().rev().filter(|tried| tried.gain < BREAKTHROUGH) {
+        let what = clause(&tried.approach, 120);
+        if told.contains(&what) {
+            continue;
+        }
+        if told.len() >= FAILED {
+            break;
+        }
+        let fell = if tried.gain < -0.005 {
+            format!("; completion fell by {:.0} points", -tried.gain * 100.0)
+        } else {
+            String::new()
+        };
+        let age = (newest.saturating_sub(tried.iteration) as usize).min(20);
+        let outcome = clause(&tried.outcome, 100);
+        let line = format!("Tried in iteration {}: {what}; {outcome}{fell}.", tried.iteration);
+        facts.add(Sort::Failed, 2 + 6 * age, line);
+        told.push(what);
+    }
+    let mut errors: Vec<_> = context.session.errors.iter().collect();
+    errors.sort_by_key(|error| std::cmp::Reverse((error.last, error.times)));
+    for (at, error) in errors.into_iter().take(ERRORS).enumerate() {
+        let words = text::line(&error.text, LINE);
+        let seen = match error.times {
+            0 | 1 => format!("in iteration {}", error.last),
+            times => format!("in {times} iterations, last in iteration {}", error.last),
+        };
+        facts.add(Sort::Failed, 3 + 8 * at, format!("Error {seen}: {words}"));
+    }
+}
+
+/// What brought the loop on, most first.
+fn breakthroughs(facts: &mut Facts, context: &Context) {
+    let mut best: Vec<_> = context.history.tries.iter().filter(|tried| tried.gain >= BREAKTHROUGH).collect();
+    best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    for (at, tried) in best.into_iter().take(BREAKTHROUGHS).enumerate() {
+        let points = tried.gain.min(1.0) * 100.0;
+        let what = clause(&tried.approach, 160);
+        let line = format!("Worked in iteration {}: {what}; completion rose by {points:.0} points.", tried.iteration);
+        facts.add(Sort::Breakthrough, 4 + 8 * at, line);
+    }
+}
+
+/// Learnings, the surest first.
+fn learnings(facts: &mut Facts, context: &Context) {
+    let mut known: Vec<_> = context.recall.iter().filter(|learning| learning.confidence.is_finite()).collect();
+    known.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+    for (at, learning) in known.into_iter().take(LEARNINGS).enumerate() {
+        let sort = match learning.kind {
+            LearningKind::Strategy => "Worked in earlier loops",
+            LearningKind::Antipattern => "Failed in earlier loops",
+            LearningKind::Estimate => "Usual here",
+            LearningKind::Convention => "Custom here",
+        };
+        let sure = learning.confidence.clamp(0.0, 1.0) * 100.0;
+        let line = format!("{sort} ({sure:.0} % sure): {}", text::line(&learning.text, LINE));
+        let before = facts.0.len();
+        facts.add(Sort::Learning, 14 + 5 * at, line);
+        if let Some(added) = facts.0.get_mut(before) {
+            added.learning = Some(learning.id.clone());
+        }
+    }
+}
+
+/// Files that were changed, most often first, on one line.
+fn files(facts: &mut Facts, session: &Session) {
+    let mut files: Vec<_> = session.files.iter().collect();
+    files.sort_by_key(|file| std::cmp::Reverse(file.times));
+    let named: Vec<String> = files
+        .iter()
+        .take(FILES)
+        .map(|file| match file.times {
+            0 | 1 => text::line(&file.path, 100),
+            times => format!("{} ({times} times)", text::line(&file.path, 100)),
+        })
+        .collect();
+    if !named.is_empty() {
+        let more = files.len().saturating_sub(FILES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        facts.add(Sort::Decision, 26, format!("Changed so far: {}{more}.", named.join(", ")));
+    }
+}
+
+fn project(facts: &mut Facts, project: &Project) {
+    let mut add = |rank: usize, name: &str, value: &str, most: usize| {
+        let value = text::line(value, most);
+        if !value.is_empty() {
+            facts.add(Sort::Project, rank, format!("{name}: {value}"));
+        }
+    };
+    add(20, "Tests", &project.tests, LINE);
+    add(22, "Build", &project.build, LINE);
+    add(24, "Based on branch", &project.branch, 100);
+    add(28, "From the repository's guide", &project.guide, LONG);
+    add(60, "Tree", &project.outline, LONG);
+}
+
+/// Words for the middle of a sentence: on one line, without a full stop.
+fn clause(words: &str, characters: usize) -> String {
+    text::line(words, characters).trim_end_matches(['.', ' ']).to_owned()
+}

@@ -1,0 +1,118 @@
+//! What an iteration taught: what failed, why, what to try next (Reflexion, N. Shinn et al., NeurIPS 2023).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::job::{Job, JobKind};
+use super::text;
+use crate::domain::lifecycle::Iteration;
+use crate::domain::report::{approach, outcome_words};
+use crate::domain::signature::first_error;
+
+/// Longest part of a reflection, characters.
+const PART: usize = 400;
+/// Bytes of the change and of the failing output that the question carries.
+const EVIDENCE: usize = 6_000;
+
+/// What an iteration taught.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ReflectionAnswer {
+    /// What failed, in one sentence; empty where nothing did.
+    pub what_failed: String,
+    /// Why, as far as the evidence shows it, in one sentence.
+    pub why: String,
+    /// What to do in the next iteration: one concrete action.
+    pub next: String,
+}
+
+/// The question what an iteration taught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reflecting {
+    approach: String,
+    outcome: String,
+    said: String,
+    /// First error of the first failing check, as it was printed.
+    error: Option<String>,
+    blocker: Option<String>,
+    next_step: Option<String>,
+    failing: Option<String>,
+    output: String,
+    diff: String,
+}
+
+impl Reflecting {
+    /// About an iteration whose checks ran; `diff` is its change as text, and may be empty.
+    pub fn on(iteration: &Iteration, diff: &str) -> Self {
+        let failed = iteration.checks.outcomes.iter().find(|outcome| !outcome.holds);
+        let report = &iteration.report;
+        let first = |items: &[String]| items.iter().map(|item| text::line(item, PART)).find(|item| !item.is_empty());
+        Self {
+            approach: text::line(&approach(iteration), PART),
+            outcome: outcome_words(iteration),
+            said: text::line(&report.summary, PART),
+            error: failed.and_then(|outcome| first_error(&outcome.output)),
+            blocker: first(&report.blockers),
+            next_step: first(&report.next_steps),
+            failing: failed.map(|outcome| text::line(&outcome.name, 60)),
+            output: failed.map(|outcome| text::tail(&outcome.output, EVIDENCE)).unwrap_or_default(),
+            diff: text::tail(diff, EVIDENCE),
+        }
+    }
+}
+
+impl Job for Reflecting {
+    type Answer = ReflectionAnswer;
+
+    const KIND: JobKind = JobKind::Reflection;
+
+    fn question(&self, nonce: &str) -> String {
+        let mut out =
+            "A coding agent has ended an iteration. Say what failed, why, and the one thing to do next, so that \
+                       the next iteration does not repeat it. Go by the evidence, not by the agent's word; where the \
+                       evidence shows no cause, say what would show it.\n\n"
+                .to_owned();
+        let told = format!("Approach: {}\nOutcome: {}\nThe agent says: {}", self.approach, self.outcome, self.said);
+        text::frame(&mut out, nonce, "the iteration", &told);
+        if !self.output.is_empty() {
+            let what = format!("end of the output of {}", self.failing.as_deref().unwrap_or("the check"));
+            text::frame(&mut out, nonce, &what, &self.output);
+        }
+        if !self.diff.is_empty() {
+            text::frame(&mut out, nonce, "the change, or its end", &self.diff);
+        }
+        out
+    }
+
+    fn checked(&self, answer: ReflectionAnswer) -> Result<ReflectionAnswer, String> {
+        let checked = ReflectionAnswer {
+            what_failed: text::line(&answer.what_failed, PART),
+            why: text::line(&answer.why, PART),
+            next: text::line(&answer.next, PART),
+        };
+        if checked.next.is_empty() {
+            return Err("`next` is empty: name one concrete action".to_owned());
+        }
+        if checked.what_failed.is_empty() && self.failing.is_some() {
+            return Err("`what_failed` is empty, and a check failed".to_owned());
+        }
+        Ok(checked)
+    }
+
+    fn fallback(&self) -> ReflectionAnswer {
+        let Some(failing) = &self.failing else {
+            let next = self.next_step.clone().unwrap_or_else(|| "Go on in the same way.".to_owned());
+            return ReflectionAnswer { next, ..ReflectionAnswer::default() };
+        };
+        let error = self.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
+        let next = self.next_step.clone().unwrap_or_else(|| match &self.error {
+            Some(_) => format!("Find where the first error of {failing} comes from before changing anything else."),
+            None => format!("Run {failing} alone and read all of its output."),
+        });
+        ReflectionAnswer {
+            what_failed: text::line(&format!("{failing} failed{error}"), PART),
+            why: self.blocker.clone().unwrap_or_else(|| format!("not known; tried was: {}", self.approach)),
+            next,
+        }
+    }
+}
