@@ -37,7 +37,7 @@ pub use context::{
     SummarySoFar, Try, token_budget,
 };
 pub use job::{Ask, Job, JobKind, ask, ask_again, read};
-pub use message::{MessageAnalysis, MessageReport, report_of};
+pub use message::{MessageAnalysis, MessageReport, report_of, reported};
 pub use middle::Middle;
 pub use reflect::{Reflecting, ReflectionAnswer};
 pub use summarise::{Summarising, SummaryAnswer, Turn};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::message::reported;
 use crate::domain::ids::Ratio;
 use crate::domain::lifecycle::Loop;
 use crate::domain::task::AgentReport;
@@ -41,11 +42,12 @@ impl Claims {
         self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
     }
 
-    /// The claims in the iterations of a loop that count and whose checks ran.
+    /// The claims in the iterations of a loop that count and whose checks ran; where there was no report, those of the last
+    /// message.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
         for iteration in current.kept().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty()) {
-            claims.add(&iteration.report, iteration.completion, iteration.checks.all_hold());
+            claims.add(&reported(iteration), iteration.completion, iteration.checks.all_hold());
         }
         claims
     }
@@ -80,6 +82,24 @@ impl Claims {
         let truthful =
             f64::from(self.done.saturating_sub(self.false_done) + 1) / f64::from(self.done.saturating_add(1));
         ((1.0 - score.max(0.0).sqrt()) * truthful).clamp(0.0, 1.0)
+    }
+
+    /// The score in words, one sentence; `None` where nothing was claimed.
+    pub fn words(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if let (Some(bias), Some(brier)) = (self.bias(), self.brier()) {
+            let points = (bias * 100.0).round();
+            let off = match points {
+                points if points > 0.0 => format!("{points:.0} points too high"),
+                points if points < 0.0 => format!("{:.0} points too low", -points),
+                _ => "neither too high nor too low".to_owned(),
+            };
+            parts.push(format!("claimed completion is {off} on average (Brier score {brier:.2})"));
+        }
+        if self.done > 0 {
+            parts.push(format!("{} of {} claims to be done were wrong", self.false_done, self.done));
+        }
+        (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
     }
 
     /// What is believed of a claimed completion where nothing was measured: as much of it as claims weigh.

@@ -8,10 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::Count;
 use super::facts::{Fact, facts, session_line};
 use super::job::{Job, JobKind};
+use super::message::reported;
 use super::text;
 use crate::domain::ids::{Money, Timestamp};
-use crate::domain::lifecycle::Loop;
+use crate::domain::lifecycle::{Iteration, Loop};
 use crate::domain::report::{approach, outcome_words};
+use crate::domain::task::AgentReport;
 
 /// Facts that are tried once some did not fit, so that a short one can still find room.
 const TRIED_AFTER_FULL: usize = 12;
@@ -181,7 +183,7 @@ impl Context {
             let completion = iteration.completion.get();
             tries.push(Try {
                 iteration: iteration.number,
-                approach: approach(iteration),
+                approach: tried(iteration),
                 outcome: outcome_words(iteration),
                 gain: completion - before,
             });
@@ -229,6 +231,15 @@ impl Context {
             }
             chosen.pop();
         }
+    }
+}
+
+/// What was tried, in the report's words or the last message's.
+fn tried(iteration: &Iteration) -> String {
+    let said = reported(iteration);
+    match iteration.report == AgentReport::default() && !said.summary.is_empty() {
+        true => said.summary,
+        false => approach(iteration),
     }
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobKind};
 use super::text;
+use crate::domain::lifecycle::Iteration;
 use crate::domain::task::AgentReport;
 
 /// Bytes of a message that are read: its end, where conclusions stand.
@@ -82,6 +83,11 @@ static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     )
     .expect("a constant pattern")
 });
+
+/// What an agent said of an iteration: its report, or what its last message says where it wrote none.
+pub fn reported(iteration: &Iteration) -> AgentReport {
+    if iteration.report == AgentReport::default() { report_of(&iteration.message) } else { iteration.report.clone() }
+}
 
 /// Reads a message by patterns. The report claims to be done only where a sentence says so without condition and nothing
 /// in the message speaks against it; it is empty where the message is.

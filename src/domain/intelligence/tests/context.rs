@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use crate::domain::intelligence::samples::*;
 use crate::domain::intelligence::*;
+use crate::domain::task::AgentReport;
 
 /// Words, for what suits quick tests.
 fn words(text: &str) -> usize {
@@ -32,7 +33,20 @@ fn rich() -> Context {
 #[test]
 fn the_block_as_it_is_read() {
     let block = rich().block(500, &count);
-    insta::assert_snapshot!(block.text, @"");
+    insta::assert_snapshot!(block.text, @r"
+    Now: iteration 10 of at most 11, 24 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
+    Tried in iteration 9: rewrite the parser; still failing: tests, types; completion fell by 40 points.
+    Error in 9 iterations, last in iteration 9: IndexError: list index out of range
+    Tried in iteration 8: mend one case after the other; still failing: tests.
+    Learnt: Rewriting the parser broke the types; patch the one function.
+    Changed so far: src/parse.py (9 times).
+    Decided: Empty input gives an empty list, not None.
+    Iterations 1 to 7: Seven of eight cases were mended one by one.
+    Custom here (90 % sure): Run `make format` before the checks.
+    Failed in earlier loops (80 % sure): Catching IndexError hides the cause.
+    Tests: pytest, in tests/
+    From the repository's guide: Small functions. Type hints everywhere.
+    ");
     assert_eq!(block.learnings, ["l-1", "l-2"]);
     assert!(block.tokens <= 500 && block.tokens == count(&block.text));
 }
@@ -51,6 +65,18 @@ fn with_little_room_failures_and_breakthroughs_are_left() {
         context.block(0, &count),
         Block { left_out: block.left_out + block.text.lines().count(), ..Block::default() }
     );
+}
+
+#[test]
+fn a_last_message_stands_for_a_report() {
+    let mut current = fresh();
+    ended(&mut current, AgentReport::default(), checks(8, false));
+    current.iterations[0].message = "I added a guard to the parser.\nTwo tests still fail.".into();
+    let context = Context::of(&current, NOW);
+    assert_eq!(context.history.tries[0].approach, "I added a guard to the parser.");
+    assert_eq!((Claims::of(&current).done, reported(&current.iterations[0]).completion_signal), (0, false));
+    current.iterations[0].message = "All tests pass now.".into();
+    assert_eq!(Claims::of(&current).false_done, 1);
 }
 
 #[test]

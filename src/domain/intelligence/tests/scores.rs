@@ -29,6 +29,13 @@ fn claims_are_scored_against_what_was_measured() {
     assert_eq!((boaster.done, boaster.false_done), (3, 3));
     assert!(honest.weight() > 0.6 && boaster.weight() < 0.15, "{} {}", honest.weight(), boaster.weight());
     assert_eq!(honest.plus(boaster).scored, 6);
+    let words = boaster.words().unwrap();
+    assert_eq!(
+        words,
+        "The agent's claimed completion is 50 points too high on average (Brier score 0.31); 3 of 3 claims to be done were \
+         wrong."
+    );
+    assert_eq!(none.words(), None);
     assert!(boaster.believed(Ratio::new(1.0)).get() < 0.15);
     let mut nonsense = Claims::default();
     nonsense.add(&claim(f64::NAN, false), Ratio::new(0.5), false);
