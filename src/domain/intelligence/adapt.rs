@@ -11,6 +11,7 @@ use super::text;
 use crate::domain::control::{Trend, Urgency};
 use crate::domain::criteria::task_type;
 use crate::domain::lifecycle::Loop;
+use crate::domain::signature::normalise;
 use crate::domain::strategy::{Approach, Phase, StateAssessment, assess};
 
 /// Most sentences, so that the ones that matter are read.
@@ -54,7 +55,9 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
     let what = text::line(&blocker.text, 200);
-    let known = said.iter().any(|sentence| sentence.contains(what.trim_end_matches(['.', '…'])));
+    let bare = |text: &str| normalise(text).to_lowercase();
+    let words = bare(what.trim_end_matches(['.', '…']));
+    let known = said.iter().any(|sentence| bare(sentence).contains(&words));
     (!known).then(|| {
         format!("First resolve what was in the way in {} iterations, or find a way round it: {what}", blocker.seen)
     })

@@ -192,9 +192,7 @@ fn prose(message: &str) -> Vec<Line> {
 
 /// Sentences of a line: they end with a mark and white space.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
-    line.split_inclusive(|c: char| matches!(c, '.' | '!' | '?' | ';'))
-        .map(str::trim)
-        .filter(|sentence| sentence.len() > 2)
+    line.split_inclusive(['.', '!', '?', ';']).map(str::trim).filter(|sentence| sentence.len() > 2)
 }
 
 /// Whether a sentence says that something fails or is left to do.
