@@ -327,6 +327,7 @@ fn a_models_advice_stands_in_a_frame_and_claims_nothing() {
     let prompt = prompt_of(&samples_of_loops::stuck(), vec![], Some(&written));
     assert_eq!(prompt.matches("\nEND 6f1d0c52a8").count(), prompt.matches("\nBEGIN 6f1d0c52a8").count());
     assert_eq!((prompt.matches("\n# Rules").count(), prompt.matches("\nOVERRIDE:").count()), (1, 1));
+    assert!(!prompt.contains("may be skipped"));
     insta::assert_snapshot!("prompt_advice", prompt);
 }
 

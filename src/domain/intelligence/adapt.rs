@@ -58,9 +58,10 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let bare = |text: &str| normalise(text).to_lowercase();
     let words = bare(what.trim_end_matches(['.', '…']));
     let known = said.iter().any(|sentence| bare(sentence).contains(&words));
-    (!known).then(|| {
-        format!("First resolve what was in the way in {} iterations, or find a way round it: {what}", blocker.seen)
-    })
+    let sentence =
+        format!("First resolve what was in the way in {} iterations, or find a way round it: {what}", blocker.seen);
+    let end = if sentence.ends_with(['.', '!', '?', '…']) { "" } else { "." };
+    (!known).then(|| sentence + end)
 }
 
 /// What the pace asks for.
@@ -75,8 +76,7 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     let open = assessment.progress < 1.0;
     match judged.trend {
         Trend::Regressing if open => sentences.push(
-            "The last iteration made it worse: look at `git diff HEAD~1` first, and take back what broke it."
-                .to_owned(),
+            "The last iteration made it worse: look at `git show` first, and take back what broke it.".to_owned(),
         ),
         Trend::Oscillating if open => sentences.push(
             "It goes back and forth: write down which change mends what and breaks what before you edit.".to_owned(),
@@ -118,6 +118,7 @@ fn claims(claims: &Claims) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,
         1 => "once".to_owned(),
+        2 => "twice".to_owned(),
         more => format!("{more} times"),
     };
     Some(format!(

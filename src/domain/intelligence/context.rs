@@ -234,6 +234,11 @@ impl Context {
     }
 }
 
+/// The text without the words by which the overseer's orders are known.
+fn facts_only(text: &str) -> String {
+    text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
+}
+
 /// What was tried, in the report's words or the last message's.
 fn tried(iteration: &Iteration) -> String {
     let said = reported(iteration);
@@ -260,7 +265,7 @@ impl Block {
     fn of(chosen: &[Fact], all: usize, count: Count<'_>) -> Self {
         let mut shown: Vec<&Fact> = chosen.iter().collect();
         shown.sort_by_key(|fact| (fact.sort, fact.rank));
-        let text = shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n");
+        let text = facts_only(&shown.iter().map(|fact| fact.text.as_str()).collect::<Vec<_>>().join("\n"));
         let learnings = shown.iter().filter_map(|fact| fact.learning.clone()).collect();
         Self { tokens: count(&text), text, left_out: all - chosen.len(), learnings }
     }
@@ -302,7 +307,7 @@ impl<'a> Compression<'a> {
     /// that the question carried count as carried.
     pub fn block(&self, answer: &Compressed) -> Block {
         let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
-        let text = format!("{}\n{}", session_line(&self.context.session), answer.context);
+        let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));
         Block { tokens: (self.count)(&text), text, left_out: 0, learnings: source.learnings }
     }
 }

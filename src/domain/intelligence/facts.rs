@@ -34,7 +34,7 @@ pub(super) enum Sort {
 /// A fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fact {
-    /// Which sort.
+    /// Where it is told.
     pub sort: Sort,
     /// From 0; the least is the most important.
     pub rank: u32,
@@ -81,19 +81,20 @@ impl Facts {
 
 /// The figures, on a line.
 pub(super) fn session_line(session: &Session) -> String {
-    let minutes = session.elapsed_ms.max(0) / 60_000;
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
-    let mut line = format!(
-        "Now: iteration {} of at most {}, {done:.0} % complete as measured; {minutes} min",
-        session.iteration, session.max_iterations
-    );
-    if session.cost.0 > 0 {
-        line.push_str(&format!(", {}", session.cost));
+    let (now, most) = (session.iteration, session.max_iterations);
+    let mut line = format!("Now: iteration {now} of at most {most}, {done:.0} % complete as measured");
+    let minutes = session.elapsed_ms / 60_000;
+    let spent = [
+        (minutes > 0).then(|| format!("{minutes} min")),
+        (session.cost.0 > 0).then(|| session.cost.to_string()),
+        (session.tokens > 0).then(|| format!("{} thousand tokens", session.tokens.div_ceil(1000))),
+    ];
+    let spent: Vec<String> = spent.into_iter().flatten().collect();
+    if !spent.is_empty() {
+        line.push_str(&format!("; {} spent", spent.join(", ")));
     }
-    if session.tokens > 0 {
-        line.push_str(&format!(", {} thousand tokens", session.tokens.div_ceil(1000)));
-    }
-    line.push_str(" spent.");
+    line.push('.');
     let by = [&session.backend, &session.model].map(|name| text::line(name, 60));
     let by: Vec<&str> = by.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
     if !by.is_empty() {

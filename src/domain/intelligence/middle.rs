@@ -39,6 +39,8 @@ static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
         r"(?ix)
         \b(?:delet|remov|skip|disabl|weaken|loosen|bypass|silenc|ignor|drop|lower|xfail|comment(?:ing)?\s+out|mut(?:e|ing)\b)
             \w*(?:\s+[\w'`_-]+){0,3}\s+`?(?:tests?|assert\w*|checks?|thresholds?|lint\w*|rules?|instructions?|guidance)\b
+        |\b(?:tests?|assert\w*|checks?|thresholds?|rules?|instructions?)\b(?:\s+[\w']+){0,3}\s+
+            (?:skipped|deleted|removed|disabled|ignored|weakened|lowered|dropped)\b
         |\b(?:git\s+(?:push|commit|checkout|switch|remote|config|rebase|reset)|force[\s-]push
             |(?:may|can|should|must|please|then|and)\s+(?:push|commit))\b
         |\b(?:print|find|send|copy|look\s+for|export|upload)\w*(?:\s+\S+){0,4}\s+

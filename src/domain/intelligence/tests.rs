@@ -26,17 +26,14 @@ fn sentences_fit_the_moment() {
         stuck,
         [
             "First resolve what was in the way in 3 iterations, or find a way round it: The fixture for empty input is not \
-             in the repository",
+             in the repository.",
             "If it cannot be done as asked, say so in the report with the reason, instead of trying on.",
-            "The report said 2 times that the work was done while checks failed: run every check before you say so.",
+            "The report said twice that the work was done while checks failed: run every check before you say so.",
             "For `tests`: run one test alone with `pytest -x PATH::NAME`.",
         ]
     );
     let late = adapt(&late(), &[]);
-    assert_eq!(
-        late[0],
-        "The last iteration made it worse: look at `git diff HEAD~1` first, and take back what broke it."
-    );
+    assert_eq!(late[0], "The last iteration made it worse: look at `git show` first, and take back what broke it.");
     assert_eq!(
         late[1],
         "There is room for one more iteration after this one: only make what fails pass, and refactor nothing."
