@@ -54,6 +54,7 @@ static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
         ^(?:blockers?|blocked)\s*:\s*\S
         |\b(?:i\s+(?:am|was|'m)|i'm|we\s+are|work\s+is|is|am)\s+blocked\b
         |\bblocked\s+(?:by|on)\b
+        |^unable\s+to\b
         |\b(?:i|we)\s+(?:cannot|can't|could\s+not|couldn't|was\s+unable|were\s+unable|am\s+unable|was\s+not\s+able)\b
         |\bpermission\s+denied\b|\bread-only\s+file\s+system\b
         |\b(?:network|internet)\s+(?:access\s+)?(?:is\s+)?(?:not\s+available|unavailable|closed|blocked|unreachable)
@@ -99,8 +100,13 @@ pub fn report_of(message: &str) -> AgentReport {
     let mut shares = Vec::new();
     for line in &lines {
         let (line, item) = (line.text.as_str(), line.item);
-        if NEXT.is_match(line) || BLOCKERS.is_match(line) {
-            section = if NEXT.is_match(line) { Section::Next } else { Section::Blockers };
+        let opens = |words: &str| match (NEXT.is_match(words), BLOCKERS.is_match(words)) {
+            (true, _) => Some(Section::Next),
+            (_, true) => Some(Section::Blockers),
+            _ => None,
+        };
+        if let Some(opened) = opens(line) {
+            section = opened;
             continue;
         }
         match section {
@@ -126,6 +132,7 @@ pub fn report_of(message: &str) -> AgentReport {
             let share = |found: regex::Captures<'_>| found.get(1).or(found.get(2))?.as_str().parse::<f64>().ok();
             shares.extend(PERCENT.captures_iter(sentence).filter_map(share).filter(|share| *share <= 100.0));
             doubts |= speaks_against(sentence);
+            section = opens(sentence).unwrap_or(section);
         }
     }
     report.next_steps.retain(|step| !nothing(step));
@@ -136,7 +143,8 @@ pub fn report_of(message: &str) -> AgentReport {
         report.completion_percentage = Some(share);
         report.completion_signal &= share >= 100.0;
     }
-    let told = lines.iter().find(|line| !line.item && !line.heading && line.text.len() > 10);
+    let told =
+        lines.iter().find(|line| !line.item && !line.heading && line.text.len() > 10 && !line.text.ends_with(':'));
     report.summary = told.or(lines.first()).map(|line| text::line(&line.text, TEXT)).unwrap_or_default();
     report
 }
@@ -192,7 +200,10 @@ fn prose(message: &str) -> Vec<Line> {
 
 /// Sentences of a line: they end with a mark and white space.
 fn sentences(line: &str) -> impl Iterator<Item = &str> {
-    line.split_inclusive(['.', '!', '?', ';']).map(str::trim).filter(|sentence| sentence.len() > 2)
+    let ends = line.match_indices(['.', '!', '?', ';']).map(|(at, _)| at + 1);
+    let ends = ends.filter(|end| line[*end..].starts_with(char::is_whitespace)).chain([line.len()]);
+    let mut from = 0;
+    ends.map(move |end| line[std::mem::replace(&mut from, end)..end].trim()).filter(|sentence| sentence.len() > 2)
 }
 
 /// Whether a sentence says that something fails or is left to do.

@@ -62,6 +62,14 @@ fn blockers_steps_and_shares_are_read() {
     assert_eq!(report_of("Coverage is at 80 %, branch coverage 70 %.").completion_percentage, None);
     assert_eq!(report_of("The task is 40% done.\nThe task is 70% done.").completion_percentage, None);
     assert_eq!(report_of("Blockers:\n- none\n").blockers, [""; 0]);
+    let report = report_of("I ran out of turns. Remaining:\n- port the writer\n- run the tests\n");
+    assert_eq!(report.next_steps, ["port the writer", "run the tests"]);
+    assert_eq!(report_of("I could not read src/db.rs at all.").blockers, ["I could not read src/db.rs at all."]);
+    assert_eq!(report_of("Unable to go on: there is no database.").blockers.len(), 1);
+    assert_eq!(
+        report_of("Summary of changes:\n\n- a guard\n\nThe guard is in `parse`.").summary,
+        "The guard is in `parse`."
+    );
     assert_eq!(report_of("Next: rename the module.").next_steps, ["rename the module."]);
 }
 
