@@ -141,6 +141,8 @@ fn times_are_read_in_every_form() {
         ("resets at 2026-01-16 08:00:00 CET", "2026-01-16T07:00:00Z"),
         ("resets at 1768500000", "2026-01-15T18:00:00Z"),
         ("\"resets_at\":1768500000123", "2026-01-15T18:00:00.123Z"),
+        ("\"X-RateLimit-Reset\": \"1768500000000\"", "2026-01-15T18:00:00Z"),
+        ("[retrying in 32m 50s attempt #1]", "2026-01-15T12:32:50Z"),
         ("resets 3pm (Europe/Rome)", "2026-01-15T14:00:00Z"),
         ("resets 1pm (Europe/Rome)", "2026-01-16T12:00:00Z"),
         ("resets at 15:04", "2026-01-15T15:04:00Z"),

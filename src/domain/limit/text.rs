@@ -41,7 +41,7 @@ static NOISE: LazyLock<Regex> = LazyLock::new(|| {
 static WEAK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:
-        [\s•●■▪✕×✗✘✖⎿│┃⚠️ℹ❌⏺>*·]+
+        [\s\p{So}\x{fe0f}•●■▪×⎿│┃ℹ>*·]+
         |-\ +
         |\[?\d{4}[-/]\d\d[-/]\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\ *
         |\[(?:error|warn(?:ing)?|fatal|backend\ error|system_error|codex|claude)\]:?\ *
@@ -54,6 +54,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |\[[\w.-]{1,80}\]:?\ +
         |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
         |error\ occurred[:.—\ -]+
+        |error\ during\ [a-z]{1,20}:\ *
         |failed\ to\ [a-z\ ]{1,40}:\ *
         |[a-z][\w\ -]{0,40}(?:error|failed|failure)(?:\ during\ [a-z]+)?:\ *
         |[a-z][\w\ -]{0,60}\ failed\ with\ (?:internal\ )?error\ +
@@ -79,7 +80,7 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |stream\ error:\ *
         |got\ status:\ *(?:[a-z_]+\.\ *)?
         |failed\ to\ get\ (?:a\ )?response\ from\ (?:the\ )?(?:ai\ )?model[:;]?\ *(?:api\ returned\ )?
-        |error\ (?:communicating\ with\ openai|from\ provider)[:\ ]*"?
+        |error\ (?:communicating\ with\ openai|from\ provider)(?:\ \([\w\ ]{1,20}\))?[:\ ]*"?
         |exceeded\ retry\ limit,\ last\ status:\ *
         |error\ invoking\ the\ model:\ *
         |the\ model\ returned\ the\ following\ errors:\ *

@@ -16,6 +16,7 @@ static FIELD: LazyLock<Regex> = LazyLock::new(|| {
         |["']?(?:resets?_?at|quotaResetTimeStamp|x-ratelimit-reset)["']?\s?[:=]\s?["']?(?P<moment>)
         |["']?(?:retry-?_?after_?-?ms|x-ms-retry-after-ms|retryAfterMs)["']?\s?[:=]\s?["']?(?P<ms>)
         |["']?(?:quotaResetDelay|retryDelay|resets?_in_seconds|retry_after_seconds|retry[-_]?after)["']?\s?[:=]\s?["']?(?P<seconds>)
+        |\[retrying\ in\ (?P<promise>)
         |retry_delay\s?\{\s?seconds:\s?(?P<delay>)"#,
     )
     .expect("constant pattern")
@@ -38,7 +39,7 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
     )
     .expect("constant pattern")
 });
-/// What a program says of its own next try; that is not the provider's time.
+/// What a program says of its own next try; that is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is.)
 static OWN_RETRY: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
 

@@ -163,7 +163,10 @@ const SPECIFIC: Table = &[
         LimitKind::Quota,
         r"you(?:['’]ve| have) used (?:all (?:of )?|up )(?:your|today['’]s) (?:free |daily |weekly |monthly )*(?:usage|quota|messages|requests)",
     ),
-    (LimitKind::Quota, r"(?:free usage (?:limit )?exceeded[,.]|spending cap reached|已达到 ?\d+ ?小时的使用上限)"),
+    (
+        LimitKind::Quota,
+        r"(?:freeusagelimiterror:|free usage (?:limit )?exceeded[,.]|spending cap reached|已达到 ?\d+ ?小时的使用上限)",
+    ),
     // Too much in a short time.
     (
         LimitKind::Rate,
