@@ -39,7 +39,7 @@ static NOISE: LazyLock<Regex> = LazyLock::new(|| {
 });
 /// What programs put before any line: bullets, times, levels, names of errors.
 static WEAK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    Regex::new(&wording::ascii(
         r"(?ix)^(?:
         [\s\p{So}\x{fe0f}•●■▪×⎿│┃ℹ>*·]+
         |-\ +
@@ -49,7 +49,7 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |(?:error|warn|fatal)\ +(?-i:[a-z_]+(?:::[a-z_]+)+):\ *
         |[a-z_.]{0,60}(?:error|exception|exhausted)(?:\ \[[\w]+\])?(?::\ *|\ -\ +|\()
         |[a-z]{1,20}exception\ [a-z]{1,20}error\ -\ +
-        |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.{3}\ *)?
+        |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.\.\.\ *)?
         |result:\ *
         |\[[\w.-]{1,80}\]:?\ +
         |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
@@ -61,12 +61,12 @@ static WEAK: LazyLock<Regex> = LazyLock::new(|| {
         |authentication\ error\ \x22
         |messages?:\ *
         )",
-    )
+    ))
     .expect("constant pattern")
 });
 /// What only the programs and libraries that talk to providers put before an error.
 static STRONG: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    Regex::new(&wording::ascii(
         r#"(?ix)^(?:
         \[?api\ error\b(?:\ occurred)?[:\ ]*(?:error:\ *)?
         |(?:llm\ provider|openai\ api(?:\ streaming)?|chatgpt|anthropic(?:\ api)?|gemini(?:\ api)?|openrouter|azure-openai|azure\ openai|provider|model\ api)\ error\b[:\ ]*
@@ -85,15 +85,13 @@ static STRONG: LazyLock<Regex> = LazyLock::new(|| {
         |error\ invoking\ the\ model:\ *
         |the\ model\ returned\ the\ following\ errors:\ *
         |(?:insufficient_quota|rate_limit_(?:error|exceeded)|authentication_error|overloaded_error|invalid_request_error|usage_limit_reached):\ *
-        )"#,
-    )
+        )"#))
     .expect("constant pattern")
 });
 /// A status, as it stands before a message.
 static STATUS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
-        r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*",
-    )
+    Regex::new(&wording::ascii(
+        r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
     .expect("constant pattern")
 });
 /// What Codex says of a status that it did not expect.

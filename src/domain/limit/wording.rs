@@ -292,8 +292,9 @@ impl Set {
 }
 
 /// The pattern with classes of ASCII only, which are smaller by far; the words are English.
-fn ascii(pattern: &str) -> String {
-    let classes = [(r"\w", "[0-9A-Za-z_]"), (r"\d", "[0-9]"), (r"\s", " "), (r"\b", r"(?-u:\b)"), (".{", "[ -~]{")];
+pub(super) fn ascii(pattern: &str) -> String {
+    let classes =
+        [(r"\w", "[0-9A-Za-z_]"), (r"\d", "[0-9]"), (r"\s", r"\ "), (r"\b", r"(?-u:\b)"), (".{", r"[\x20-~]{")];
     classes.iter().fold(pattern.to_owned(), |pattern, (class, narrow)| pattern.replace(class, narrow))
 }
 
