@@ -12,6 +12,7 @@ use jiff::tz::TimeZone;
 use regex::{Captures, Regex};
 
 use crate::domain::ids::Timestamp;
+use crate::domain::limit::wording::ascii;
 use crate::domain::limit::zone;
 
 const MONTHS: &str = "jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?";
@@ -19,8 +20,10 @@ const CLOCK: &str =
     r"(?P<hour>\d{1,2})(?::(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d{1,9})?)?)?\s?(?P<half>[ap]\.?m\b\.?)?";
 
 static ISO: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(&format!(r"(?i)^(?P<year>\d{{4}})-(?P<month>\d{{2}})-(?P<day>\d{{2}})(?:(?:[T ]|,? at ){CLOCK})?"))
-        .expect("constant pattern")
+    Regex::new(&ascii(&format!(
+        r"(?i)^(?P<year>\d{{4}})-(?P<month>\d{{2}})-(?P<day>\d{{2}})(?:(?:[T ]|,? at ){CLOCK})?"
+    )))
+    .expect("constant pattern")
 });
 static RFC1123: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
@@ -32,25 +35,25 @@ static EPOCH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(\d{10}|\d{13})(?:\.\d+)?(?:\D|$)").expect("constant pattern"));
 /// `Oct 9, 3am`, `July 3, 2026 at 2:45 PM`, `Nov 8th, 2025 9:15 PM`, `Oct 9`.
 static MONTH_DAY: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(&format!(
+    Regex::new(&ascii(&format!(
         r"(?ix)^(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?,?\ )?
         (?P<name>{MONTHS})\.?\ (?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b
         (?:,?\ (?P<year>20\d\d)\b)?(?:,?\ (?:at\ )?{CLOCK})?"
-    ))
+    )))
     .expect("constant pattern")
 });
 /// `03:13 on 26 Feb`, `9 Oct 2026 at 3am`.
 static DAY_MONTH: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(&format!(
+    Regex::new(&ascii(&format!(
         r"(?ix)^(?:{CLOCK}\ on\ )?(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\ (?P<name>{MONTHS})\b\.?(?:,?\ (?P<year>20\d\d)\b)?"
-    ))
+    )))
     .expect("constant pattern")
 });
 /// `3pm`, `15:04`, `tomorrow at 9 AM`, `Monday, 9:30 am`.
 static TIME: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(&format!(
+    Regex::new(&ascii(&format!(
         r"(?ix)^(?:(?P<weekday>(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?|today|tomorrow),?\ (?:at\ )?)?{CLOCK}"
-    ))
+    )))
     .expect("constant pattern")
 });
 

@@ -6,23 +6,23 @@ use jiff::tz::TimeZone;
 use regex::Regex;
 
 use crate::domain::ids::Timestamp;
+use crate::domain::limit::wording::ascii;
 use crate::domain::limit::{duration, moment, plausible};
 
 /// What comes before a moment or a length of time, the surest first. `after` takes both.
 static FIELD: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    Regex::new(&ascii(
         r#"(?ix)
         limit\ reached\|(?P<epoch>)
         |["']?(?:resets?_?at|quotaResetTimeStamp|x-ratelimit-reset)["']?\s?[:=]\s?["']?(?P<moment>)
         |["']?(?:retry-?_?after_?-?ms|x-ms-retry-after-ms|retryAfterMs)["']?\s?[:=]\s?["']?(?P<ms>)
         |["']?(?:quotaResetDelay|retryDelay|resets?_in_seconds|retry_after_seconds|retry[-_]?after)["']?\s?[:=]\s?["']?(?P<seconds>)
         |\[retrying\ in\ (?P<promise>)
-        |retry_delay\s?\{\s?seconds:\s?(?P<delay>)"#,
-    )
+        |retry_delay\s?\{\s?seconds:\s?(?P<delay>)"#))
     .expect("constant pattern")
 });
 static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(
+    Regex::new(&ascii(
         r"(?ix)
         \b(?:
             re-?try(?:ing)?\ (?:again\ )?(?:in|after|at|on)
@@ -36,7 +36,7 @@ static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
             |until
         )(?:\ approximately|\ about|\ time)?[:\ ]\s?
         |将在\s?",
-    )
+    ))
     .expect("constant pattern")
 });
 /// What a program says of its own next try; that is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is.)
