@@ -77,7 +77,7 @@ pub(crate) fn fresh() -> Loop {
         command: command.into(),
         rule: CheckRule::ExitCode,
         source: CheckSource::RepositoryFile,
-        timeout_s: 300,
+        timeout_s: Some(300),
         counts: None,
     };
     current.checks = vec![check("tests", "pytest -q"), check("types", "mypy src")];
