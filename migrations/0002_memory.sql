@@ -23,7 +23,12 @@ CREATE INDEX learnings_idle ON learnings (idle_since) WHERE state <> 'archived';
 CREATE VIRTUAL TABLE learnings_words USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
-CREATE VIRTUAL TABLE learnings_terms USING fts5vocab (learnings_words, row);
+-- In how many learnings each word is. FTS5's own count reads all of a word's postings at each question; a task has a
+-- hundred words to ask for.
+CREATE TABLE learnings_terms (
+    term      TEXT    PRIMARY KEY,
+    learnings INTEGER NOT NULL
+) WITHOUT ROWID;
 
 -- Learnings whose checksum did not hold, as they were found.
 CREATE TABLE learnings_quarantine (

@@ -8,7 +8,7 @@ use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, Spread, State};
 use ralph_bot::process::Masker;
 use ralph_bot::store::Store;
-use ralph_bot::store::memory::{Frequencies, import, learn, recall};
+use ralph_bot::store::memory::{import, learn, recall};
 
 use crate::report::{Row, Target};
 use crate::{Run, Size};
@@ -44,17 +44,16 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     for size in sizes {
         fill(&store, &mut corpus, size - held).await?;
         held = *size;
-        let frequencies = Frequencies::default();
         let queries: Vec<Query> = (0..asked).map(|_| corpus.query()).collect();
-        let first = timed(&store, &frequencies, &queries[0]).await?;
+        let first = timed(&store, &queries[0]).await?;
         for query in queries.iter().take(asked / 5) {
-            timed(&store, &frequencies, query).await?;
+            timed(&store, query).await?;
         }
         let mut times = Vec::new();
         for query in &queries {
             let mut quickest = Duration::MAX;
             for _ in 0..3 {
-                quickest = quickest.min(timed(&store, &frequencies, query).await?);
+                quickest = quickest.min(timed(&store, query).await?);
             }
             times.push(quickest);
         }
@@ -86,10 +85,10 @@ async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Resul
     Ok(())
 }
 
-async fn timed(store: &Store, frequencies: &Frequencies, query: &Query) -> anyhow::Result<Duration> {
+async fn timed(store: &Store, query: &Query) -> anyhow::Result<Duration> {
     let query = query.clone();
     let watch = Stopwatch::start();
-    recall(store, frequencies, query, MemorySettings::default(), NOW).await?;
+    recall(store, query, MemorySettings::default(), NOW).await?;
     Ok(watch.elapsed())
 }
 
@@ -110,11 +109,10 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
 /// Times of storing learnings, and of small commits in between.
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
-    let frequencies = Frequencies::default();
     for n in 0..count {
-        let (learning, known) = (corpus.learning(), frequencies.clone());
+        let learning = corpus.learning();
         let watch = Stopwatch::start();
-        store.write(move |c| learn(c, &Masker::default(), &known, learning, &MemorySettings::default(), NOW)).await?;
+        store.write(move |c| learn(c, &Masker::default(), learning, &MemorySettings::default(), NOW)).await?;
         storing.push(watch.elapsed());
         let watch = Stopwatch::start();
         let sql = "INSERT INTO meta (key, value) VALUES (?1, 'x') ON CONFLICT (key) DO UPDATE SET value = key";

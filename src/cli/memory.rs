@@ -4,7 +4,6 @@
 mod tests;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 

@@ -11,10 +11,12 @@ mod reflections;
 mod tests;
 mod transfer;
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 pub use credit::{Outcome, carried, credit_iteration, credit_loop, uplift};
-pub use recall::{Found, Frequencies, Lookup, recall, search};
+pub use recall::{Found, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
 pub use transfer::{Imported, export, import, parse};
 
@@ -88,11 +90,10 @@ pub struct Damaged {
 }
 
 /// Stores something that was learnt: merged into what is the same, else as new; what it contradicts is lowered, and so is
-/// it. Secrets are masked before. `frequencies` are the writer's own: what readers know may be older than what it sees.
+/// it. Secrets are masked before.
 pub fn learn(
     c: &Connection,
     masker: &Masker,
-    frequencies: &Frequencies,
     learning: Learning,
     settings: &MemorySettings,
     now: Timestamp,
@@ -101,7 +102,7 @@ pub fn learn(
     if let Some(known) = get(c, &learning.id, now)? {
         return merge(c, &known, &learning, settings, now);
     }
-    let alike = alike(c, frequencies, &learning, now)?;
+    let alike = alike(c, &learning, now)?;
     if let Some(known) = alike.iter().find(|known| are_same(known, &learning, settings)) {
         return merge(c, known, &learning, settings, now);
     }
@@ -131,10 +132,10 @@ fn merge(
 }
 
 /// Known learnings of the same repository and task type that share rare words with a new one.
-fn alike(c: &Connection, frequencies: &Frequencies, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
+fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
     // What is nearly the same has nearly all of its words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
-    let terms = frequencies.rare_terms(c, new.content.gist(), &few)?;
+    let terms = recall::terms(c, new.content.gist(), &few)?;
     let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() else {
         return Ok(Vec::new());
     };
@@ -179,17 +180,40 @@ pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
             checksum = excluded.checksum
         RETURNING id";
     let row: i64 = c.prepare_cached(sql)?.query_row(columns, |row| row.get(0))?;
-    let text = learning.search_text();
+    let new = words(&learning.search_text());
     if let Some((_, before)) = old {
-        let same = serde_json::from_str::<Learning>(&before).is_ok_and(|before| before.search_text() == text);
-        if same {
+        let before = words_of(&before);
+        if before == new {
             return Ok(());
         }
-        c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
+        unindex(c, row, &before)?;
     }
     let sql = "INSERT INTO learnings_words (rowid, words) VALUES (?1, ?2)";
-    c.prepare_cached(sql)?.execute(params![row, words(&text).join(" ")])?;
+    c.prepare_cached(sql)?.execute(params![row, new.join(" ")])?;
+    count(c, &new, 1)
+}
+
+/// Takes a row out of the index of words.
+fn unindex(c: &Connection, row: i64, words: &[String]) -> StoreResult<()> {
+    c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
+    count(c, words, -1)
+}
+
+/// Counts a learning's words in, or out.
+fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
+    let different: BTreeSet<&String> = words.iter().collect();
+    let sql = "INSERT INTO learnings_terms (term, learnings) VALUES (?1, max(?2, 0))
+        ON CONFLICT (term) DO UPDATE SET learnings = max(learnings + ?2, 0)";
+    let mut statement = c.prepare_cached(sql)?;
+    for word in different {
+        statement.execute(params![word, by])?;
+    }
     Ok(())
+}
+
+/// The words of a stored learning; none where it is damaged, whose words stay counted.
+fn words_of(data: &str) -> Vec<String> {
+    serde_json::from_str::<Learning>(data).map(|learning| words(&learning.search_text())).unwrap_or_default()
 }
 
 /// A learning by its id; `None` where there is none, also where it was damaged and is set aside now.
@@ -294,9 +318,9 @@ pub fn matching_all(c: &Connection, asked: &Asked) -> StoreResult<Vec<Learning>>
 }
 
 fn remove(c: &Connection, row: i64) -> StoreResult<()> {
-    c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
-    c.prepare_cached("DELETE FROM learnings WHERE id = ?1")?.execute([row])?;
-    Ok(())
+    let sql = "DELETE FROM learnings WHERE id = ?1 RETURNING data";
+    let data: Option<String> = c.prepare_cached(sql)?.query_row([row], |row| row.get(0)).optional()?;
+    unindex(c, row, &words_of(&data.unwrap_or_default()))
 }
 
 /// The learnings of rows; the damaged ones are set aside. Only inside a write.

@@ -32,9 +32,7 @@ async fn setup() -> (Store, Vec<String>) {
         assert_eq!(learning.task_type, TaskType::Other);
         ids.push(learning.id.clone());
         let settings = MemorySettings::default();
-        let kept = store.write(move |c| {
-            memory::learn(c, &Masker::default(), &memory::Frequencies::default(), learning, &settings, Timestamp(1))
-        });
+        let kept = store.write(move |c| memory::learn(c, &Masker::default(), learning, &settings, Timestamp(1)));
         kept.await.expect("stored");
     }
     (store, ids)

@@ -1,92 +1,30 @@
 //! Finding learnings: for a prompt by the rarest words of its task, for people by whatever they ask.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Damaged, Stored, opened, set_aside};
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::memory::{Asked, Candidate, Learning, MemorySettings, Query, Recalled, rank, rare_terms};
-use crate::domain::similarity::words;
 use crate::store::{Store, StoreResult};
 
 /// Learnings that are found by words before they are ranked.
 const FOUND: usize = 40;
 /// Rules of a repository that are candidates whatever their words.
 const CONVENTIONS: usize = 8;
-/// New learnings whose words are counted one by one; after more of them all is counted anew.
-const FOLLOWED: i64 = 500;
-/// Most words that are remembered.
-const MAX_WORDS: usize = 20_000;
-
-/// In how many learnings words are, remembered between look-ups: a task has a hundred words, and counting one takes as long
-/// as finding the learnings that have it. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Frequencies(Arc<Mutex<Known>>);
-
-impl Frequencies {
-    /// The words that a text is looked up by.
-    pub(super) fn rare_terms(&self, c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<String>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.refresh(c)?;
-        rare_terms(text, settings, |word| known.of(c, word))
-    }
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    /// Row of the newest learning that is counted.
-    newest: i64,
-    words: HashMap<String, u64>,
-}
-
-impl Known {
-    /// In how many learnings a word is. Learnings that were forgotten or reworded since are counted as they were.
-    fn of(&mut self, c: &Connection, word: &str) -> StoreResult<u64> {
-        if let Some(learnings) = self.words.get(word) {
-            return Ok(*learnings);
-        }
-        let learnings = frequency(c, word)?;
-        if self.words.len() >= MAX_WORDS {
-            self.words.clear();
-        }
-        self.words.insert(word.to_owned(), learnings);
-        Ok(learnings)
-    }
-
-    /// Counts the learnings that are new.
-    fn refresh(&mut self, c: &Connection) -> StoreResult<()> {
-        let newest: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
-        let newest = newest.unwrap_or(0);
-        if newest < self.newest || newest - self.newest > FOLLOWED {
-            self.words.clear();
-        } else if newest > self.newest {
-            let mut statement = c.prepare_cached("SELECT data FROM learnings WHERE id > ?1")?;
-            for data in statement.query_map([self.newest], |row| row.get::<_, String>(0))? {
-                let Ok(learning) = serde_json::from_str::<Learning>(&data?) else { continue };
-                let new: HashSet<String> = words(&learning.search_text()).into_iter().collect();
-                for word in new {
-                    self.words.entry(word).and_modify(|learnings| *learnings += 1);
-                }
-            }
-        }
-        self.newest = newest;
-        Ok(())
-    }
-}
-
-/// In how many learnings a word is.
-fn frequency(c: &Connection, word: &str) -> StoreResult<u64> {
-    let sql = "SELECT doc FROM learnings_terms WHERE term = ?1";
-    let learnings: Option<i64> = c.prepare_cached(sql)?.query_row([word], |row| row.get(0)).optional()?;
-    Ok(learnings.unwrap_or(0).unsigned_abs())
+/// The words that a text is looked up by.
+pub(super) fn terms(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<String>> {
+    let mut statement = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
+    rare_terms(text, settings, |word| {
+        let learnings: Option<i64> = statement.query_row([word], |row| row.get(0)).optional()?;
+        Ok(learnings.unwrap_or(0).unsigned_abs())
+    })
 }
 
 /// What a prompt is to carry, best first. Damaged learnings are set aside on the way.
 pub async fn recall(
     store: &Store,
-    frequencies: &Frequencies,
     query: Query,
     settings: MemorySettings,
     now: Timestamp,
@@ -94,9 +32,7 @@ pub async fn recall(
     if !settings.enabled || settings.limit == 0 {
         return Ok(Vec::new());
     }
-    let frequencies = frequencies.clone();
-    let lookup =
-        move |c: &Connection| Lookup { query: &query, settings: &settings, frequencies: &frequencies }.run(c, now);
+    let lookup = move |c: &Connection| Lookup { query: &query, settings: &settings }.run(c, now);
     let (recalled, damaged) = store.read(lookup).await?;
     if !damaged.is_empty() {
         store.write(move |c| set_aside(c, &damaged, now)).await?;
@@ -110,14 +46,12 @@ pub struct Lookup<'a> {
     pub query: &'a Query,
     /// Limits and bounds.
     pub settings: &'a MemorySettings,
-    /// Frequencies as far as they are known.
-    pub frequencies: &'a Frequencies,
 }
 
 impl Lookup<'_> {
     /// What a prompt is to carry, and what was found damaged on the way.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
-        let terms = self.frequencies.rare_terms(c, &self.query.text, self.settings)?;
+        let terms = terms(c, &self.query.text, self.settings)?;
         let mut rows = Vec::new();
         if let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() {
             rows = self.by_words(c, &asked)?;
@@ -139,10 +73,10 @@ impl Lookup<'_> {
     }
 
     fn by_words(&self, c: &Connection, asked: &str) -> StoreResult<Vec<Stored>> {
-        // The rows are fetched once the best of them are known.
+        // The rows are fetched once the best of them are known. CROSS keeps the index of words in front.
         let sql = format!(
             "SELECT {} FROM (SELECT f.rowid AS found, f.rank AS score FROM learnings_words f
-                JOIN learnings m ON m.id = f.rowid
+                CROSS JOIN learnings m ON m.id = f.rowid
                 WHERE f.learnings_words MATCH ?1 AND m.forge = ?2 AND m.{} = ?3 AND m.state = 'active'
                     AND m.confidence >= ?4 ORDER BY f.rank LIMIT ?5) AS best
              JOIN learnings l ON l.id = best.found ORDER BY best.score",

@@ -39,14 +39,11 @@ fn query(repo: i64, text: &str) -> Query {
 
 async fn keep(store: &Store, learning: Learning) -> Learnt {
     let settings = MemorySettings::default();
-    store
-        .write(move |c| learn(c, &Masker::default(), &Frequencies::default(), learning, &settings, NOW))
-        .await
-        .expect("stored")
+    store.write(move |c| learn(c, &Masker::default(), learning, &settings, NOW)).await.expect("stored")
 }
 
 async fn told(store: &Store, query: Query, settings: MemorySettings) -> Vec<String> {
-    let recalled = recall(store, &Frequencies::default(), query, settings, NOW).await.expect("recalled");
+    let recalled = recall(store, query, settings, NOW).await.expect("recalled");
     recalled.into_iter().map(|one| one.learning.content.gist().to_owned()).collect()
 }
 
@@ -77,18 +74,38 @@ async fn what_was_learnt_is_told_in_its_repository_alone() {
 #[tokio::test]
 async fn what_is_new_is_found_at_once() {
     let store = Store::in_memory().expect("opened");
-    let frequencies = Frequencies::default();
     for n in 0..3 {
         let text = format!("What about the marmot{n}x");
         for expected in [0, 1] {
-            let found =
-                recall(&store, &frequencies, query(1, &text), MemorySettings::default(), NOW).await.expect("found");
+            let found = recall(&store, query(1, &text), MemorySettings::default(), NOW).await.expect("found");
             assert_eq!(found.len(), expected, "{text}");
             if expected == 0 {
                 keep(&store, active(1, strategy(&format!("Feed the marmot{n}x")))).await;
             }
         }
     }
+}
+
+#[tokio::test]
+async fn words_are_counted_as_learnings_come_change_and_go() {
+    let store = Store::in_memory().expect("opened");
+    let count = || {
+        store.read(|c| {
+            let sql = "SELECT coalesce(max(learnings), -1) FROM learnings_terms WHERE term = 'marmot'";
+            Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?)
+        })
+    };
+    let (one, other) = (active(1, strategy("Feed the marmot, marmot")), active(1, strategy("Wake the marmot")));
+    let ids = [one.id.clone(), other.id.clone()];
+    assert_eq!(count().await.expect("read"), -1);
+    keep(&store, one.clone()).await;
+    keep(&store, other).await;
+    assert_eq!(count().await.expect("read"), 2);
+    let reworded = Learning { about: "elsewhere".into(), ..one };
+    store.write(move |c| save(c, &reworded)).await.expect("saved");
+    assert_eq!(count().await.expect("read"), 2);
+    store.write(move |c| forget(c, &ids)).await.expect("forgotten");
+    assert_eq!(count().await.expect("read"), 0);
 }
 
 #[tokio::test]
@@ -240,10 +257,7 @@ async fn secrets_are_not_kept() {
     let content = strategy(&format!("Call the API with {token} and hunter2-secret"));
     let learning = active(1, content).about(&format!("secret hunter2-secret {token}"));
     let masker = Masker::new(["hunter2-secret"]);
-    let stored = store
-        .write(move |c| learn(c, &masker, &Frequencies::default(), learning, &settings, NOW))
-        .await
-        .expect("stored");
+    let stored = store.write(move |c| learn(c, &masker, learning, &settings, NOW)).await.expect("stored");
     assert!(matches!(&stored, Learnt::Stored(one) if one.check().is_ok()), "{stored:?}");
     let (text, _) = store.read(export).await.expect("exported");
     assert!(!text.contains("ghp_") && !text.contains("hunter2") && text.contains("***"), "{text}");

@@ -86,14 +86,13 @@ async fn retrieval_is_better_than_bm25_over_the_whole_query() {
     let store = Store::in_memory().expect("opened");
     let stored = store.write(move |c| learnings.iter().try_for_each(|learning| save(c, learning)));
     stored.await.expect("stored");
-    let frequencies = Frequencies::default();
     let (mut ours, mut theirs) = (0.0, 0.0);
     let count = queries.len() as f64;
     for labelled in queries {
         assert!(labelled.relevant.keys().all(|key| keys.values().any(|known| known == key)), "{}", labelled.text);
         theirs += ndcg(&plain.find(&labelled.text), &labelled.relevant);
         let query = Query { text: labelled.text.clone(), task_type: labelled.task_type, repository: repository(1) };
-        let found = recall(&store, &frequencies, query, MemorySettings::default(), NOW).await.expect("recalled");
+        let found = recall(&store, query, MemorySettings::default(), NOW).await.expect("recalled");
         let found: Vec<String> = found.into_iter().map(|one| keys[&one.learning.id].clone()).collect();
         ours += ndcg(&found, &labelled.relevant);
     }
