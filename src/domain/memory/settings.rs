@@ -68,7 +68,7 @@ impl Default for MemorySettings {
             half_life_days: 180,
             archive_below: 0.2,
             query_terms: 8,
-            query_postings: 4_000,
+            query_postings: 1_500,
         }
     }
 }
