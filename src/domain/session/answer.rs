@@ -113,7 +113,7 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     let mut shown = 0;
     for block in blocks {
         let left = room.saturating_sub(tokens(&text));
-        let fits = tokens(block) + 1 <= left;
+        let fits = tokens(block) < left;
         if !fits && shown > 0 {
             break;
         }
