@@ -5,6 +5,7 @@
 //! the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
 
 pub mod audit;
+pub mod calls;
 pub mod facts;
 pub mod inbox;
 pub mod leases;
@@ -50,6 +51,7 @@ const MIGRATIONS: &[M<'static>] = &[
     M::up(include_str!("../migrations/0001_first.sql")),
     M::up(include_str!("../migrations/0002_memory.sql")),
     M::up(include_str!("../migrations/0003_session.sql")),
+    M::up(include_str!("../migrations/0004_calls.sql")),
 ];
 
 /// Why the store could not do something.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Which layers each layer may name; `*` is every one. A new top-level module needs a row of its own.
-const LAYERS: [(&str, &[&str]); 20] = [
+const LAYERS: [(&str, &[&str]); 21] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
