@@ -2,19 +2,21 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::ExposeSecret;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::mcp;
 use super::placeholder::filled;
-use super::preset::{Call, Preset, Reader, Reading, VERSION_WAIT, shortened};
+use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
 use super::report;
-use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings};
+use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
 use crate::process::sandbox::{ScratchHome, View, tool_environment};
 use crate::process::{
     self, Ended, Finished, Flow, Limits, Masker, ProcessError, Sandbox, Spec, Stdin, Stream, executable,
@@ -26,6 +28,8 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
+/// Longest time that an agent may spend with asking again a provider that refuses.
+const MAX_WAITING: Duration = Duration::from_secs(60);
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
 /// Longest final message, in bytes.
@@ -67,6 +71,14 @@ impl CommandBackend {
                 preset.program.ok_or("`command` is missing: give the program and its arguments as a list")?.to_owned()
             }
         };
+        if preset.prompt == PromptBy::Stdin && !settings.prompt_on_stdin {
+            let named = ["{prompt}", "{prompt_file}"];
+            if !settings.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
+                return Err("it would be started without its prompt: leave out `stdin: none`, or put {prompt} or \
+                            {prompt_file} into `args`"
+                    .to_owned());
+            }
+        }
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
         let secrets = Masker::new(
@@ -75,20 +87,46 @@ impl CommandBackend {
         Ok(Self { name: name.to_owned(), preset, settings, program, secrets })
     }
 
-    fn spec(&self, run: &AgentRun, folders: &Folders) -> Spec {
-        let model = run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str));
-        let call = Call { run, model, root: rustix::process::geteuid().is_root() };
+    /// The run as the preset sees it.
+    fn call<'a>(&'a self, run: &'a AgentRun, folders: &'a Folders, servers: &'a [mcp::Server]) -> Call<'a> {
+        Call {
+            run,
+            model: run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str)),
+            root: rustix::process::geteuid().is_root(),
+            prompt_file: &folders.prompt,
+            variables: &self.settings.env,
+            servers,
+        }
+    }
+
+    /// Writes the preset's files into the home.
+    fn write_files(&self, call: &Call<'_>, folders: &Folders) -> io::Result<()> {
+        for (path, text) in (self.preset.files)(call) {
+            let file = folders.home.join(path);
+            let folder = file.parent().unwrap_or(&folders.home);
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn spec(&self, call: &Call<'_>, folders: &Folders) -> Spec {
+        let (run, model) = (call.run, call.model);
         let mut spec = Spec::new(&self.program, &run.tree).args(self.settings.command.iter().skip(1)).args((self
             .preset
             .arguments)(
-            &call
+            call
         ));
         let report = folders.report.join(REPORT);
+        let long = see_file(&folders.prompt);
+        let prompt = if run.prompt.len() < MAX_ARGUMENT { &run.prompt } else { &long };
         let values = [
             ("model", model.unwrap_or_default().as_ref()),
-            ("prompt", run.prompt.as_ref()),
+            ("prompt", prompt.as_ref()),
             ("prompt_file", folders.prompt.as_os_str()),
             ("report", report.as_os_str()),
+            ("session", run.session.as_deref().unwrap_or_default().as_ref()),
+            ("mcp_config", run.mcp_config.as_deref().unwrap_or(Path::new("")).as_os_str()),
         ];
         spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
         spec.env = self.environment(&folders.home, &folders.temporary);
@@ -102,7 +140,7 @@ impl CommandBackend {
         ] {
             spec = spec.env(name, value);
         }
-        for (name, value) in (self.preset.environment)(&call) {
+        for (name, value) in (self.preset.environment)(call) {
             spec = spec.env(name, value);
         }
         for (name, value) in &self.settings.env {
@@ -118,6 +156,7 @@ impl CommandBackend {
             let mut read_only = run.read_only.clone();
             read_only.extend(self.settings.tools.iter().filter(|tool| tool.exists()).cloned());
             read_only.push(folders.prompt.clone());
+            read_only.extend(run.mcp_config.clone());
             spec.sandbox = Sandbox::Bubblewrap(View {
                 writable: vec![run.tree.clone(), folders.report.clone()],
                 read_only,
@@ -190,13 +229,33 @@ impl Backend for CommandBackend {
                 return nothing(AgentStatus::Failed { reason });
             }
         };
-        let mut reader = (self.preset.reader)();
+        let servers = match run.mcp_config.as_deref().map(mcp::read).transpose() {
+            Ok(servers) => servers.unwrap_or_default(),
+            Err(reason) => return nothing(AgentStatus::Unavailable { reason }),
+        };
+        let call = self.call(&run, &folders, &servers);
+        if let Err(e) = self.write_files(&call, &folders) {
+            let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
+            return nothing(AgentStatus::Failed { reason });
+        }
+        let mut reader = self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader);
+        let (waits, mut waiting) = watch::channel(false);
         let mut lines = |stream: Stream, line: &str| {
-            reader.line(stream, line, on_event);
+            reader.line(stream, line, &mut |event| on_event(masked(event, &self.secrets)));
+            waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
             Flow::Continue
         };
-        match process::run(self.spec(&run, &folders), cancel, Some(&mut lines)).await {
-            Ok(finished) => self.outcome(&run, &folders, finished, reader.as_mut()),
+        let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
+        let running = process::run(spec, &stop, Some(&mut lines));
+        let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, &stop).await;
+        match ended {
+            Ok(mut finished) => {
+                if gave_up && finished.ended == Ended::Cancelled && !cancel.is_cancelled() {
+                    let reason = format!("its provider refused it for {} s", MAX_WAITING.as_secs());
+                    finished.ended = Ended::Stopped(reason);
+                }
+                self.outcome(&run, &folders, finished, reader.as_mut())
+            }
             Err(error @ ProcessError::Wait { .. }) => nothing(AgentStatus::Failed { reason: error.to_string() }),
             Err(error) => nothing(AgentStatus::Unavailable { reason: error.to_string() }),
         }
@@ -231,6 +290,10 @@ impl CommandBackend {
             Ended::Cancelled => AgentStatus::Cancelled,
             // One that hangs after its last word has done its work.
             Ended::WallLimit | Ended::IdleLimit if reader.complete() => reading.status.clone(),
+            // One that waits for a login says so.
+            Ended::WallLimit | Ended::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
+                reading.status.clone()
+            }
             Ended::WallLimit => {
                 AgentStatus::TimedOut { what: format!("it ran for longer than {} s", run.wall.as_secs_f64()) }
             }
@@ -254,6 +317,45 @@ impl CommandBackend {
     }
 }
 
+/// The outcome of a run, and whether it was stopped since it did nothing but ask a refusing provider for too long.
+async fn until_it_waits_too_long<T>(
+    running: impl Future<Output = T>,
+    waiting: &mut watch::Receiver<bool>,
+    stop: &CancellationToken,
+) -> (T, bool) {
+    let patience = async {
+        // The sender outlives this, so that waiting for a value cannot fail; if it did, nothing would be stopped.
+        while waiting.wait_for(|waits| *waits).await.is_ok() {
+            if tokio::time::timeout(MAX_WAITING, waiting.wait_for(|waits| !*waits)).await.is_err() {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    let mut running = std::pin::pin!(running);
+    tokio::select! {
+        outcome = &mut running => (outcome, false),
+        () = patience => {
+            stop.cancel();
+            (running.await, true)
+        }
+    }
+}
+
+/// The event without secrets. Lines are masked as they come, but JSON can write a secret in another way.
+fn masked(mut event: AgentEvent, secrets: &Masker) -> AgentEvent {
+    match &mut event {
+        AgentEvent::Session { id: text }
+        | AgentEvent::Text { text }
+        | AgentEvent::ToolFailed { text }
+        | AgentEvent::FileChanged { path: text }
+        | AgentEvent::Retried { reason: text }
+        | AgentEvent::ToolCalled { input: text, .. } => *text = secrets.mask(text).into(),
+        AgentEvent::Used { .. } => {}
+    }
+    event
+}
+
 /// The outcome of a run that never came about.
 fn nothing(status: AgentStatus) -> AgentOutcome {
     assembled(status.clone(), Reading::only(status))
@@ -271,6 +373,8 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         session: reading.session,
         tokens_in: reading.tokens_in,
         tokens_out: reading.tokens_out,
+        cache_read: reading.cache_read,
+        cache_write: reading.cache_write,
         cost: reading.cost,
         tool_calls: reading.tool_calls,
         tool_errors: reading.tool_errors,
@@ -278,6 +382,8 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         duration_ms: 0,
         output: String::new(),
         denied: reading.denied,
+        stop_reason: reading.stop_reason,
+        signals: reading.signals,
     }
 }
 

@@ -48,6 +48,8 @@ impl Place {
             idle: Duration::from_secs(30),
             max_turns: None,
             max_cost: None,
+            session: None,
+            mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             network: false,
@@ -88,14 +90,14 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
 async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
     let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
     let mut settings = place.settings(BackendKind::Script);
-    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{session}"].map(str::to_owned).into();
+    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{other}"].map(str::to_owned).into();
     settings.prompt_on_stdin = false;
     let (outcome, _) = outcome(settings, place.run()).await;
     let scratch = place.at("scratch/attempt").display().to_string();
     assert_eq!(
         outcome.output,
         format!(
-            "--model=vendor-small-1|do the thing\n|{scratch}/prompt.md|{scratch}/report/report.json|{{session}}|do the thing\n"
+            "--model=vendor-small-1|do the thing\n|{scratch}/prompt.md|{scratch}/report/report.json|{{other}}|do the thing\n"
         )
     );
     assert_eq!(outcome.report.map(|report| report.summary), Some("s".to_owned()));
