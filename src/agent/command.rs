@@ -247,7 +247,7 @@ impl Backend for CommandBackend {
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
         let running = process::run(spec, &stop, Some(&mut lines));
-        let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, &stop).await;
+        let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, MAX_WAITING, &stop).await;
         match ended {
             Ok(mut finished) => {
                 if gave_up && finished.ended == Ended::Cancelled && !cancel.is_cancelled() {
@@ -285,11 +285,12 @@ impl Backend for CommandBackend {
 
 impl CommandBackend {
     fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
+        let complete = reader.complete();
         let reading = reader.finish(&finished);
         let status = match &finished.ended {
             Ended::Cancelled => AgentStatus::Cancelled,
             // One that hangs after its last word has done its work.
-            Ended::WallLimit | Ended::IdleLimit if reader.complete() => reading.status.clone(),
+            Ended::WallLimit | Ended::IdleLimit if complete => reading.status.clone(),
             // One that waits for a login says so.
             Ended::WallLimit | Ended::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
                 reading.status.clone()
@@ -321,12 +322,13 @@ impl CommandBackend {
 async fn until_it_waits_too_long<T>(
     running: impl Future<Output = T>,
     waiting: &mut watch::Receiver<bool>,
+    longest: Duration,
     stop: &CancellationToken,
 ) -> (T, bool) {
     let patience = async {
         // The sender outlives this, so that waiting for a value cannot fail; if it did, nothing would be stopped.
         while waiting.wait_for(|waits| *waits).await.is_ok() {
-            if tokio::time::timeout(MAX_WAITING, waiting.wait_for(|waits| !*waits)).await.is_err() {
+            if tokio::time::timeout(longest, waiting.wait_for(|waits| !*waits)).await.is_err() {
                 return;
             }
         }
@@ -363,6 +365,7 @@ fn nothing(status: AgentStatus) -> AgentOutcome {
 
 fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
     reading.errors.truncate(MAX_ERRORS);
+    reading.signals.succeeded = status == AgentStatus::Finished;
     let start = reading.final_message.len().saturating_sub(MAX_FINAL_MESSAGE);
     let start = reading.final_message.ceil_char_boundary(start);
     AgentOutcome {
