@@ -262,7 +262,7 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
     let config = r#"{"mcpServers": {"memory": {"command": "/bin/m", "env": {"TOKEN": "t"}}}}"#;
     fs::write(place.at("config/mcp.json"), config).unwrap();
     let run = AgentRun { mcp_config: Some(place.at("config/mcp.json")), ..place.run() };
-    let (done, arguments, environment) = called(&place, "codex", run.clone()).await;
+    let (done, arguments, environment) = called(&place, "codex", run).await;
     assert_eq!((done.status, done.final_message.as_str()), (AgentStatus::Finished, "done"));
     assert!(arguments.starts_with("exec --json --skip-git-repo-check -c model_provider=\"ralph\""), "{arguments}");
     for part in [
@@ -277,7 +277,8 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
     }
     assert!(environment.contains("\nTOKEN=t\n"), "{environment}");
     assert_eq!(fs::read_to_string(place.at("tree/stdin")).unwrap(), "do the thing\n");
-    let (_, arguments, _) = called(&telling(CODEX_SAID), "codex", AgentRun { session: Some("7".into()), ..run }).await;
+    let place = telling(CODEX_SAID);
+    let (_, arguments, _) = called(&place, "codex", AgentRun { session: Some("7".into()), ..place.run() }).await;
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 
