@@ -16,6 +16,7 @@ mod mcp;
 mod opencode;
 mod placeholder;
 mod preset;
+mod refusal;
 mod report;
 mod script;
 mod stream;

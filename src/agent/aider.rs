@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::stream::{Gathered, Tokens, no_answer, refused};
+use super::refusal::{no_answer, refused};
+use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
 use crate::process::{Ended, Finished, Stream};

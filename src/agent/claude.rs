@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens, http_error, learn, refused};
+use super::refusal::{http_error, learn, refused};
+use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::{Money, Timestamp};
 use crate::process::{Finished, Stream};

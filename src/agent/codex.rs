@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::mcp::for_codex;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::stream::{Gathered, MAX_KEPT, Tokens, learn, refused, status_in};
+use super::refusal::{learn, refused, status_in};
+use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Ended, Finished, Stream};
 

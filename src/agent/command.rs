@@ -1,9 +1,9 @@
 //! Runs a coding agent that is a command: folders, environment, sandbox, limits, report; the same for every preset.
 
+mod folders;
+mod patience;
+
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use secrecy::ExposeSecret;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::folders::Folders;
+use self::patience::until_it_waits_too_long;
 use super::mcp;
 use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
@@ -51,15 +53,6 @@ pub(super) struct CommandBackend {
     secrets: Masker,
 }
 
-/// The folders of one attempt, under its scratch folder.
-struct Folders {
-    home: PathBuf,
-    temporary: PathBuf,
-    /// The only one, with `home`, that an agent in a sandbox can write to.
-    report: PathBuf,
-    prompt: PathBuf,
-}
-
 impl CommandBackend {
     pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSettings) -> Result<Self, String> {
         if settings.path.is_empty() {
@@ -97,17 +90,6 @@ impl CommandBackend {
             variables: &self.settings.env,
             servers,
         }
-    }
-
-    /// Writes the preset's files into the home.
-    fn write_files(&self, call: &Call<'_>, folders: &Folders) -> io::Result<()> {
-        for (path, text) in (self.preset.files)(call) {
-            let file = folders.home.join(path);
-            let folder = file.parent().unwrap_or(&folders.home);
-            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(text.as_bytes())?;
-        }
-        Ok(())
     }
 
     fn spec(&self, call: &Call<'_>, folders: &Folders) -> Spec {
@@ -183,33 +165,6 @@ impl CommandBackend {
     }
 }
 
-impl Folders {
-    /// Makes them, for their owner alone, and takes away what an earlier attempt left.
-    fn prepare(run: &AgentRun) -> io::Result<Self> {
-        let folders = Self {
-            home: run.scratch.join("home"),
-            temporary: run.scratch.join("tmp"),
-            report: run.scratch.join("report"),
-            prompt: run.scratch.join("prompt.md"),
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&run.scratch)?;
-        for folder in [&folders.home, &folders.temporary, &folders.report] {
-            match fs::symlink_metadata(folder) {
-                Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
-                Ok(_) => fs::remove_file(folder)?,
-                Err(_) => {}
-            }
-            builder.create(folder)?;
-        }
-        match fs::remove_file(&folders.prompt) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => fs::write(&folders.prompt, &run.prompt)?,
-        }
-        Ok(folders)
-    }
-}
-
 #[async_trait]
 impl Backend for CommandBackend {
     fn name(&self) -> &str {
@@ -234,7 +189,7 @@ impl Backend for CommandBackend {
             Err(reason) => return nothing(AgentStatus::Unavailable { reason }),
         };
         let call = self.call(&run, &folders, &servers);
-        if let Err(e) = self.write_files(&call, &folders) {
+        if let Err(e) = folders.write((self.preset.files)(&call)) {
             let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
             return nothing(AgentStatus::Failed { reason });
         }
@@ -315,32 +270,6 @@ impl CommandBackend {
         outcome.duration_ms = u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX);
         outcome.output = output;
         outcome
-    }
-}
-
-/// The outcome of a run, and whether it was stopped since it did nothing but ask a refusing provider for too long.
-async fn until_it_waits_too_long<T>(
-    running: impl Future<Output = T>,
-    waiting: &mut watch::Receiver<bool>,
-    longest: Duration,
-    stop: &CancellationToken,
-) -> (T, bool) {
-    let patience = async {
-        // The sender outlives this, so that waiting for a value cannot fail; if it did, nothing would be stopped.
-        while waiting.wait_for(|waits| *waits).await.is_ok() {
-            if tokio::time::timeout(longest, waiting.wait_for(|waits| !*waits)).await.is_err() {
-                return;
-            }
-        }
-        std::future::pending().await
-    };
-    let mut running = std::pin::pin!(running);
-    tokio::select! {
-        outcome = &mut running => (outcome, false),
-        () = patience => {
-            stop.cancel();
-            (running.await, true)
-        }
     }
 }
 

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::mcp::for_gemini;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::stream::{Gathered, MAX_KEPT, Tokens, http_error, learn, refused, status_in};
+use super::refusal::{http_error, learn, refused, status_in};
+use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::limit::Signals;
 use crate::process::{Ended, Finished, Stream};

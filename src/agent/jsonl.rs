@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::preset::{MAX_EVENT_TEXT, Reader, Reading, shortened};
-use super::stream::{Gathered, Tokens, http_error, learn_body, refused};
+use super::refusal::{http_error, learn_body, refused};
+use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
 use crate::process::{Ended, Finished, Stream};

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::preset::{
     Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
 };
-use super::stream::{Gathered, http_error, learn, refused};
+use super::refusal::{http_error, learn, refused};
+use super::stream::Gathered;
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Ended, Finished, Stream};
 

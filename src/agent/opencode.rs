@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::stream::{Gathered, Tokens, http_error, learn, learn_body, refused};
+use super::refusal::{http_error, learn, learn_body, refused};
+use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
 use crate::process::{Ended, Finished, Stream};

@@ -1,5 +1,6 @@
 //! Real scripts as agents.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
