@@ -198,7 +198,7 @@ impl Backend for CommandBackend {
         let mut lines = |stream: Stream, line: &str| {
             reader.line(stream, line, &mut |event| on_event(masked(event, &self.secrets)));
             waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
-            Flow::Continue
+            if reader.hopeless() { Flow::Stop("it got no answers with content".to_owned()) } else { Flow::Continue }
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
         let running = process::run(spec, &stop, Some(&mut lines));

@@ -18,6 +18,8 @@ use crate::process::{Ended, Finished, Stream};
 
 /// Tools that change a file.
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
+/// Answers without content, on end, after which it is stopped; it would go on asking for ever.
+const MAX_EMPTY: u32 = 3;
 /// Most headers of a refusal that are kept.
 const MAX_HEADERS: usize = 50;
 
@@ -75,17 +77,19 @@ struct OpencodeStream {
     error: Option<String>,
     /// Whether its last step was its last of all.
     stopped: bool,
+    /// Whether anything came in this step.
+    spoke: bool,
+    /// Steps on end in which nothing came.
+    empty: u32,
 }
 
 impl OpencodeStream {
     fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         self.gathered.session(&event["sessionID"], on_event);
         let part = &event["part"];
+        self.spoke |= ["text", "tool_use", "reasoning"].iter().any(|kind| event["type"] == *kind);
         match event["type"].as_str().unwrap_or_default() {
-            "step_start" => {
-                self.gathered.waiting = false;
-                self.stopped = false;
-            }
+            "step_start" => (self.stopped, self.spoke) = (false, false),
             "text" => self.gathered.said(part["text"].as_str().unwrap_or_default(), on_event),
             "reasoning" => self.gathered.waiting = false,
             "tool_use" => self.tool(part, on_event),
@@ -117,7 +121,11 @@ impl OpencodeStream {
     fn step(&mut self, part: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
         let reason = part["reason"].as_str().unwrap_or_default();
         reason.clone_into(&mut self.gathered.stop_reason);
-        self.stopped = !reason.is_empty() && reason != "tool-calls";
+        self.stopped = !["", "tool-calls", "unknown"].contains(&reason);
+        self.empty = if self.spoke || self.stopped { 0 } else { self.empty.saturating_add(1) };
+        if self.empty > 0 {
+            self.gathered.retried("an answer without content".to_owned(), on_event);
+        }
         let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (cache_read, cache_write) = (number(&cache["read"]), number(&cache["write"]));
@@ -188,7 +196,14 @@ impl Reader for OpencodeStream {
         self.gathered.waiting
     }
 
+    fn hopeless(&self) -> bool {
+        self.empty >= MAX_EMPTY
+    }
+
     fn finish(&mut self, finished: &Finished) -> Reading {
+        if self.empty > 0 {
+            learn(&mut self.gathered.signals, "the provider's answers had no content");
+        }
         let status = match self.error.take() {
             Some(error) => refused(&self.gathered.signals, &error),
             None if self.stopped && !self.gathered.last_text.trim().is_empty() => AgentStatus::Finished,

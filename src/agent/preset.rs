@@ -150,6 +150,10 @@ pub(super) trait Reader: Send {
     fn waiting(&self) -> bool {
         false
     }
+    /// Whether it goes on for ever without any use, and is to be ended.
+    fn hopeless(&self) -> bool {
+        false
+    }
     /// What came out, after the end.
     fn finish(&mut self, finished: &Finished) -> Reading;
 }

@@ -58,6 +58,23 @@ fn costs_add_up_and_a_refused_tool_is_named() {
 }
 
 #[test]
+fn empty_answers_are_counted_until_it_is_hopeless() {
+    let empty = r#"{"type":"step_start","part":{}}
+{"type":"step_finish","part":{"reason":"unknown","tokens":{}}}"#;
+    let mut reader = (PRESET.reader)();
+    for expected in [false, false, true] {
+        empty.lines().for_each(|line| reader.line(Stream::Stdout, line, &mut |_| ()));
+        assert_eq!(reader.hopeless(), expected);
+    }
+    assert!(reader.waiting() && !reader.complete());
+    let (reading, _) = played((PRESET.reader)(), empty, "", Ended::Stopped("no content".into()));
+    assert_eq!(reading.status, AgentStatus::Limited { until_ms: None, reason: "an answer without content".into() });
+    reader.line(Stream::Stdout, r#"{"type":"text","part":{"text":"There."}}"#, &mut |_| ());
+    reader.line(Stream::Stdout, r#"{"type":"step_finish","part":{"reason":"stop"}}"#, &mut |_| ());
+    assert!(!reader.hopeless() && !reader.waiting() && reader.complete());
+}
+
+#[test]
 fn what_is_new_or_broken_degrades() {
     spoilt(PRESET.reader, "opencode", "success", &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
