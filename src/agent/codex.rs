@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::mcp::for_codex;
-use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
 use super::refusal::{learn, refused, status_in};
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -31,11 +31,7 @@ pub(super) const PRESET: Preset = Preset {
     name: "codex",
     program: Some("codex"),
     arguments,
-    environment: |call| {
-        let (_, mut environment) = for_codex(call.servers);
-        environment.extend(variables(&[("CODEX_QUIET_MODE", "1")]));
-        environment
-    },
+    environment: |call| for_codex(call.servers).1,
     files: |_| Vec::new(),
     prompt: PromptBy::Stdin,
     reader: || Box::new(CodexStream::default()),
