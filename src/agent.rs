@@ -39,8 +39,7 @@ use crate::domain::task::AgentReport;
 use crate::process::Cookie;
 
 pub use claude::ClaudeStream;
-pub use internal::{Bounds, InternalSettings, Judge, Model, Price, build_internal};
-pub use preset::names as preset_names;
+pub use internal::{Bounds, InternalSettings, Model, Price, build_internal};
 pub use preset::{OutputFormat, names as preset_names};
 
 /// One run of an agent in a work tree.

@@ -206,6 +206,7 @@ fn what_tells_of_a_limit_is_gathered() {
         resets_at: Some(Timestamp(1_790_000_000_000)),
         headers: vec![],
         messages: vec!["You've hit your limit".into(), "first".into(), "last".into()],
+        ..Signals::default()
     };
     assert_eq!(reading.signals, expected);
     let (reading, _) = read(&[INIT, RETRY], Ended::Stopped("it waited".into()), "");
