@@ -3,14 +3,25 @@
 //! A backend is a command with a way to call it and a way to read what it prints. Both are a row of the table in
 //! `preset`; everything else (folders, environment, sandbox, limits, report) is the same for all, in `command`.
 
+mod aider;
 mod claude;
+mod codex;
 mod command;
 mod internal;
 mod place;
+mod gemini;
+mod jsonl;
+mod kimi;
+mod mcp;
+mod opencode;
 mod placeholder;
 mod preset;
+mod refusal;
 mod report;
 mod script;
+mod stream;
+#[cfg(test)]
+mod transcript;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -23,12 +34,13 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::domain::ids::Money;
+use crate::domain::limit::Signals;
 use crate::domain::task::AgentReport;
 use crate::process::Cookie;
 
 pub use claude::ClaudeStream;
-pub use internal::{Bounds, InternalSettings, Judge, Model, Price, build_internal};
-pub use preset::names as preset_names;
+pub use internal::{Bounds, InternalSettings, Model, Price, build_internal};
+pub use preset::{OutputFormat, names as preset_names};
 
 /// One run of an agent in a work tree.
 #[derive(Debug, Clone)]
@@ -55,6 +67,10 @@ pub struct AgentRun {
     pub max_turns: Option<u32>,
     /// What it may cost; only backends that count their cost themselves are held to it.
     pub max_cost: Option<Money>,
+    /// The session of the backend that it goes on with; only agents that keep sessions do.
+    pub session: Option<String>,
+    /// MCP servers for it, in Claude Code's format (`{"mcpServers": {…}}`): a file, absolute, that it may read.
+    pub mcp_config: Option<PathBuf>,
     /// Mark of its processes.
     pub cookie: Cookie,
     /// Whether it is shut in by bubblewrap.
@@ -78,8 +94,12 @@ pub struct AgentOutcome {
     pub session: Option<String>,
     /// Tokens read, cached ones included.
     pub tokens_in: u64,
-    /// Tokens written.
+    /// Tokens written, those of its thoughts included.
     pub tokens_out: u64,
+    /// Of the tokens read, those that came from the provider's cache.
+    pub cache_read: u64,
+    /// Of the tokens read, those that were put into the provider's cache.
+    pub cache_write: u64,
     /// Cost by the backend's own figure.
     pub cost: Option<Money>,
     /// Tools it called.
@@ -94,6 +114,10 @@ pub struct AgentOutcome {
     pub output: String,
     /// Tools that it was not allowed to use.
     pub denied: Vec<String>,
+    /// Why it stopped, in the backend's own word; empty where it says none.
+    pub stop_reason: String,
+    /// What can tell of a provider's limit; masked.
+    pub signals: Signals,
 }
 
 /// How a run ended.
@@ -124,8 +148,10 @@ pub enum AgentEvent {
     Session { id: String },
     /// It said something, or printed a line that is not understood further.
     Text { text: String },
-    /// It called a tool.
-    ToolCalled { name: String },
+    /// It called a tool; what the call was about (a command, a path), at most 500 characters.
+    ToolCalled { name: String, input: String },
+    /// It changed a file.
+    FileChanged { path: String },
     /// A call failed.
     ToolFailed { text: String },
     /// The provider was asked again.
@@ -188,8 +214,12 @@ pub struct BackendSettings {
     pub models: BTreeMap<String, String>,
     /// Its further environment: names on the allow list with their values, which are masked in all output.
     pub env: Vec<(String, SecretString)>,
-    /// Further arguments, after the preset's own; `{model}`, `{prompt}`, `{prompt_file}` and `{report}` are filled in.
+    /// Further arguments, after the preset's own; `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and
+    /// `{mcp_config}` are filled in, with nothing where the run has no such thing. A prompt that is too long for an
+    /// argument is replaced by a pointer to its file.
     pub args: Vec<String>,
+    /// How its output is read; `None` for the preset's own way, and text for a script.
+    pub output: Option<OutputFormat>,
     /// Whether the prompt comes on standard input too.
     pub prompt_on_stdin: bool,
     /// The service's own secrets: never given to the agent, masked in all output.
@@ -208,6 +238,7 @@ impl BackendSettings {
             models: BTreeMap::new(),
             env: Vec::new(),
             args: Vec::new(),
+            output: None,
             prompt_on_stdin: true,
             masked: Vec::new(),
         }

@@ -1,20 +1,24 @@
 //! Runs a coding agent that is a command: folders, environment, sandbox, limits, report; the same for every preset.
 
+mod folders;
+mod patience;
+
 use std::ffi::OsString;
-use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use secrecy::ExposeSecret;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use self::folders::Folders;
+use self::patience::until_it_waits_too_long;
+use super::mcp;
 use super::placeholder::filled;
-use super::preset::{Call, Preset, Reader, Reading, VERSION_WAIT, shortened};
+use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
 use super::report;
-use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings};
+use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
 use crate::process::sandbox::{ScratchHome, View, tool_environment};
 use crate::process::{
     self, Ended, Finished, Flow, Limits, Masker, ProcessError, Sandbox, Spec, Stdin, Stream, executable,
@@ -26,6 +30,8 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
 /// Between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
+/// Longest time that an agent may spend with asking again a provider that refuses.
+const MAX_WAITING: Duration = Duration::from_secs(60);
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
 /// Longest final message, in bytes.
@@ -47,15 +53,6 @@ pub(super) struct CommandBackend {
     secrets: Masker,
 }
 
-/// The folders of one attempt, under its scratch folder.
-struct Folders {
-    home: PathBuf,
-    temporary: PathBuf,
-    /// The only one, with `home`, that an agent in a sandbox can write to.
-    report: PathBuf,
-    prompt: PathBuf,
-}
-
 impl CommandBackend {
     pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSettings) -> Result<Self, String> {
         if settings.path.is_empty() {
@@ -67,6 +64,14 @@ impl CommandBackend {
                 preset.program.ok_or("`command` is missing: give the program and its arguments as a list")?.to_owned()
             }
         };
+        if preset.prompt == PromptBy::Stdin && !settings.prompt_on_stdin {
+            let named = ["{prompt}", "{prompt_file}"];
+            if !settings.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
+                return Err("it would be started without its prompt: leave out `stdin: none`, or put {prompt} or \
+                            {prompt_file} into `args`"
+                    .to_owned());
+            }
+        }
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
         let secrets = Masker::new(
@@ -75,20 +80,35 @@ impl CommandBackend {
         Ok(Self { name: name.to_owned(), preset, settings, program, secrets })
     }
 
-    fn spec(&self, run: &AgentRun, folders: &Folders) -> Spec {
-        let model = run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str));
-        let call = Call { run, model, root: rustix::process::geteuid().is_root() };
+    /// The run as the preset sees it.
+    fn call<'a>(&'a self, run: &'a AgentRun, folders: &'a Folders, servers: &'a [mcp::Server]) -> Call<'a> {
+        Call {
+            run,
+            model: run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str)),
+            root: rustix::process::geteuid().is_root(),
+            prompt_file: &folders.prompt,
+            variables: &self.settings.env,
+            servers,
+        }
+    }
+
+    fn spec(&self, call: &Call<'_>, folders: &Folders) -> Spec {
+        let (run, model) = (call.run, call.model);
         let mut spec = Spec::new(&self.program, &run.tree).args(self.settings.command.iter().skip(1)).args((self
             .preset
             .arguments)(
-            &call
+            call
         ));
         let report = folders.report.join(REPORT);
+        let long = see_file(&folders.prompt);
+        let prompt = if run.prompt.len() < MAX_ARGUMENT { &run.prompt } else { &long };
         let values = [
             ("model", model.unwrap_or_default().as_ref()),
-            ("prompt", run.prompt.as_ref()),
+            ("prompt", prompt.as_ref()),
             ("prompt_file", folders.prompt.as_os_str()),
             ("report", report.as_os_str()),
+            ("session", run.session.as_deref().unwrap_or_default().as_ref()),
+            ("mcp_config", run.mcp_config.as_deref().unwrap_or(Path::new("")).as_os_str()),
         ];
         spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
         spec.env = self.environment(&folders.home, &folders.temporary);
@@ -102,7 +122,7 @@ impl CommandBackend {
         ] {
             spec = spec.env(name, value);
         }
-        for (name, value) in (self.preset.environment)(&call) {
+        for (name, value) in (self.preset.environment)(call) {
             spec = spec.env(name, value);
         }
         for (name, value) in &self.settings.env {
@@ -118,6 +138,7 @@ impl CommandBackend {
             let mut read_only = run.read_only.clone();
             read_only.extend(self.settings.tools.iter().filter(|tool| tool.exists()).cloned());
             read_only.push(folders.prompt.clone());
+            read_only.extend(run.mcp_config.clone());
             spec.sandbox = Sandbox::Bubblewrap(View {
                 writable: vec![run.tree.clone(), folders.report.clone()],
                 read_only,
@@ -144,33 +165,6 @@ impl CommandBackend {
     }
 }
 
-impl Folders {
-    /// Makes them, for their owner alone, and takes away what an earlier attempt left.
-    fn prepare(run: &AgentRun) -> io::Result<Self> {
-        let folders = Self {
-            home: run.scratch.join("home"),
-            temporary: run.scratch.join("tmp"),
-            report: run.scratch.join("report"),
-            prompt: run.scratch.join("prompt.md"),
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(&run.scratch)?;
-        for folder in [&folders.home, &folders.temporary, &folders.report] {
-            match fs::symlink_metadata(folder) {
-                Ok(found) if found.is_dir() => fs::remove_dir_all(folder)?,
-                Ok(_) => fs::remove_file(folder)?,
-                Err(_) => {}
-            }
-            builder.create(folder)?;
-        }
-        match fs::remove_file(&folders.prompt) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-            _ => fs::write(&folders.prompt, &run.prompt)?,
-        }
-        Ok(folders)
-    }
-}
-
 #[async_trait]
 impl Backend for CommandBackend {
     fn name(&self) -> &str {
@@ -190,13 +184,33 @@ impl Backend for CommandBackend {
                 return nothing(AgentStatus::Failed { reason });
             }
         };
-        let mut reader = (self.preset.reader)();
-        let mut lines = |stream: Stream, line: &str| {
-            reader.line(stream, line, on_event);
-            Flow::Continue
+        let servers = match run.mcp_config.as_deref().map(mcp::read).transpose() {
+            Ok(servers) => servers.unwrap_or_default(),
+            Err(reason) => return nothing(AgentStatus::Unavailable { reason }),
         };
-        match process::run(self.spec(&run, &folders), cancel, Some(&mut lines)).await {
-            Ok(finished) => self.outcome(&run, &folders, finished, reader.as_mut()),
+        let call = self.call(&run, &folders, &servers);
+        if let Err(e) = folders.write((self.preset.files)(&call)) {
+            let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
+            return nothing(AgentStatus::Failed { reason });
+        }
+        let mut reader = self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader);
+        let (waits, mut waiting) = watch::channel(false);
+        let mut lines = |stream: Stream, line: &str| {
+            reader.line(stream, line, &mut |event| on_event(masked(event, &self.secrets)));
+            waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
+            if reader.hopeless() { Flow::Stop("it got no answers with content".to_owned()) } else { Flow::Continue }
+        };
+        let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
+        let running = process::run(spec, &stop, Some(&mut lines));
+        let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, MAX_WAITING, &stop).await;
+        match ended {
+            Ok(mut finished) => {
+                if gave_up && finished.ended == Ended::Cancelled && !cancel.is_cancelled() {
+                    let reason = format!("its provider refused it for {} s", MAX_WAITING.as_secs());
+                    finished.ended = Ended::Stopped(reason);
+                }
+                self.outcome(&run, &folders, finished, reader.as_mut())
+            }
             Err(error @ ProcessError::Wait { .. }) => nothing(AgentStatus::Failed { reason: error.to_string() }),
             Err(error) => nothing(AgentStatus::Unavailable { reason: error.to_string() }),
         }
@@ -226,11 +240,16 @@ impl Backend for CommandBackend {
 
 impl CommandBackend {
     fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
+        let complete = reader.complete();
         let reading = reader.finish(&finished);
         let status = match &finished.ended {
             Ended::Cancelled => AgentStatus::Cancelled,
             // One that hangs after its last word has done its work.
-            Ended::WallLimit | Ended::IdleLimit if reader.complete() => reading.status.clone(),
+            Ended::WallLimit | Ended::IdleLimit if complete => reading.status.clone(),
+            // One that waits for a login says so.
+            Ended::WallLimit | Ended::IdleLimit if matches!(reading.status, AgentStatus::Unavailable { .. }) => {
+                reading.status.clone()
+            }
             Ended::WallLimit => {
                 AgentStatus::TimedOut { what: format!("it ran for longer than {} s", run.wall.as_secs_f64()) }
             }
@@ -254,6 +273,20 @@ impl CommandBackend {
     }
 }
 
+/// The event without secrets. Lines are masked as they come, but JSON can write a secret in another way.
+fn masked(mut event: AgentEvent, secrets: &Masker) -> AgentEvent {
+    match &mut event {
+        AgentEvent::Session { id: text }
+        | AgentEvent::Text { text }
+        | AgentEvent::ToolFailed { text }
+        | AgentEvent::FileChanged { path: text }
+        | AgentEvent::Retried { reason: text }
+        | AgentEvent::ToolCalled { input: text, .. } => *text = secrets.mask(text).into(),
+        AgentEvent::Used { .. } => {}
+    }
+    event
+}
+
 /// The outcome of a run that never came about.
 fn nothing(status: AgentStatus) -> AgentOutcome {
     assembled(status.clone(), Reading::only(status))
@@ -261,6 +294,7 @@ fn nothing(status: AgentStatus) -> AgentOutcome {
 
 fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
     reading.errors.truncate(MAX_ERRORS);
+    reading.signals.succeeded = status == AgentStatus::Finished;
     let start = reading.final_message.len().saturating_sub(MAX_FINAL_MESSAGE);
     let start = reading.final_message.ceil_char_boundary(start);
     AgentOutcome {
@@ -271,6 +305,8 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         session: reading.session,
         tokens_in: reading.tokens_in,
         tokens_out: reading.tokens_out,
+        cache_read: reading.cache_read,
+        cache_write: reading.cache_write,
         cost: reading.cost,
         tool_calls: reading.tool_calls,
         tool_errors: reading.tool_errors,
@@ -278,6 +314,8 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         duration_ms: 0,
         output: String::new(),
         denied: reading.denied,
+        stop_reason: reading.stop_reason,
+        signals: reading.signals,
     }
 }
 

@@ -26,16 +26,13 @@ use tokio_util::sync::CancellationToken;
 use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSettings, place};
 use crate::clock::Clock;
 use crate::domain::chat::{CallError, ChatAnswer, ChatRequest, Usage};
-use crate::domain::ids::{Money, Timestamp};
-use crate::domain::limit::{Limit, Signals};
+use crate::domain::ids::Money;
 use crate::process::{Masker, executable};
 
 /// A model, as the agent sees it: any client that answers one request.
 pub type Model = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync>;
 /// What a call costs, by the provider's name of the model; `None` where no price is known.
 pub type Price = Arc<dyn Fn(&str, &Usage) -> Option<Money> + Send + Sync>;
-/// What keeps a provider from serving us, from what a failed call left behind.
-pub type Judge = fn(&Signals, Timestamp) -> Option<Limit>;
 
 /// What our own agent needs beside the settings that every backend has.
 #[derive(Clone)]
@@ -46,8 +43,6 @@ pub struct InternalSettings {
     pub default_model: String,
     /// Prices.
     pub price: Price,
-    /// Reads limits.
-    pub judge: Judge,
     /// For reading when a limit ends.
     pub clock: Clock,
     /// Bounds of a run.

@@ -63,6 +63,7 @@ impl Folders {
         let mut read_only = run.read_only.clone();
         read_only.extend(tools.iter().filter(|tool| tool.exists()).cloned());
         read_only.push(self.prompt.clone());
+        read_only.extend(run.mcp_config.clone());
         Sandbox::Bubblewrap(View {
             writable: vec![run.tree.clone(), self.report.clone()],
             read_only,

@@ -1,4 +1,5 @@
-//! Placeholders in an operator's `args`: `{model}`, `{prompt}`, `{prompt_file}` and `{report}`.
+//! Placeholders in an operator's `args`: `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and
+//! `{mcp_config}`.
 
 use std::ffi::{OsStr, OsString};
 

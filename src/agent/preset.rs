@@ -1,13 +1,75 @@
 //! The table of coding agents: how each is called, and how its output is read.
 
+use std::path::Path;
 use std::time::Duration;
 
-use super::{AgentEvent, AgentRun, AgentStatus};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::mcp::Server;
+use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, command, gemini, jsonl, kimi, opencode, script};
 use crate::domain::ids::Money;
+use crate::domain::limit::Signals;
 use crate::process::{Finished, Stream};
 
 /// The agents that are known by name.
-const PRESETS: [&Preset; 1] = [&super::claude::PRESET];
+const PRESETS: [&Preset; 6] =
+    [&claude::PRESET, &codex::PRESET, &gemini::PRESET, &opencode::PRESET, &kimi::PRESET, &aider::PRESET];
+
+/// A way to read what an agent prints; any command can be read in any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutputFormat {
+    /// Claude Code's `stream-json`.
+    Claude,
+    /// `codex exec --json`.
+    Codex,
+    /// Gemini CLI's `stream-json`.
+    Gemini,
+    /// `opencode run --format json`.
+    Opencode,
+    /// JSON objects, one a line, in nobody's format: fields with usual names are understood.
+    Jsonl,
+    /// Text; success is exit code 0 and at least a word.
+    Text,
+}
+
+impl OutputFormat {
+    /// All of them, with the operator's name for each.
+    pub const ALL: [(&'static str, Self); 6] = [
+        ("claude", Self::Claude),
+        ("codex", Self::Codex),
+        ("gemini", Self::Gemini),
+        ("opencode", Self::Opencode),
+        ("jsonl", Self::Jsonl),
+        ("text", Self::Text),
+    ];
+
+    /// The format of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, format)| *format)
+    }
+
+    pub(super) fn reader(self) -> Box<dyn Reader> {
+        match self {
+            Self::Claude => (claude::PRESET.reader)(),
+            Self::Codex => (codex::PRESET.reader)(),
+            Self::Gemini => (gemini::PRESET.reader)(),
+            Self::Opencode => (opencode::PRESET.reader)(),
+            Self::Jsonl => jsonl::reader(),
+            Self::Text => script::text_reader(),
+        }
+    }
+}
+
+/// How an agent gets its prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PromptBy {
+    /// On standard input; not otherwise, so it must come there or in the operator's `args`.
+    Stdin,
+    /// In the preset's own arguments, or in a file that they name.
+    Arguments,
+    /// The operator sees to it: by file, variable, `args` or standard input.
+    Operator,
+}
 
 /// How an agent is called and read.
 pub(super) struct Preset {
@@ -18,7 +80,11 @@ pub(super) struct Preset {
     /// Arguments of a run.
     pub(super) arguments: fn(&Call<'_>) -> Vec<String>,
     /// Environment of a run, beside what every agent gets.
-    pub(super) environment: fn(&Call<'_>) -> Vec<(&'static str, String)>,
+    pub(super) environment: fn(&Call<'_>) -> Vec<(String, String)>,
+    /// Files that it finds in its home: path from there, and text.
+    pub(super) files: fn(&Call<'_>) -> Vec<(&'static str, String)>,
+    /// How it gets its prompt.
+    pub(super) prompt: PromptBy,
     /// Reads one run's output.
     pub(super) reader: fn() -> Box<dyn Reader>,
     /// Arguments that make it print its version; `None` where there is no such thing.
@@ -32,6 +98,46 @@ pub(super) struct Call<'a> {
     pub(super) model: Option<&'a str>,
     /// Whether we are the superuser; some agents refuse to do without questions then.
     pub(super) root: bool,
+    /// The file that holds the prompt.
+    pub(super) prompt_file: &'a Path,
+    /// The operator's variables.
+    pub(super) variables: &'a [(String, SecretString)],
+    /// The MCP servers of the run, for agents that want them in a format of their own.
+    pub(super) servers: &'a [Server],
+}
+
+impl Call<'_> {
+    /// A variable that the operator gives the agent, where it says something.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.variables.iter().find(|(known, _)| known == name)?;
+        Some(value.expose_secret()).filter(|value| !value.is_empty())
+    }
+
+    /// What stands for a prompt that is too long for an argument.
+    pub(super) fn see_file(&self) -> String {
+        see_file(self.prompt_file)
+    }
+
+    /// The folder that the report is left in.
+    pub(super) fn report_folder(&self) -> String {
+        let report = command::report_path(&self.run.scratch);
+        report.parent().unwrap_or(&self.run.scratch).display().to_string()
+    }
+}
+
+/// What stands for a prompt that is too long for an argument.
+pub(super) fn see_file(file: &Path) -> String {
+    format!("Read the file {} and do what it says: it holds the whole of your task.", file.display())
+}
+
+/// Words as arguments.
+pub(super) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// Variables of an environment.
+pub(super) fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
 }
 
 /// Makes sense of what an agent prints.
@@ -40,6 +146,14 @@ pub(super) trait Reader: Send {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
     /// Whether the agent has said that it is through.
     fn complete(&self) -> bool;
+    /// Whether its provider refused it, and it has done nothing since but ask again.
+    fn waiting(&self) -> bool {
+        false
+    }
+    /// Whether it goes on for ever without any use, and is to be ended.
+    fn hopeless(&self) -> bool {
+        false
+    }
     /// What came out, after the end.
     fn finish(&mut self, finished: &Finished) -> Reading;
 }
@@ -52,11 +166,15 @@ pub(super) struct Reading {
     pub(super) session: Option<String>,
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
+    pub(super) cache_read: u64,
+    pub(super) cache_write: u64,
     pub(super) cost: Option<Money>,
     pub(super) tool_calls: u32,
     pub(super) tool_errors: u32,
     pub(super) errors: Vec<String>,
     pub(super) denied: Vec<String>,
+    pub(super) stop_reason: String,
+    pub(super) signals: Signals,
 }
 
 impl Reading {
@@ -68,11 +186,15 @@ impl Reading {
             session: None,
             tokens_in: 0,
             tokens_out: 0,
+            cache_read: 0,
+            cache_write: 0,
             cost: None,
             tool_calls: 0,
             tool_errors: 0,
             errors: Vec::new(),
             denied: Vec::new(),
+            stop_reason: String::new(),
+            signals: Signals::default(),
         }
     }
 }
@@ -97,5 +219,7 @@ pub(super) fn shortened(text: &str, max: usize) -> String {
 
 /// Longest text in an event, in characters.
 pub(super) const MAX_EVENT_TEXT: usize = 4_000;
+/// Longest prompt that is given as an argument, in bytes; Linux takes 131,071 for one.
+pub(super) const MAX_ARGUMENT: usize = 100_000;
 /// Longest wait for an agent's version.
 pub(super) const VERSION_WAIT: Duration = Duration::from_secs(30);

@@ -1,6 +1,7 @@
 //! A backend that is any command: it gets the prompt on standard input and says what it likes.
 
-use super::preset::{MAX_EVENT_TEXT, Preset, Reader, Reading, shortened};
+use super::preset::{MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened};
+use super::stream::Gathered;
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Ended, Finished, Stream};
 
@@ -12,12 +13,22 @@ pub(super) const PRESET: Preset = Preset {
     program: None,
     arguments: |_| Vec::new(),
     environment: |_| Vec::new(),
-    reader: || Box::new(Plain),
+    files: |_| Vec::new(),
+    prompt: PromptBy::Operator,
+    reader: || Box::new(Plain { may_be_silent: true }),
     version: None,
 };
 
+/// Reads the text of an agent, which has something to say.
+pub(super) fn text_reader() -> Box<dyn Reader> {
+    Box::new(Plain { may_be_silent: false })
+}
+
 /// Plain text; success is exit code 0.
-struct Plain;
+struct Plain {
+    /// Whether it may say nothing; an agent may not.
+    may_be_silent: bool,
+}
 
 impl Reader for Plain {
     fn line(&mut self, _: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
@@ -31,12 +42,17 @@ impl Reader for Plain {
     }
 
     fn finish(&mut self, finished: &Finished) -> Reading {
-        let mut reading = Reading::only(match &finished.ended {
+        let said = finished.stdout.last(FINAL_MESSAGE).trim();
+        let status = match &finished.ended {
+            Ended::Exited(0) if said.is_empty() && !self.may_be_silent => {
+                AgentStatus::Failed { reason: "it ended without a word".to_owned() }
+            }
             Ended::Exited(0) => AgentStatus::Finished,
             ended => AgentStatus::Failed { reason: how_it_ended(ended, finished) },
-        });
-        reading.final_message = finished.stdout.last(FINAL_MESSAGE).trim().to_owned();
-        reading
+        };
+        let mut gathered = Gathered::default();
+        said.clone_into(&mut gathered.last_text);
+        gathered.reading(status, finished)
     }
 }
 

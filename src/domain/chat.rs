@@ -126,6 +126,20 @@ pub enum StopReason {
     Other(String),
 }
 
+impl StopReason {
+    /// In a word, for logs.
+    pub fn word(&self) -> &str {
+        match self {
+            Self::End => "end",
+            Self::Tools => "tools",
+            Self::MaxTokens => "max_tokens",
+            Self::Refused => "refused",
+            Self::ContextFull => "context_full",
+            Self::Other(word) => word,
+        }
+    }
+}
+
 /// Tokens of one or more calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {

@@ -8,15 +8,17 @@
 mod input;
 mod judge;
 mod people;
+mod schedule;
 mod state;
 #[cfg(test)]
 mod tests;
 mod work;
 
-pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Start};
+pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Served, Start};
 pub use judge::{Course, Found, Judged};
 pub use state::{
-    Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State, Step, Task,
+    Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
+    Step, Task, Wanted,
 };
 
 use super::effect::{Effect, Mark, TimerKind};

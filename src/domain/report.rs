@@ -6,7 +6,7 @@ pub use ending::{completion, escalation, intervention, pull, reminder};
 
 use super::command::TABLE;
 use super::ids::{Money, Timestamp};
-use super::lifecycle::{Found, Iteration, Judged, Loop, State, Step};
+use super::lifecycle::{Found, Iteration, Judged, Loop, Served, State, Step};
 use super::policy::{Floor, Policy};
 use super::strategy::Approach;
 use super::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
@@ -183,6 +183,11 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     if let Some(why) = &current.pause_wanted {
         notes.push(format!("It pauses after this iteration: {why}."));
     }
+    let switched = current.current().map(|last| last.served.switched.iter().map(String::as_str).collect::<Vec<_>>());
+    notes.extend(switched.filter(|words| !words.is_empty()).map(|words| format!("{}.", words.join("; "))));
+    if current.kept().any(|i| i.served.estimated) {
+        notes.push("Its cost is an estimate by published prices: the backend does not say what it charges.".into());
+    }
     if !current.guidance.is_empty() {
         notes.push(format!("{} piece(s) of guidance wait for the next iteration.", current.guidance.len()));
     }
@@ -212,10 +217,20 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         notes,
         commands: commands(current),
         sandbox: current.sandbox.clone(),
-        backend: backend.into(),
+        backend: served_words(current, backend),
         checks: current.checks.iter().map(|c| c.command.clone()).collect(),
         hidden_removed: current.hidden_removed as usize,
     }))
+}
+
+/// Who works on it: the backend of the last run with its model, before the first the one that comes first.
+fn served_words(current: &Loop, first: &str) -> String {
+    let served = current.kept().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
+    match served {
+        None => first.to_owned(),
+        Some(Served { backend, model: None, .. }) => backend.clone(),
+        Some(Served { backend, model: Some(model), .. }) => format!("{backend} ({model})"),
+    }
 }
 
 fn course_line(judged: &Judged) -> CourseLine {

@@ -376,6 +376,7 @@ fn facts(end: AgentEnd) -> AgentRunFacts {
         tool_calls: 1,
         tool_errors: 0,
         duration_ms: 100,
+        served: Served::default(),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Recorded lines of Claude Code (2.1.197 and 2.1.330, shortened), and the table of how runs end.
 
-use std::time::Duration;
-
 use super::*;
-use crate::process::Captured;
+use crate::agent::transcript::ended;
+use crate::domain::limit::Signals;
+use crate::process::Ended;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","cwd":"/t","session_id":"e845fb08","tools":["Bash"],"model":"claude-sonnet-4-5","permissionMode":"bypassPermissions"}"#;
 const CALL: &str = r#"{"type":"assistant","message":{"id":"m1","role":"assistant","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"exit 3"}}],"usage":{"input_tokens":100,"cache_creation_input_tokens":20,"cache_read_input_tokens":3,"output_tokens":1}},"session_id":"e845fb08"}"#;
@@ -13,18 +13,6 @@ const DONE: &str = r#"{"type":"result","subtype":"success","is_error":false,"api
 const RETRY: &str = r#"{"type":"system","subtype":"api_retry","attempt":1,"max_retries":1,"retry_delay_ms":574.78,"error_status":429,"error":"rate_limit","session_id":"e845fb08"}"#;
 const LIMIT: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"rejected","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
 const WARNED: &str = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","resetsAt":1790000000,"rateLimitType":"five_hour"}}"#;
-
-fn ended(ended: Ended, stdout: &str, stderr: &str) -> Finished {
-    let captured =
-        |text: &str| Captured { head: text.to_owned(), total_bytes: text.len() as u64, ..Captured::default() };
-    Finished {
-        exit_code: if let Ended::Exited(code) = ended { Some(code) } else { None },
-        ended,
-        stdout: captured(stdout),
-        stderr: captured(stderr),
-        duration: Duration::from_secs(1),
-    }
-}
 
 fn read(lines: &[&str], how: Ended, stderr: &str) -> (Reading, Vec<AgentEvent>) {
     let mut stream = ClaudeStream::default();
@@ -48,18 +36,22 @@ fn a_whole_run_is_read() {
         session: Some("e845fb08".into()),
         tokens_in: 246,
         tokens_out: 100,
+        cache_read: 6,
+        cache_write: 40,
         cost: Some(Money(2252)),
         tool_calls: 1,
         tool_errors: 1,
         errors: vec!["a tool failed: Exit code 3".into()],
         denied: vec!["Write".into()],
+        stop_reason: "completed".into(),
+        signals: Signals { succeeded: true, exit_code: Some(0), ..Signals::default() },
     };
     assert_eq!(reading, expected);
     assert_eq!(
         events,
         [
             AgentEvent::Session { id: "e845fb08".into() },
-            AgentEvent::ToolCalled { name: "Bash".into() },
+            AgentEvent::ToolCalled { name: "Bash".into(), input: "exit 3".into() },
             AgentEvent::ToolFailed { text: "Exit code 3".into() },
             AgentEvent::Text { text: "All done.".into() },
             AgentEvent::Used { tokens_in: 246, tokens_out: 100, cost: Some(Money(2252)) },
@@ -198,6 +190,47 @@ fn what_is_new_degrades_to_text() {
     let (reading, _) = read(&odd, Ended::Exited(0), "");
     assert_eq!((reading.status, reading.tool_errors, reading.cost), (AgentStatus::Finished, 1, None));
     assert_eq!(reading.tokens_in, u64::MAX);
+}
+
+#[test]
+fn what_tells_of_a_limit_is_gathered() {
+    let refusal = result(
+        r#""subtype":"success","is_error":true,"api_error_status":429,"api_error":"usage_limit_reached","result":"You've hit your limit","stop_reason":null"#,
+    );
+    let (reading, _) = read(&[INIT, LIMIT, &refusal], Ended::Exited(1), "first\n    at x (y)\nlast\n");
+    let expected = Signals {
+        succeeded: false,
+        exit_code: Some(1),
+        status: Some(429),
+        code: Some("usage_limit_reached".into()),
+        resets_at: Some(Timestamp(1_790_000_000_000)),
+        headers: vec![],
+        messages: vec!["You've hit your limit".into(), "first".into(), "last".into()],
+        ..Signals::default()
+    };
+    assert_eq!(reading.signals, expected);
+    let (reading, _) = read(&[INIT, RETRY], Ended::Stopped("it waited".into()), "");
+    assert_eq!(reading.status, AgentStatus::Limited { until_ms: None, reason: "rate_limit (429)".into() });
+    assert_eq!(reading.signals.status, Some(429));
+}
+
+#[test]
+fn edits_are_told_when_they_succeeded() {
+    let call = |id: &str| {
+        format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"tool_use","id":"{id}","name":"Edit","input":{{"file_path":"/t/{id}.rs"}}}}]}}}}"#
+        )
+    };
+    let over = |id: &str, error: bool| {
+        format!(
+            r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"{id}","is_error":{error},"content":"x"}}]}}}}"#
+        )
+    };
+    let lines = [call("a"), call("b"), over("a", true), over("b", false)];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let (_, events) = read(&lines, Ended::Exited(0), "");
+    let changed: Vec<_> = events.iter().filter(|e| matches!(e, AgentEvent::FileChanged { .. })).collect();
+    assert_eq!(changed, [&AgentEvent::FileChanged { path: "/t/b.rs".into() }]);
 }
 
 #[test]

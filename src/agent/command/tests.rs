@@ -1,5 +1,6 @@
 //! Real scripts as agents.
 
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
@@ -48,6 +49,8 @@ impl Place {
             idle: Duration::from_secs(30),
             max_turns: None,
             max_cost: None,
+            session: None,
+            mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             network: false,
@@ -88,14 +91,14 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
 async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
     let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
     let mut settings = place.settings(BackendKind::Script);
-    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{session}"].map(str::to_owned).into();
+    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{other}"].map(str::to_owned).into();
     settings.prompt_on_stdin = false;
     let (outcome, _) = outcome(settings, place.run()).await;
     let scratch = place.at("scratch/attempt").display().to_string();
     assert_eq!(
         outcome.output,
         format!(
-            "--model=vendor-small-1|do the thing\n|{scratch}/prompt.md|{scratch}/report/report.json|{{session}}|do the thing\n"
+            "--model=vendor-small-1|do the thing\n|{scratch}/prompt.md|{scratch}/report/report.json|{{other}}|do the thing\n"
         )
     );
     assert_eq!(outcome.report.map(|report| report.summary), Some("s".to_owned()));
@@ -233,4 +236,148 @@ async fn a_version_that_does_not_come_is_told() {
     let place = Place::new("echo broken >&2; exit 5");
     let backend = build("c", place.settings(BackendKind::Preset("claude".into()))).unwrap();
     assert!(backend.probe().await.unwrap_err().contains("exited with 5: broken"));
+}
+
+/// A program that leaves its arguments, environment and home in the tree, and says `said`.
+fn telling(said: &str) -> Place {
+    Place::new(&format!(
+        "printf '%s\\n' \"$@\" >arguments; env | sort >environment; cat >stdin; cp -r \"$HOME\" home\nprintf '%s\\n' '{said}'"
+    ))
+}
+
+/// The arguments in one line, the environment, and the home's folder.
+async fn called(place: &Place, preset: &str, run: AgentRun) -> (AgentOutcome, String, String) {
+    let mut settings = place.settings(BackendKind::Preset(preset.into()));
+    settings.env.push(("OPENAI_BASE_URL".into(), "http://127.0.0.1:1/v1".into()));
+    let (outcome, _) = outcome(settings, run).await;
+    let read = |name: &str| fs::read_to_string(place.at("tree").join(name)).unwrap();
+    (outcome, read("arguments").replace('\n', " "), read("environment"))
+}
+
+const CODEX_SAID: &str = r#"{"type":"item.completed","item":{"type":"agent_message","text":"done"}}
+{"type":"turn.completed","usage":{}}"#;
+
+#[tokio::test]
+async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
+    let place = telling(CODEX_SAID);
+    let config = r#"{"mcpServers": {"memory": {"command": "/bin/m", "env": {"TOKEN": "t"}}}}"#;
+    fs::write(place.at("config/mcp.json"), config).unwrap();
+    let run = AgentRun { mcp_config: Some(place.at("config/mcp.json")), ..place.run() };
+    let (done, arguments, environment) = called(&place, "codex", run).await;
+    assert_eq!((done.status, done.final_message.as_str()), (AgentStatus::Finished, "done"));
+    assert!(arguments.starts_with("exec --json --skip-git-repo-check -c model_provider=\"ralph\""), "{arguments}");
+    for part in [
+        "model_providers.ralph.request_max_retries=2",
+        "model_providers.ralph.stream_max_retries=2",
+        "model_providers.ralph.base_url=\"http://127.0.0.1:1/v1\"",
+        "sandbox_mode=\"workspace-write\"",
+        "mcp_servers.memory.command=\"/bin/m\"",
+        "-m vendor-small-1",
+    ] {
+        assert!(arguments.contains(part), "{part}: {arguments}");
+    }
+    assert!(environment.contains("\nTOKEN=t\n"), "{environment}");
+    assert_eq!(fs::read_to_string(place.at("tree/stdin")).unwrap(), "do the thing\n");
+    let place = telling(CODEX_SAID);
+    let (_, arguments, _) = called(&place, "codex", AgentRun { session: Some("7".into()), ..place.run() }).await;
+    assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
+}
+
+#[tokio::test]
+async fn settings_of_an_agent_are_in_its_own_home() {
+    let said = r#"{"type":"message","role":"assistant","content":"done"}
+{"type":"result","status":"success","stats":{}}"#;
+    let place = telling(said);
+    let (done, arguments, environment) = called(&place, "gemini", place.run()).await;
+    assert_eq!(done.status, AgentStatus::Finished, "{done:?}");
+    assert!(arguments.contains("--approval-mode auto_edit"), "{arguments}");
+    assert!(environment.contains("GOOGLE_GEMINI_BASE_URL=https://generativelanguage.googleapis.com"), "{environment}");
+    let settings = fs::read_to_string(place.at("tree/home/.gemini/settings.json")).unwrap();
+    assert!(settings.contains("\"maxAttempts\":2"), "{settings}");
+
+    let place = telling(r#"{"type":"text","part":{"text":"done"}}"#);
+    let (done, arguments, _) = called(&place, "opencode", place.run()).await;
+    assert_eq!(done.status, AgentStatus::Finished, "{done:?}");
+    assert!(arguments.starts_with("run --format json --print-logs"), "{arguments}");
+    let settings = fs::read_to_string(place.at("tree/home/.config/opencode/opencode.json")).unwrap();
+    assert!(settings.contains("\"bash\":\"deny\""), "{settings}");
+}
+
+#[tokio::test]
+async fn no_agent_is_started_without_its_prompt() {
+    let long = "x".repeat(300_000);
+    for (preset, words) in [("kimi", "--prompt=Read the file /"), ("aider", "--message-file /")] {
+        let place = telling("{\"role\":\"assistant\",\"content\":\"done\"}");
+        let run = AgentRun { prompt: long.clone(), ..place.run() };
+        let (outcome, arguments, _) = called(&place, preset, run).await;
+        assert!(arguments.contains(words), "{preset}: {arguments}");
+        assert!(!matches!(outcome.status, AgentStatus::Unavailable { .. }), "{outcome:?}");
+        assert_eq!(fs::read_to_string(place.at("scratch/attempt/prompt.md")).unwrap(), long);
+    }
+    let place = telling("done");
+    let mut settings = place.settings(BackendKind::Script);
+    settings.args = vec!["{prompt}".into(), "[{session}{mcp_config}]".into()];
+    outcome(settings, AgentRun { prompt: long, session: Some("s7".into()), ..place.run() }).await;
+    let arguments = fs::read_to_string(place.at("tree/arguments")).unwrap();
+    assert!(arguments.starts_with("Read the file /") && arguments.ends_with("[s7]\n"), "{arguments}");
+
+    let mut settings = place.settings(BackendKind::Preset("codex".into()));
+    settings.prompt_on_stdin = false;
+    assert!(build("c", settings.clone()).err().is_some_and(|said| said.contains("without its prompt")));
+    settings.args = vec!["{prompt_file}".into()];
+    assert!(build("c", settings).is_ok());
+}
+
+#[tokio::test]
+async fn any_command_is_read_in_any_format() {
+    for (format, said, text) in [
+        ("codex", CODEX_SAID, "done"),
+        ("jsonl", r#"{"text":"done"}"#, "done"),
+        ("text", "just words", "just words"),
+        ("claude", r#"{"type":"result","is_error":false,"result":"done"}"#, "done"),
+    ] {
+        let place = telling(said);
+        let mut settings = place.settings(BackendKind::Script);
+        settings.output = OutputFormat::named(format);
+        assert!(settings.output.is_some(), "{format}");
+        let (outcome, _) = outcome(settings, place.run()).await;
+        assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, text), "{format}");
+    }
+    let place = Place::new("true");
+    for (_, format) in OutputFormat::ALL {
+        let mut settings = place.settings(BackendKind::Script);
+        settings.output = Some(format);
+        let (outcome, _) = outcome(settings, place.run()).await;
+        assert!(matches!(outcome.status, AgentStatus::Failed { .. }), "{format:?}: {outcome:?}");
+    }
+    assert_eq!(OutputFormat::named("yaml"), None);
+}
+
+#[tokio::test]
+async fn a_broken_mcp_configuration_is_told() {
+    let place = telling("done");
+    let run = AgentRun { mcp_config: Some(place.at("config/none.json")), ..place.run() };
+    let (outcome, _) = outcome(place.settings(BackendKind::Preset("codex".into())), run).await;
+    assert!(
+        matches!(&outcome.status, AgentStatus::Unavailable { reason } if reason.contains("none.json")),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn one_that_only_asks_again_is_stopped_and_one_that_goes_on_is_not() {
+    let longest = Duration::from_millis(40);
+    let stop = CancellationToken::new();
+    let (waits, mut waiting) = watch::channel(false);
+    let steady = async {
+        for waits_now in [true, false, true, false] {
+            waits.send_replace(waits_now);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(60)).await;
+    };
+    assert!(!until_it_waits_too_long(steady, &mut waiting, longest, &stop).await.1);
+    assert!(!stop.is_cancelled());
+    waits.send_replace(true);
+    assert!(until_it_waits_too_long(stop.cancelled(), &mut waiting, longest, &stop).await.1);
 }

@@ -48,6 +48,16 @@ pub(super) enum Edit {
     },
 }
 
+impl Edit {
+    /// The file that it changes, if it does.
+    pub(super) fn changes(&self) -> Option<&str> {
+        match self {
+            Self::View { .. } => None,
+            Self::Create { path, .. } | Self::StrReplace { path, .. } | Self::Insert { path, .. } => Some(path),
+        }
+    }
+}
+
 /// JSON Schema of the arguments.
 pub(super) fn parameters() -> Value {
     json!({

@@ -16,7 +16,7 @@ use crate::domain::chat::{
     ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Tool, ToolCall, ToolResult, Usage, estimated_tokens,
 };
 use crate::domain::ids::Money;
-use crate::domain::limit::LimitKind;
+use crate::domain::limit::{self, LimitKind, Signals};
 
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
@@ -59,6 +59,10 @@ struct Run<'a> {
     tool_errors: u32,
     errors: Vec<String>,
     final_message: String,
+    /// Why the model stopped last, or what stopped it.
+    stop_reason: String,
+    /// What the last call left behind.
+    signals: Signals,
     transcript: Transcript,
 }
 
@@ -93,6 +97,8 @@ pub(super) async fn run(
         tool_errors: 0,
         errors: Vec::new(),
         final_message: String::new(),
+        stop_reason: String::new(),
+        signals: Signals::default(),
         transcript: Transcript::default(),
         agent,
         run,
@@ -150,6 +156,7 @@ impl Run<'_> {
             self.messages.extend([Message::Model(said), Message::Results(results)]);
         }
         // Not an error of the work: the next iteration goes on from here.
+        "max_turns".clone_into(&mut self.stop_reason);
         self.note(&format!("it stopped at its limit of {turns} turns"));
         Ok(AgentStatus::Finished)
     }
@@ -163,12 +170,16 @@ impl Run<'_> {
         loop {
             context::trim(&mut self.messages, most);
             let error = match self.call().await? {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.signals = Signals { succeeded: true, ..Signals::default() };
+                    return Ok(answer);
+                }
                 Err(error) => error,
             };
+            self.signals = self.masked(error.signals.clone());
             let what = self.shown(&error.what, MAX_ERROR);
             let now = self.agent.internal.clock.now();
-            let limit = (self.agent.internal.judge)(&error.signals, now);
+            let limit = limit::classify(&error.signals, now);
             let until = limit.as_ref().and_then(|limit| limit.until);
             let kind = limit.map(|limit| limit.kind);
             let wait = match kind {
@@ -270,6 +281,7 @@ impl Run<'_> {
             tokens_out: self.usage.output,
             cost: self.cost,
         });
+        answer.stop.word().clone_into(&mut self.stop_reason);
         let text = answer.turn.text.trim();
         if !text.is_empty() {
             let text = self.agent.secrets.mask(text).into_owned();
@@ -298,7 +310,8 @@ impl Run<'_> {
             self.left()?;
             let name = shortened(&call.name, 100);
             self.tool_calls = self.tool_calls.saturating_add(1);
-            (self.on_event)(AgentEvent::ToolCalled { name: self.agent.secrets.mask(&name).into_owned() });
+            let input = self.shown(&about(&call.arguments), MAX_ERROR);
+            (self.on_event)(AgentEvent::ToolCalled { name: self.agent.secrets.mask(&name).into_owned(), input });
             let done = if number < MAX_CALLS {
                 self.use_tool(call).await?
             } else {
@@ -337,11 +350,19 @@ impl Run<'_> {
                 },
                 Err(error) => Err(error),
             },
-            "edit" => serde_json::from_str::<Edit>(&call.arguments)
-                .map_err(wrong)
-                .and_then(|edit| Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)),
+            "edit" => serde_json::from_str::<Edit>(&call.arguments).map_err(wrong).and_then(|edit| self.edit(edit)),
             other => Err(format!("there is no tool {other:?}; there are bash and edit")),
         })
+    }
+
+    fn edit(&mut self, edit: Edit) -> Result<String, String> {
+        let changed = edit.changes().map(str::to_owned);
+        let told = Tree { top: &self.run.tree, read_only: &self.run.read_only }.edit(edit)?;
+        if let Some(path) = changed {
+            let path = self.shown(&path, MAX_ERROR);
+            (self.on_event)(AgentEvent::FileChanged { path });
+        }
+        Ok(told)
     }
 
     /// Time that is left of the run.
@@ -366,6 +387,15 @@ impl Run<'_> {
         shortened(self.agent.secrets.mask(text.trim()).as_ref(), most)
     }
 
+    /// Signals without what the settings want hidden.
+    fn masked(&self, mut signals: Signals) -> Signals {
+        let values = signals.headers.iter_mut().map(|(_, value)| value);
+        for text in values.chain(&mut signals.messages).chain(&mut signals.code) {
+            *text = self.agent.secrets.mask(text).into_owned();
+        }
+        signals
+    }
+
     fn note(&mut self, error: &str) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(self.shown(error, MAX_ERROR));
@@ -382,6 +412,10 @@ impl Run<'_> {
             final_message: self.final_message.split_off(start),
             tokens_in: self.usage.read(),
             tokens_out: self.usage.output,
+            cache_read: self.usage.cache_read,
+            cache_write: self.usage.cache_write,
+            stop_reason: self.stop_reason,
+            signals: self.signals,
             cost: self.cost,
             tool_calls: self.tool_calls,
             tool_errors: self.tool_errors,
@@ -403,6 +437,8 @@ fn nothing(status: AgentStatus) -> AgentOutcome {
         session: None,
         tokens_in: 0,
         tokens_out: 0,
+        cache_read: 0,
+        cache_write: 0,
         cost: None,
         tool_calls: 0,
         tool_errors: 0,
@@ -410,5 +446,14 @@ fn nothing(status: AgentStatus) -> AgentOutcome {
         duration_ms: 0,
         output: String::new(),
         denied: Vec::new(),
+        stop_reason: String::new(),
+        signals: Signals::default(),
     }
+}
+
+/// What a call is about: its command, or its path.
+fn about(arguments: &str) -> String {
+    let arguments = serde_json::from_str::<serde_json::Value>(arguments).unwrap_or_default();
+    let named = arguments["path"].as_str().or(arguments["command"].as_str());
+    named.unwrap_or_default().to_owned()
 }

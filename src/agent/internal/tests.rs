@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
-use crate::domain::limit::{LimitKind, LimitSource};
+use crate::domain::ids::Timestamp;
+use crate::domain::limit::Signals;
 use crate::process::{Cookie, sandbox, survivors};
 use crate::provider::tests::stub::{Reply, Stub};
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -54,6 +55,8 @@ impl Place {
             idle: Duration::from_secs(30),
             max_turns: None,
             max_cost: None,
+            session: None,
+            mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             network: false,
@@ -85,7 +88,6 @@ impl Place {
             model,
             default_model: "vendor-large-1".into(),
             price: Arc::new(price),
-            judge,
             clock: Clock::manual(NOW),
             bounds: self.bounds.clone(),
             commands_outside: self.commands_outside,
@@ -110,22 +112,6 @@ impl Place {
             other => panic!("no results: {other:?}"),
         }
     }
-}
-
-/// Enough of a classifier for the script's errors.
-fn judge(signals: &Signals, _: Timestamp) -> Option<Limit> {
-    let kind = match (signals.status?, signals.code.as_deref()) {
-        (429, Some("insufficient_quota")) => LimitKind::Billing,
-        (429, _) => LimitKind::Rate,
-        (529, _) => LimitKind::Overload,
-        (401, _) => LimitKind::Auth,
-        (400, Some("context_length_exceeded")) => LimitKind::ContextTooLong,
-        _ => return None,
-    };
-    let after =
-        signals.headers.iter().find(|(name, _)| name == "retry-after").and_then(|(_, value)| value.parse::<i64>().ok());
-    let until = signals.resets_at.or(after.map(|seconds| Timestamp(NOW.0 + seconds * 1_000)));
-    Some(Limit { kind, until, source: LimitSource::Stream, evidence: String::new() })
 }
 
 fn answer(text: &str, calls: &[(&str, Value)], stop: StopReason) -> Answer {
@@ -192,13 +178,15 @@ async fn a_small_task_is_solved() {
     assert_eq!(outcome.final_message, "The sum is right now.");
     assert_eq!((outcome.tokens_in, outcome.tokens_out, outcome.cost), (5_500, 50, Some(Money(5_550))));
     assert_eq!((outcome.tool_calls, outcome.tool_errors), (5, 1));
+    assert_eq!((outcome.cache_read, outcome.stop_reason.as_str(), outcome.signals.succeeded), (5_000, "end", true));
+    assert!(events.contains(&AgentEvent::FileChanged { path: "sum.sh".into() }), "{events:?}");
     let report = outcome.report.unwrap();
     assert_eq!((report.summary.as_str(), report.completion_percentage), ("mended with ***", Some(100.0)));
     assert!(outcome.output.contains("sum.sh\ntest.sh\nbad\n[it exited with 1]"), "{}", outcome.output);
     assert!(!outcome.output.contains(SECRET));
     assert_eq!(events[0], AgentEvent::Used { tokens_in: 1_100, tokens_out: 10, cost: Some(Money(1_110)) });
     assert_eq!(events[1], AgentEvent::Text { text: "I look first.".into() });
-    assert_eq!(events[2], AgentEvent::ToolCalled { name: "bash".into() });
+    assert_eq!(events[2], AgentEvent::ToolCalled { name: "bash".into(), input: "ls; sh test.sh".into() });
     assert_eq!(events[3], AgentEvent::ToolFailed { text: "sum.sh\ntest.sh\nbad\n[it exited with 1]".into() });
 
     let asked = place.asked.lock().unwrap().clone();
@@ -492,6 +480,14 @@ async fn it_works_over_a_real_connection() {
     let (outcome, _) = place.outcome_of(agent.as_ref(), place.run()).await;
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{outcome:?}");
     assert_eq!((outcome.tokens_in, outcome.tokens_out, outcome.tool_calls), (10, 5, 1));
+    assert_eq!(
+        outcome.status,
+        AgentStatus::Limited {
+            until_ms: Some(NOW.0 + 90_000),
+            reason: "own (127.0.0.1): HTTP 429: rate_limit_error: slow down".into(),
+        }
+    );
+    assert_eq!((outcome.signals.status, outcome.signals.succeeded), (Some(429), false));
 }
 
 #[tokio::test]
@@ -503,7 +499,6 @@ async fn settings_are_checked() {
         model: Arc::new(|_| Box::pin(std::future::pending())),
         default_model: "m".into(),
         price: Arc::new(|_, _| None),
-        judge,
         clock: Clock::System,
         bounds,
         commands_outside: false,

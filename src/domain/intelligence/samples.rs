@@ -119,6 +119,7 @@ pub(crate) fn begin(current: &mut Loop) {
         record: None,
         judged: None,
         restored_to: None,
+        served: crate::domain::lifecycle::Served::default(),
     });
 }
 

@@ -142,6 +142,27 @@ pub struct AgentRunFacts {
     pub tool_errors: u32,
     /// Milliseconds.
     pub duration_ms: u64,
+    /// Who served it.
+    #[serde(default)]
+    pub served: Served,
+}
+
+/// Who served a run of the agent.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Served {
+    /// The backend that ran last; empty where none did.
+    pub backend: String,
+    /// Its model, where one was asked for or named.
+    pub model: Option<String>,
+    /// Whether the cost, or a part of it, is an estimate of ours.
+    pub estimated: bool,
+    /// The backend's session.
+    pub session: Option<String>,
+    /// How full that session is, in percent of the context window, where that is known.
+    pub context_pct: Option<f64>,
+    /// Backends that were left on the way, a sentence each.
+    pub switched: Vec<String>,
 }
 
 /// How an agent's run ended.
@@ -162,6 +183,8 @@ pub enum AgentEnd {
     Limited { until: Option<Timestamp>, reason: String },
     /// At the money limit.
     OverBudget,
+    /// It was not begun: a limit of money is in the way.
+    NoMoney { reason: String },
 }
 
 /// What an iteration changed.

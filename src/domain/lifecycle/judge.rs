@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
 use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
-use crate::domain::criteria::task_type;
 use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
@@ -133,8 +132,6 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
-        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
-        let kind = self.policy.task_type.unwrap_or_else(by_words);
         TaskFacts {
             task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
             max_iterations: f64::from(self.limits.iterations),
@@ -142,7 +139,7 @@ impl Loop {
             max_cost_usd: (self.limits.cost.0 > 0).then(|| self.limits.cost.usd()),
             security_sensitive: named(&SECURITY),
             breaking_changes: named(&BREAKING),
-            estimated_iterations: Some(f64::from(kind.usual_iterations().1)),
+            estimated_iterations: Some(f64::from(self.task_type().usual_iterations().1)),
             ..TaskFacts::default()
         }
     }

@@ -1,7 +1,7 @@
 //! What people ask of a loop: start, commands, labels, reviews.
 
 use super::input::{CommentRef, Input, Start};
-use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step};
+use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step, Wanted};
 use super::{Decision, Turn, judge};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
@@ -61,6 +61,8 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         supervision: None,
         course: None,
         halting: None,
+        schedule: None,
+        wanted: Wanted::default(),
         created_at: now,
         updated_at: now,
         queued_at: None,

@@ -3,12 +3,14 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::input::Served;
 use super::judge::{Course, Judged};
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::policy::Policy;
 use crate::domain::record::Record;
+use crate::domain::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
 use crate::domain::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
 
@@ -234,6 +236,9 @@ pub struct Iteration {
     pub tokens_out: u64,
     /// Milliseconds of the agent's run.
     pub agent_ms: u64,
+    /// Who served the agent's run.
+    #[serde(default)]
+    pub served: Served,
     /// Commit, where anything changed.
     pub commit: Option<Sha>,
     /// Hash of the whole tree after it.
@@ -296,6 +301,18 @@ pub enum Halt {
         /// One sentence.
         why: String,
     },
+}
+
+/// What a rule of the schedule asked for, until it asks for something else.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// This backend.
+    pub backend: Option<String>,
+    /// Not this backend for the next run.
+    pub other_than: Option<String>,
+    /// This model.
+    pub model: Option<String>,
 }
 
 /// What is to be merged into the work.
@@ -401,6 +418,12 @@ pub struct Loop {
     /// What is being done before the loop stops.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<Halting>,
+    /// What the schedule saw last.
+    #[serde(default, deserialize_with = "readable")]
+    pub schedule: Option<ScheduleState>,
+    /// What the schedule asked for.
+    #[serde(default)]
+    pub wanted: Wanted,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.

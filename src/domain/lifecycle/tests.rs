@@ -128,6 +128,7 @@ impl Run {
             tool_calls: 1,
             tool_errors: 0,
             duration_ms: 100,
+            served: Served::default(),
         };
         self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
@@ -496,6 +497,7 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
         tool_calls: 0,
         tool_errors: 0,
         duration_ms: u64::MAX,
+        served: Served::default(),
     };
     run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
@@ -732,6 +734,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
             tool_calls: 0,
             tool_errors: 0,
             duration_ms: 5,
+            served: Served::default(),
         }),
     };
     match which {

@@ -1,13 +1,15 @@
 //! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
 
-use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared};
+use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared, Served};
 use super::judge::{self, Onward};
 use super::people::used_up;
+use super::schedule;
 use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step};
 use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
 use crate::domain::ids::{Money, Ratio, Sha};
+use crate::domain::intelligence;
 use crate::domain::policy::Progress;
 use crate::domain::report;
 use crate::domain::task::{AgentReport, CheckReport, DiffStat};
@@ -233,6 +235,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         record: None,
         judged: None,
         restored_to: None,
+        served: Served::default(),
     });
     turn.because(format!("iteration {number} begins"));
     turn.effects.push(Effect::Status { fresh: false });
@@ -245,6 +248,7 @@ fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
 
 fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     let end = run.end;
+    let reads_messages = turn.next.policy.intelligence.adapts();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("an agent ended where no iteration runs");
     };
@@ -254,7 +258,10 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);
-    current.report = run.report.unwrap_or_default();
+    current.served = run.served;
+    // Where no report was written, the last message stands for it.
+    let told = || reads_messages.then(|| intelligence::report_of(&run.message));
+    current.report = run.report.or_else(told).unwrap_or_default();
     current.message = run.message;
     current.agent_problem = match &end {
         AgentEnd::Finished => String::new(),
@@ -264,6 +271,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
         AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
         AgentEnd::Cancelled => "it was stopped".into(),
         AgentEnd::OverBudget => "it was stopped at the money limit".into(),
+        AgentEnd::NoMoney { reason } => reason.clone(),
     };
     let number = current.number;
     match end {
@@ -273,6 +281,10 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
         AgentEnd::Limited { until, reason } => wait_for_backend(turn, until, &reason),
+        AgentEnd::NoMoney { reason } => {
+            give_back(turn);
+            turn.reach_limit("money", &reason);
+        }
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
             turn.next.agent_failures += 1;
             turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
@@ -530,7 +542,7 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     }
     if verifies {
         verify(turn);
-    } else if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) {
+    } else if review.is_none_or(|review| judge::act(turn, &review, false) != Onward::Held) && !schedule::acts(turn) {
         // Guidance that came meanwhile is work to be done, however the checks stand.
         next_iteration(turn);
     }

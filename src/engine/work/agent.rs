@@ -73,6 +73,8 @@ impl Engine {
             max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
             max_cost: (current.limits.cost > Money(0))
                 .then(|| Money((current.limits.cost.0 - current.spent.cost.0).max(0))),
+            session: None,
+            mcp_config: None,
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             network: self.settings.agent_network,

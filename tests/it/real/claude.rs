@@ -1,23 +1,18 @@
 //! The `claude` backend with the real Claude Code, and a model that says what the test wants it to.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, build};
 use ralph_bot::domain::ids::Money;
 use ralph_bot::process::sandbox::Tier;
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;
-use serde_json::{Value, json};
+use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::provider::{Model, Provider};
 use crate::harness::sandbox;
 use crate::memory::Served;
 use crate::parts::{npm_part, setting};
@@ -29,118 +24,6 @@ const PROMPT: &str = "Make the file and say when you are done.\n";
 const WALL: Duration = Duration::from_secs(120);
 /// Seconds after which a provider that refuses everything must have been given up, on a busy machine.
 const GIVEN_UP_MS: u64 = 60_000;
-
-/// What the model does.
-#[derive(Clone)]
-enum Model {
-    /// Calls a tool, and is done when it has the result.
-    Calls(&'static str, Value),
-    /// Refuses with a status.
-    Refuses(u16),
-    /// Never answers.
-    Hangs,
-}
-
-/// The API of the model's provider on loopback.
-struct Provider {
-    url: String,
-    state: Arc<Inner>,
-    asked: watch::Receiver<u32>,
-    _task: JoinSet<()>,
-}
-
-struct Inner {
-    model: Model,
-    asked: watch::Sender<u32>,
-    requests: Mutex<Vec<(String, HeaderMap, Bytes)>>,
-}
-
-impl Provider {
-    async fn start(model: Model) -> Self {
-        let (sender, asked) = watch::channel(0);
-        let state = Arc::new(Inner { model, asked: sender, requests: Mutex::default() });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
-        let router = axum::Router::new().fallback(reply).with_state(state.clone());
-        let mut task = JoinSet::new();
-        task.spawn(async move { axum::serve(listener, router).await.expect("it serves") });
-        Self { url, state, asked, _task: task }
-    }
-
-    /// Requests for an answer of the model.
-    fn messages(&self) -> Vec<(HeaderMap, Value)> {
-        let requests = self.state.requests.lock().expect("no panic");
-        let asked = requests.iter().filter(|(path, _, _)| path == "/v1/messages");
-        asked.map(|(_, headers, body)| (headers.clone(), serde_json::from_slice(body).expect("JSON"))).collect()
-    }
-}
-
-async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response<Body> {
-    let (parts, body) = request.into_parts();
-    let path = parts.uri.path().to_owned();
-    let body = axum::body::to_bytes(body, 16 * 1024 * 1024).await.expect("a request");
-    provider.requests.lock().expect("no panic").push((path.clone(), parts.headers, body.clone()));
-    if path != "/v1/messages" {
-        return answer(404, "application/json", "{}".to_owned());
-    }
-    provider.asked.send_modify(|asked| *asked += 1);
-    match &provider.model {
-        Model::Hangs => std::future::pending().await,
-        Model::Refuses(status) => {
-            let kind = if *status == 429 { "rate_limit_error" } else { "api_error" };
-            let body = json!({ "type": "error", "error": { "type": kind, "message": "not now" } });
-            let mut refusal = answer(*status, "application/json", body.to_string());
-            refusal.headers_mut().insert("retry-after", HeaderValue::from_static("1"));
-            refusal
-        }
-        Model::Calls(tool, input) => {
-            let request: Value = serde_json::from_slice(&body).expect("JSON");
-            let done = request["messages"].to_string().contains("tool_result");
-            let text = if done { said("All done.") } else { called(tool, input) };
-            answer(200, "text/event-stream", text)
-        }
-    }
-}
-
-fn answer(status: u16, kind: &'static str, body: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    response
-}
-
-fn called(tool: &str, input: &Value) -> String {
-    let block = json!({ "type": "tool_use", "id": "toolu_1", "name": tool, "input": {} });
-    let delta = json!({ "type": "input_json_delta", "partial_json": input.to_string() });
-    streamed("msg_1", &block, &delta, "tool_use")
-}
-
-fn said(text: &str) -> String {
-    let delta = json!({ "type": "text_delta", "text": text });
-    streamed("msg_2", &json!({ "type": "text", "text": "" }), &delta, "end_turn")
-}
-
-/// A message as a stream of events.
-fn streamed(id: &str, block: &Value, delta: &Value, stop: &str) -> String {
-    let usage = json!({
-        "input_tokens": 100, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 3, "output_tokens": 1,
-    });
-    let message = json!({
-        "id": id, "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": [],
-        "stop_reason": null, "stop_sequence": null, "usage": usage,
-    });
-    let end = json!({ "stop_reason": stop, "stop_sequence": null });
-    let events = [
-        json!({ "type": "message_start", "message": message }),
-        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
-        json!({ "type": "content_block_delta", "index": 0, "delta": delta }),
-        json!({ "type": "content_block_stop", "index": 0 }),
-        json!({ "type": "message_delta", "delta": end, "usage": { "output_tokens": 50 } }),
-        json!({ "type": "message_stop" }),
-    ];
-    let line = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().expect("a type"));
-    events.iter().map(line).collect()
-}
 
 /// A tree, a scratch folder and the program.
 struct Place {
@@ -181,6 +64,8 @@ impl Place {
             idle: wall,
             max_turns: None,
             max_cost: None,
+            session: None,
+            mcp_config: None,
             cookie: Cookie::new("claude-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             network: true,
@@ -232,7 +117,9 @@ async fn it_does_its_work_and_what_it_used_is_read() {
     assert!(outcome.cost.is_some_and(|cost| cost > Money(0)), "{:?}", outcome.cost);
     let session = outcome.session.expect("a session");
     assert!(events.contains(&AgentEvent::Session { id: session }), "{events:?}");
-    assert!(events.contains(&AgentEvent::ToolCalled { name: "Write".into() }), "{events:?}");
+    let path = made.display().to_string();
+    assert!(events.contains(&AgentEvent::ToolCalled { name: "Write".into(), input: path.clone() }), "{events:?}");
+    assert!(events.contains(&AgentEvent::FileChanged { path }), "{events:?}");
     let asked = provider.messages();
     assert_eq!(asked.len(), 2, "one question a step");
     let (headers, first) = &asked[0];

@@ -1,0 +1,243 @@
+//! Codex: how it is called, and how the JSON lines of `codex exec --json` are read.
+//!
+//! A turn ends with `turn.completed` or `turn.failed`; an `error` line before that can be a mere notice that it asks
+//! again, and an `error` item a mere warning. There is no figure for the cost. Its usage is of the whole thread, also
+//! of what was before a resumed one.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::mcp::for_codex;
+use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
+use super::refusal::{learn, refused, status_in};
+use super::stream::{Gathered, MAX_KEPT, Tokens};
+use super::{AgentEvent, AgentStatus};
+use crate::process::{Ended, Finished, Stream};
+
+/// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
+const PROVIDER: [(&str, &str); 6] = [
+    ("name", "\"OpenAI\""),
+    ("wire_api", "\"responses\""),
+    ("requires_openai_auth", "true"),
+    // How often a refused request and a broken stream are tried again: the product is what a bad hour can cost.
+    ("request_max_retries", "2"),
+    ("stream_max_retries", "2"),
+    // Longest silence within an answer; one that never begins is left to the run's own limit.
+    ("stream_idle_timeout_ms", "300000"),
+];
+
+pub(super) const PRESET: Preset = Preset {
+    name: "codex",
+    program: Some("codex"),
+    arguments,
+    environment: |call| for_codex(call.servers).1,
+    files: |_| Vec::new(),
+    prompt: PromptBy::Stdin,
+    reader: || Box::new(CodexStream::default()),
+    version: Some(&["--version"]),
+};
+
+fn arguments(call: &Call<'_>) -> Vec<String> {
+    let mut arguments = words(&["exec"]);
+    if let Some(session) = &call.run.session {
+        arguments.extend(["resume".to_owned(), session.clone()]);
+    }
+    arguments.extend(words(&["--json", "--skip-git-repo-check"]));
+    let mut set = |setting: String| arguments.extend(["-c".to_owned(), setting]);
+    // An operator's own home may have a provider of its own; then that one decides.
+    if call.variable("CODEX_HOME").is_none() {
+        set("model_provider=\"ralph\"".to_owned());
+        for (key, value) in PROVIDER {
+            set(format!("model_providers.ralph.{key}={value}"));
+        }
+        if let Some(url) = call.variable("OPENAI_BASE_URL") {
+            set(format!("model_providers.ralph.base_url={}", Value::from(url)));
+        }
+    }
+    set("check_for_update_on_startup=false".to_owned());
+    set("approval_policy=\"never\"".to_owned());
+    if call.run.sandboxed {
+        // It is shut in already, and its own sandbox cannot be set up within.
+        set("sandbox_mode=\"danger-full-access\"".to_owned());
+    } else {
+        set("sandbox_mode=\"workspace-write\"".to_owned());
+        set(format!("sandbox_workspace_write.writable_roots=[{}]", Value::from(call.report_folder())));
+    }
+    let (servers, _) = for_codex(call.servers);
+    servers.into_iter().for_each(set);
+    if let Some(model) = call.model {
+        arguments.extend(["-m".to_owned(), model.to_owned()]);
+    }
+    arguments
+}
+
+/// Reads what `codex exec --json` prints.
+#[derive(Debug, Default)]
+struct CodexStream {
+    gathered: Gathered,
+    /// Calls that were told of when they began.
+    begun: HashSet<String>,
+    /// The last error that was no notice of another try.
+    error: Option<String>,
+    end: Option<End>,
+}
+
+/// How the turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Completed,
+    Failed,
+}
+
+impl CodexStream {
+    fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        match event["type"].as_str().unwrap_or_default() {
+            "thread.started" => self.gathered.session(&event["thread_id"], on_event),
+            "turn.started" => (self.end, self.error) = (None, None),
+            "item.started" | "item.updated" => self.item(&event["item"], false, on_event),
+            "item.completed" => self.item(&event["item"], true, on_event),
+            "turn.completed" => {
+                self.end = Some(End::Completed);
+                "completed".clone_into(&mut self.gathered.stop_reason);
+                self.gathered.tokens = counted(&event["usage"]);
+                self.gathered.used(on_event);
+            }
+            "turn.failed" => {
+                self.end = Some(End::Failed);
+                "failed".clone_into(&mut self.gathered.stop_reason);
+                self.error(event["error"]["message"].as_str().unwrap_or("it did not say why"));
+            }
+            "error" => {
+                let message = event["message"].as_str().unwrap_or_default();
+                if message.starts_with("Reconnecting...") {
+                    self.gathered.signals.status = status_in(message);
+                    self.gathered.retried(message.to_owned(), on_event);
+                } else {
+                    self.error(message);
+                }
+            }
+            kind => self.gathered.unknown(kind, event, on_event),
+        }
+    }
+
+    fn error(&mut self, message: &str) {
+        if self.error.as_deref() != Some(message) {
+            self.gathered.failed(message);
+            self.error = Some(message.to_owned());
+        }
+    }
+
+    fn item(&mut self, item: &Value, over: bool, on_event: &mut dyn FnMut(AgentEvent)) {
+        let kind = item["type"].as_str().unwrap_or_default();
+        let id = item["id"].as_str().unwrap_or_default();
+        match kind {
+            "agent_message" if over => self.gathered.said(item["text"].as_str().unwrap_or_default(), on_event),
+            "agent_message" | "reasoning" | "todo_list" | "plan" => self.gathered.waiting = false,
+            "error" if over => self.gathered.note(item["message"].as_str().unwrap_or_default().to_owned()),
+            "error" => {}
+            "command_execution" | "file_change" | "mcp_tool_call" | "web_search" | "collab_tool_call" => {
+                let begins = self.begun.len() >= MAX_KEPT || self.begun.insert(id.to_owned());
+                if begins {
+                    let (name, input) = called(kind, item);
+                    self.gathered.tool_called(&name, &input, on_event);
+                }
+                if over {
+                    self.begun.remove(id);
+                    self.over(kind, item, on_event);
+                }
+            }
+            _ if over => self.gathered.unknown(kind, item, on_event),
+            _ => {}
+        }
+    }
+
+    /// A call is over.
+    fn over(&mut self, kind: &str, item: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        if item["status"] == "declined" {
+            self.gathered.denied(kind);
+        }
+        if ["failed", "declined"].iter().any(|status| item["status"] == *status) {
+            let output = item["aggregated_output"].as_str().or(item["error"]["message"].as_str());
+            let text = match item["exit_code"].as_i64() {
+                Some(code) => format!("exit code {code}: {}", output.unwrap_or_default().trim()),
+                None => output.unwrap_or("it does not say why").to_owned(),
+            };
+            self.gathered.tool_failed(text.trim_end_matches([':', ' ']), on_event);
+        } else if kind == "file_change" {
+            for path in item["changes"].as_array().into_iter().flatten().filter_map(|c| c["path"].as_str()) {
+                on_event(AgentEvent::FileChanged { path: shortened(path, MAX_EVENT_TEXT) });
+            }
+        }
+    }
+}
+
+/// Name and input of a call.
+fn called(kind: &str, item: &Value) -> (String, Value) {
+    match kind {
+        "command_execution" => (kind.to_owned(), item["command"].clone()),
+        "file_change" => {
+            let changes = item["changes"].as_array().into_iter().flatten();
+            (kind.to_owned(), changes.map(|change| change["path"].clone()).collect())
+        }
+        "mcp_tool_call" => {
+            let word = |name: &str| item[name].as_str().unwrap_or_default();
+            (format!("{}.{}", word("server"), word("tool")), item["arguments"].clone())
+        }
+        "web_search" => (kind.to_owned(), item["query"].clone()),
+        _ => (item["tool"].as_str().unwrap_or(kind).to_owned(), item["prompt"].clone()),
+    }
+}
+
+fn counted(usage: &Value) -> Tokens {
+    let number = |name: &str| usage[name].as_u64().unwrap_or(0);
+    Tokens {
+        read: number("input_tokens"),
+        written: number("output_tokens"),
+        cache_read: number("cached_input_tokens"),
+        cache_write: number("cache_write_input_tokens"),
+    }
+}
+
+impl Reader for CodexStream {
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => {
+                if let Some(event) = self.gathered.object(line, on_event) {
+                    self.event(&event, on_event);
+                }
+            }
+            Stream::Stderr if line.trim().is_empty() => {}
+            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.end.is_some()
+    }
+
+    fn waiting(&self) -> bool {
+        self.gathered.waiting
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        let status = match (self.end, self.error.take()) {
+            (Some(End::Completed), _) if self.gathered.last_text.trim().is_empty() => {
+                AgentStatus::Failed { reason: "its turn ended without a word".to_owned() }
+            }
+            (Some(End::Completed), _) => AgentStatus::Finished,
+            (Some(End::Failed), Some(error)) => refused(&self.gathered.signals, &error),
+            (None, Some(error)) if !matches!(finished.ended, Ended::Signalled(_)) => {
+                refused(&self.gathered.signals, &error)
+            }
+            _ => self.gathered.without_result(finished),
+        };
+        if status != AgentStatus::Finished && self.gathered.json_lines == 0 {
+            learn(&mut self.gathered.signals, finished.stderr.last(500).trim().lines().last().unwrap_or_default());
+        }
+        self.gathered.reading(status, finished)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Recordings of Codex 0.169.0.
+
+use super::*;
+use crate::agent::transcript::{played, recorded, spoilt};
+use crate::domain::limit::Signals;
+
+fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "codex", case, Ended::Exited(code))
+}
+
+#[test]
+fn a_whole_run_is_read() {
+    let (reading, events) = read("success", 0);
+    let expected = Reading {
+        status: AgentStatus::Finished,
+        final_message: "All done.".into(),
+        session: Some("00000000-0000-4000-8000-000000000001".into()),
+        tokens_in: 240,
+        tokens_out: 100,
+        cache_read: 40,
+        cache_write: 0,
+        cost: None,
+        tool_calls: 1,
+        tool_errors: 0,
+        errors: vec![],
+        denied: vec![],
+        stop_reason: "completed".into(),
+        signals: Signals { succeeded: true, exit_code: Some(0), ..Signals::default() },
+    };
+    assert_eq!(reading, expected);
+    let command = "/bin/bash -lc 'echo made by the agent > made.txt; echo second'";
+    assert_eq!(
+        events,
+        [
+            AgentEvent::Session { id: "00000000-0000-4000-8000-000000000001".into() },
+            AgentEvent::ToolCalled { name: "command_execution".into(), input: command.into() },
+            AgentEvent::Text { text: "All done.".into() },
+            AgentEvent::Used { tokens_in: 240, tokens_out: 100, cost: None },
+        ]
+    );
+}
+
+#[test]
+fn tools_and_files_are_told() {
+    let (reading, events) = read("failed-command", 0);
+    assert_eq!((reading.status, reading.tool_calls, reading.tool_errors), (AgentStatus::Finished, 1, 1));
+    assert!(events.contains(&AgentEvent::ToolFailed { text: "exit code 3".into() }), "{events:?}");
+    let (reading, events) = read("file-change", 0);
+    assert_eq!((reading.status, reading.tool_calls, reading.tool_errors), (AgentStatus::Finished, 1, 0));
+    assert!(events.contains(&AgentEvent::FileChanged { path: "/w/tree/made.txt".into() }), "{events:?}");
+    let call = AgentEvent::ToolCalled { name: "file_change".into(), input: "/w/tree/made.txt".into() };
+    assert!(events.contains(&call), "{events:?}");
+}
+
+#[test]
+fn how_a_turn_failed_decides() {
+    let limited = |reading: &Reading| matches!(reading.status, AgentStatus::Limited { until_ms: None, .. });
+    let unavailable = |reading: &Reading| matches!(reading.status, AgentStatus::Unavailable { .. });
+    let failed = |reading: &Reading| matches!(reading.status, AgentStatus::Failed { .. });
+    type Is<'a> = &'a dyn Fn(&Reading) -> bool;
+    for (case, is, status, words) in [
+        ("429", &limited as Is, Some(429), "exceeded retry limit, last status: 429 Too Many Requests"),
+        ("429-reset", &limited, None, "try again at Mar 17th, 2030 5:46 PM"),
+        ("429-quota", &unavailable, None, "Quota exceeded"),
+        ("500", &limited, None, "high demand"),
+        ("503", &limited, Some(503), "503 Service Unavailable"),
+        ("401", &unavailable, Some(401), "Incorrect API key"),
+        ("404", &unavailable, Some(404), "404 Not Found"),
+        ("400", &failed, None, "refused by the test"),
+        ("garbage", &limited, None, "stream disconnected"),
+        ("cut-off", &failed, None, "max_output_tokens"),
+        ("context", &failed, None, "context window"),
+    ] {
+        let (reading, _) = read(case, 1);
+        assert!(is(&reading), "{case}: {reading:?}");
+        assert_eq!((reading.signals.status, reading.signals.succeeded), (status, false), "{case}");
+        assert!(reading.signals.messages.iter().any(|m| m.contains(words)), "{case}: {:?}", reading.signals);
+    }
+    assert_eq!(read("400", 1).0.signals.code.as_deref(), Some("server_error"));
+}
+
+#[test]
+fn a_notice_is_no_failure() {
+    let (reading, events) = read("warning", 0);
+    assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "All done."));
+    assert!(reading.errors.iter().any(|note| note.contains("Falling back")), "{:?}", reading.errors);
+    assert!(events.iter().any(|event| matches!(event, AgentEvent::Retried { .. })), "{events:?}");
+    assert!(reading.signals.messages.is_empty(), "{:?}", reading.signals);
+}
+
+#[test]
+fn a_run_without_an_end_is_no_answer() {
+    let reader = || (PRESET.reader)();
+    let status = |stdout: &str, stderr: &str, how: Ended| played(reader(), stdout, stderr, how).0.status;
+    let failed = |reason: &str| AgentStatus::Failed { reason: reason.into() };
+    assert_eq!(status("", "", Ended::Exited(0)), failed("it ended without a word"));
+    assert_eq!(status("{\"type\":\"turn.started\"}\n", "", Ended::Exited(0)), failed("it ended without a word"));
+    assert_eq!(status("{\"type\":\"turn.completed\"}", "", Ended::Exited(0)), failed("its turn ended without a word"));
+    let login = AgentStatus::Unavailable { reason: "it did not run: Not logged in. Run codex login".into() };
+    assert_eq!(status("", "Not logged in. Run codex login\n", Ended::IdleLimit), login);
+    let flag = "error: unexpected argument '--json' found";
+    let called = AgentStatus::Unavailable { reason: format!("it exited with 2: {flag}") };
+    assert_eq!(status("", flag, Ended::Exited(2)), called);
+    let again = r#"{"type":"error","message":"Reconnecting... 1/2 (exceeded retry limit, last status: 429 Too Many Requests)"}"#;
+    assert!(matches!(status(again, "", Ended::Stopped("x".into())), AgentStatus::Limited { .. }));
+}
+
+#[test]
+fn what_is_new_or_broken_degrades() {
+    let stdout = "{\"type\":\"thread.paused\",\"text\":\"a pause\"}\n{\"type\":\"thread.paused\"}\n\
+                  {\"type\":\"item.completed\",\"item\":{\"type\":\"agent_message\",\"text\":\"Done.\"}}\n{\"type\":\"turn.comp";
+    let (reading, events) = played((PRESET.reader)(), stdout, "", Ended::Exited(0));
+    assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "Done."));
+    assert_eq!(reading.errors.len(), 3, "each sort is noted once: {:?}", reading.errors);
+    assert_eq!(events[0], AgentEvent::Text { text: "a pause".into() });
+    spoilt(PRESET.reader, "codex", "success", &mut |what, reading| {
+        assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
+    });
+}

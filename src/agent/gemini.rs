@@ -1,0 +1,266 @@
+//! Gemini CLI: how it is called, and how its `stream-json` output is read.
+//!
+//! Its exit code is the HTTP status of the refusal modulo 256, and the kind of the error stands in a line of standard
+//! error only. Its settings go into a file that also a repository's own settings cannot overrule.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::mcp::for_gemini;
+use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::refusal::{http_error, learn, refused, status_in};
+use super::stream::{Gathered, MAX_KEPT, Tokens};
+use super::{AgentEvent, AgentStatus};
+use crate::domain::limit::Signals;
+use crate::process::{Ended, Finished, Stream};
+
+/// Its settings, from its home.
+const SETTINGS: &str = ".gemini/settings.json";
+/// How often it asks the provider, with the first time. It waits as long as the provider says in between.
+const MAX_ATTEMPTS: u64 = 2;
+/// Where it asks unless the operator says otherwise; a `.env` of the repository could say otherwise too.
+const BASE_URL: &str = "https://generativelanguage.googleapis.com";
+/// Exit codes of its own: nobody is logged in, the settings are wrong, the turns are used up.
+const NOT_LOGGED_IN: i32 = 41;
+const WRONG_SETTINGS: i32 = 52;
+const OUT_OF_TURNS: i32 = 53;
+/// Tools that change a file.
+const EDITORS: [&str; 3] = ["write_file", "replace", "edit"];
+
+pub(super) const PRESET: Preset = Preset {
+    name: "gemini",
+    program: Some("gemini"),
+    arguments,
+    environment,
+    files: |call| vec![(SETTINGS, settings(call).to_string())],
+    prompt: PromptBy::Stdin,
+    reader: || Box::new(GeminiStream::default()),
+    version: Some(&["--version"]),
+};
+
+fn arguments(call: &Call<'_>) -> Vec<String> {
+    // Without a sandbox it may edit and not run commands.
+    let mode = if call.run.sandboxed { "yolo" } else { "auto_edit" };
+    let mut arguments = words(&["--output-format", "stream-json", "--approval-mode", mode]);
+    arguments.extend(["--include-directories".to_owned(), call.report_folder()]);
+    if let Some(model) = call.model {
+        arguments.extend(["--model".to_owned(), model.to_owned()]);
+    }
+    if let Some(session) = &call.run.session {
+        arguments.extend(["--resume".to_owned(), session.clone()]);
+    }
+    arguments
+}
+
+fn environment(call: &Call<'_>) -> Vec<(String, String)> {
+    let mut environment = variables(&[
+        ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
+        ("GEMINI_SANDBOX", "false"),
+        ("GEMINI_TELEMETRY_ENABLED", "false"),
+    ]);
+    let settings = call.run.scratch.join("home").join(SETTINGS).display().to_string();
+    environment.push(("GEMINI_CLI_SYSTEM_SETTINGS_PATH".to_owned(), settings));
+    if call.variable("GOOGLE_GEMINI_BASE_URL").is_none() {
+        environment.extend(variables(&[("GOOGLE_GEMINI_BASE_URL", BASE_URL)]));
+    }
+    environment
+}
+
+fn settings(call: &Call<'_>) -> Value {
+    let on = |name: &str| call.variable(name).is_some_and(|value| value == "true" || value == "1");
+    let login = if on("GOOGLE_GENAI_USE_VERTEXAI") {
+        "vertex-ai"
+    } else if on("GOOGLE_GENAI_USE_GCA") {
+        "oauth-personal"
+    } else {
+        "gemini-api-key"
+    };
+    let mut model = json!({});
+    if let Some(turns) = call.run.max_turns {
+        model["maxSessionTurns"] = json!(turns);
+    }
+    json!({
+        "security": { "auth": { "selectedType": login } },
+        "general": {
+            "maxAttempts": MAX_ATTEMPTS, "disableAutoUpdate": true, "enableAutoUpdate": false,
+            "disableUpdateNag": true, "enableAutoUpdateNotification": false,
+        },
+        "privacy": { "usageStatisticsEnabled": false },
+        "model": model,
+        "mcpServers": for_gemini(call.servers),
+    })
+}
+
+/// Reads Gemini CLI's `stream-json`.
+#[derive(Debug, Default)]
+struct GeminiStream {
+    gathered: Gathered,
+    /// What it is saying, which comes in pieces.
+    saying: String,
+    /// Files that calls under way change.
+    edits: HashMap<String, String>,
+    error: Option<String>,
+    result: Option<Value>,
+}
+
+impl GeminiStream {
+    fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        let kind = event["type"].as_str().unwrap_or_default();
+        if kind == "message" {
+            if event["role"] == "assistant" {
+                let text = event["content"].as_str().unwrap_or_default();
+                if event["delta"] != true {
+                    self.said(on_event);
+                }
+                if self.saying.len() < MAX_EVENT_TEXT * 16 {
+                    self.saying.push_str(text);
+                }
+                self.gathered.waiting = false;
+            }
+            return;
+        }
+        self.said(on_event);
+        match kind {
+            "init" => self.gathered.session(&event["session_id"], on_event),
+            "tool_use" => {
+                let name = event["tool_name"].as_str().unwrap_or_default();
+                self.gathered.tool_called(name, &event["parameters"], on_event);
+                if let (Some(id), Some(path)) = (event["tool_id"].as_str(), event["parameters"]["file_path"].as_str())
+                    && EDITORS.contains(&name)
+                    && self.edits.len() < MAX_KEPT
+                {
+                    self.edits.insert(id.to_owned(), path.to_owned());
+                }
+            }
+            "tool_result" => {
+                let edited = event["tool_id"].as_str().and_then(|id| self.edits.remove(id));
+                if event["status"] == "error" {
+                    let text = event["error"]["message"].as_str().or(event["output"].as_str());
+                    self.gathered.tool_failed(text.unwrap_or("it does not say why"), on_event);
+                } else if let Some(path) = edited {
+                    on_event(AgentEvent::FileChanged { path: shortened(&path, MAX_EVENT_TEXT) });
+                }
+            }
+            // A warning only, such as a loop that it noticed; what ends the run is in the result.
+            "error" => self.gathered.note(event["message"].as_str().unwrap_or_default().to_owned()),
+            "result" => {
+                self.gathered.tokens = counted(&event["stats"]);
+                self.gathered.used(on_event);
+                self.result = Some(event.clone());
+            }
+            kind => self.gathered.unknown(kind, event, on_event),
+        }
+    }
+
+    fn said(&mut self, on_event: &mut dyn FnMut(AgentEvent)) {
+        let text = std::mem::take(&mut self.saying);
+        if !text.is_empty() {
+            self.gathered.said(&text, on_event);
+        }
+    }
+
+    /// A line of standard error: notices of another try, and the kind of an error that it gave up on.
+    fn aside(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        static KIND: LazyLock<Regex> = LazyLock::new(|| {
+            Regex::new(r"^Error when talking to Gemini API .*?\.json _?([A-Za-z]*Error): (.*)$")
+                .expect("the expression is fixed and valid")
+        });
+        let again = line.starts_with("Attempt ") && line.contains(" failed");
+        if again && !line.contains("Max attempts reached") {
+            self.gathered.signals.status = status_in(line).or(self.gathered.signals.status);
+            self.gathered.retried(line.to_owned(), on_event);
+        } else if let Some(parts) = KIND.captures(line) {
+            self.error = Some(parts[2].to_owned());
+            learn(&mut self.gathered.signals, &parts[2]);
+            if self.gathered.signals.code.is_none() {
+                self.gathered.signals.code = Some(shortened(&parts[1], 100));
+            }
+        } else if !line.trim().is_empty() {
+            on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
+        }
+    }
+
+    fn judged(&mut self, result: &Value, finished: &Finished) -> AgentStatus {
+        result["status"].as_str().unwrap_or_default().clone_into(&mut self.gathered.stop_reason);
+        let exit = finished.exit_code.unwrap_or_default();
+        if exit == OUT_OF_TURNS {
+            self.gathered.note("it stopped at its limit of turns".to_owned());
+            return AgentStatus::Finished;
+        }
+        if result["status"] == "success" {
+            let silent = self.gathered.last_text.trim().is_empty();
+            let silence = AgentStatus::Failed { reason: "it ended without a word".to_owned() };
+            return if silent { silence } else { AgentStatus::Finished };
+        }
+        let said = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
+        self.gathered.failed(&said);
+        let Signals { status, .. } = &mut self.gathered.signals;
+        *status = status_of(exit).or(*status);
+        refused(&self.gathered.signals, &said)
+    }
+
+    /// It ended before it said how; older versions leave the error on standard error alone.
+    fn without_result(&mut self, finished: &Finished) -> AgentStatus {
+        match (&finished.ended, self.error.take()) {
+            (Ended::Exited(NOT_LOGGED_IN | WRONG_SETTINGS), _) => {
+                AgentStatus::Unavailable { reason: super::script::how_it_ended(&finished.ended, finished) }
+            }
+            (Ended::Exited(code), Some(error)) if *code != 0 => {
+                let Signals { status, .. } = &mut self.gathered.signals;
+                *status = status_of(*code).or(*status);
+                refused(&self.gathered.signals, &error)
+            }
+            _ => self.gathered.without_result(finished),
+        }
+    }
+}
+
+/// The status of the refusal that an exit code stands for.
+fn status_of(exit: i32) -> Option<u16> {
+    // 400 to 511 come out as 144 to 255; 512 and above would be codes that other things end with.
+    u64::try_from(exit).ok().filter(|code| (144..=255).contains(code)).and_then(|code| http_error(code + 256))
+}
+
+fn counted(stats: &Value) -> Tokens {
+    let number = |name: &str| stats[name].as_u64().unwrap_or(0);
+    let read = number("input_tokens");
+    // `output_tokens` leaves out what it thought, the total does not.
+    let written = number("total_tokens").saturating_sub(read).max(number("output_tokens"));
+    Tokens { read, written, cache_read: number("cached"), cache_write: 0 }
+}
+
+impl Reader for GeminiStream {
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => {
+                if let Some(event) = self.gathered.object(line, on_event) {
+                    self.event(&event, on_event);
+                }
+            }
+            Stream::Stderr => self.aside(line, on_event),
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.result.is_some()
+    }
+
+    fn waiting(&self) -> bool {
+        self.gathered.waiting
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        self.said(&mut |_| ());
+        let status = match self.result.take() {
+            Some(result) => self.judged(&result, finished),
+            None => self.without_result(finished),
+        };
+        self.gathered.reading(status, finished)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Recordings of Gemini CLI 0.61.0.
+
+use super::*;
+use crate::agent::transcript::{played, recorded, spoilt};
+
+fn read(case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "gemini", case, how)
+}
+
+#[test]
+fn a_whole_run_is_read() {
+    let (reading, events) = read("success", Ended::Exited(0));
+    assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
+    assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read), (240, 120, 40), "thoughts are written too");
+    assert_eq!((reading.tool_calls, reading.tool_errors, reading.stop_reason.as_str()), (1, 0, "success"));
+    assert_eq!(reading.session.as_deref(), Some("00000000-0000-4000-8000-000000000001"));
+    let input = "echo made by the agent > made.txt; echo second".to_owned();
+    assert!(events.contains(&AgentEvent::ToolCalled { name: "run_shell_command".into(), input }), "{events:?}");
+    let (_, events) = read("file-change", Ended::Exited(0));
+    assert!(events.contains(&AgentEvent::FileChanged { path: "made.txt".into() }), "{events:?}");
+    let (reading, _) = read("missing-tool", Ended::Exited(0));
+    assert_eq!((reading.status, reading.tool_errors), (AgentStatus::Finished, 1));
+}
+
+#[test]
+fn how_it_failed_is_read_from_code_stream_and_standard_error() {
+    type Is = fn(&AgentStatus) -> bool;
+    let limited: Is = |status| matches!(status, AgentStatus::Limited { .. });
+    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    for (case, exit, is, status, code) in [
+        ("429", 173, limited, Some(429), Some("RetryableQuotaError")),
+        ("429-quota", 173, limited, Some(429), Some("TerminalQuotaError")),
+        ("500", 244, limited, Some(500), Some("INTERNAL")),
+        ("401", 145, unavailable, Some(401), Some("UNAUTHENTICATED")),
+        ("404", 1, |status| matches!(status, AgentStatus::Failed { .. }), None, Some("ModelNotFoundError")),
+        ("garbage", 1, |status| matches!(status, AgentStatus::Failed { .. }), None, Some("Error")),
+        ("no-login", 41, unavailable, None, None),
+    ] {
+        let (reading, _) = read(case, Ended::Exited(exit));
+        assert!(is(&reading.status), "{case}: {reading:?}");
+        assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (status, code), "{case}");
+        assert!(!reading.signals.messages.is_empty(), "{case}");
+        assert!(!reading.signals.messages.iter().any(|m| m.starts_with("at ")), "{case}: no steps of a stack");
+    }
+}
+
+#[test]
+fn one_that_waits_for_long_was_limited() {
+    let (reading, events) = read("429-delay-killed", Ended::Stopped("it waits".into()));
+    assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
+    assert!(reading.signals.messages.iter().any(|m| m.contains("retry after 34.07s")), "{:?}", reading.signals);
+    assert!(events.iter().any(|event| matches!(event, AgentEvent::Retried { .. })), "{events:?}");
+}
+
+#[test]
+fn pieces_are_put_together_and_turns_may_be_used_up() {
+    let piece = |text: &str| format!(r#"{{"type":"message","role":"assistant","content":"{text}","delta":true}}"#);
+    let lines = [piece("One "), piece("two."), r#"{"type":"tool_use","tool_name":"x"}"#.into(), piece("End.")];
+    let (reading, events) = played((PRESET.reader)(), &lines.join("\n"), "", Ended::Exited(0));
+    assert_eq!((reading.status, reading.final_message.as_str()), (AgentStatus::Finished, "End."));
+    assert_eq!(events[0], AgentEvent::Text { text: "One two.".into() });
+    let result =
+        r#"{"type":"result","status":"error","error":{"type":"FatalTurnLimitedError","message":"Reached max"}}"#;
+    let (reading, _) = played((PRESET.reader)(), result, "", Ended::Exited(53));
+    assert_eq!(reading.status, AgentStatus::Finished);
+    assert_eq!([143, 144, 173, 255, 256, -1].map(status_of), [None, Some(400), Some(429), Some(511), None, None]);
+}
+
+#[test]
+fn what_is_new_or_broken_degrades() {
+    let (reading, _) = played((PRESET.reader)(), "{\"type\":\"result\",\"status\":\"success\"}", "", Ended::Exited(0));
+    assert!(matches!(reading.status, AgentStatus::Failed { .. }), "no word, no answer: {reading:?}");
+    spoilt(PRESET.reader, "gemini", "success", &mut |what, reading| {
+        assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
+    });
+}

@@ -1,0 +1,144 @@
+//! Reads JSON lines in nobody's format: fields that go by the usual names are understood, the rest is text.
+
+use serde_json::Value;
+
+use super::preset::{MAX_EVENT_TEXT, Reader, Reading, shortened};
+use super::refusal::{http_error, learn_body, refused};
+use super::stream::{Gathered, Tokens};
+use super::{AgentEvent, AgentStatus};
+use crate::domain::ids::Money;
+use crate::process::{Ended, Finished, Stream};
+
+/// Where an object names its session, says something, calls a tool, counts and names its cost.
+const SESSION: [&str; 6] = ["session_id", "sessionId", "sessionID", "thread_id", "conversation_id", "session"];
+const TEXT: [&str; 5] = ["text", "result", "response", "message", "content"];
+const TOOL: [&str; 3] = ["tool_name", "tool", "toolName"];
+const INPUT: [&str; 5] = ["input", "parameters", "arguments", "args", "command"];
+const USAGE: [&str; 4] = ["usage", "stats", "tokens", "token_usage"];
+const READ: [&str; 4] = ["input_tokens", "prompt_tokens", "inputTokens", "tokens_in"];
+const WRITTEN: [&str; 4] = ["output_tokens", "completion_tokens", "outputTokens", "tokens_out"];
+const COST: [&str; 4] = ["total_cost_usd", "cost_usd", "total_cost", "cost"];
+const STOP: [&str; 3] = ["stop_reason", "finish_reason", "terminal_reason"];
+
+/// Reads JSON lines of an agent that is not known.
+pub(super) fn reader() -> Box<dyn Reader> {
+    Box::new(JsonLines::default())
+}
+
+#[derive(Debug, Default)]
+struct JsonLines {
+    gathered: Gathered,
+    error: Option<String>,
+}
+
+fn first<'a>(event: &'a Value, names: &[&str]) -> &'a Value {
+    names.iter().map(|name| &event[*name]).find(|value| !value.is_null()).unwrap_or(&Value::Null)
+}
+
+/// A text, or what a message or the first part of a list holds; at most three levels deep.
+fn text_in(value: &Value, depth: u8) -> Option<&str> {
+    match value {
+        Value::String(text) => Some(text).filter(|text| !text.trim().is_empty()).map(String::as_str),
+        Value::Array(parts) if depth > 0 => parts.iter().find_map(|part| text_in(part, depth - 1)),
+        Value::Object(_) if depth > 0 => TEXT.iter().find_map(|name| text_in(&value[*name], depth - 1)),
+        _ => None,
+    }
+}
+
+impl JsonLines {
+    fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        self.gathered.session(first(event, &SESSION), on_event);
+        self.figures(event, on_event);
+        if let Some(stop) = first(event, &STOP).as_str() {
+            stop.clone_into(&mut self.gathered.stop_reason);
+        }
+        let kind = event["type"].as_str().or(event["event"].as_str()).unwrap_or_default();
+        let role = event["role"].as_str().or(event["message"]["role"].as_str()).unwrap_or("assistant");
+        let tool = first(event, &TOOL);
+        if kind.contains("error") || event["is_error"] == true || is_error(&event["error"]) {
+            self.error(event);
+        } else if let Some(name) = tool.as_str().or(tool["name"].as_str()) {
+            if !kind.contains("result") && !kind.contains("end") {
+                self.gathered.tool_called(name, first(event, &INPUT), on_event);
+            }
+        } else if ["assistant", "model", "agent"].contains(&role) {
+            match TEXT.iter().find_map(|name| text_in(&event[*name], 3)) {
+                Some(text) => {
+                    self.error = None;
+                    self.gathered.said(text, on_event);
+                }
+                None if kind.is_empty() => self.gathered.unknown("without a type", event, on_event),
+                None => {}
+            }
+        }
+    }
+
+    fn error(&mut self, event: &Value) {
+        learn_body(&mut self.gathered.signals, event);
+        let error = if is_error(&event["error"]) { &event["error"] } else { event };
+        let status = first(event, &["status_code", "statusCode", "status"]).as_u64();
+        if let Some(status) = status.and_then(http_error) {
+            self.gathered.signals.status = Some(status);
+        }
+        let said = text_in(error, 3).map_or_else(|| event.to_string(), str::to_owned);
+        self.gathered.failed(&said);
+        self.error = Some(said);
+    }
+
+    fn figures(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        let usage = first(event, &USAGE);
+        let number = |names: &[&str]| first(usage, names).as_u64().unwrap_or(0);
+        let (read, written) = (number(&READ), number(&WRITTEN));
+        let cost = first(event, &COST).as_f64().filter(|cost| cost.is_finite() && *cost >= 0.0);
+        if let Some(cost) = cost {
+            self.gathered.cost = Some(Money::from_usd(cost));
+        }
+        if read > 0 || written > 0 {
+            // Whether these are sums or steps nobody knows; what is there last and greatest is not too much.
+            let tokens = &mut self.gathered.tokens;
+            *tokens = Tokens { read: tokens.read.max(read), written: tokens.written.max(written), ..*tokens };
+        }
+        if cost.is_some() || read > 0 || written > 0 {
+            self.gathered.used(on_event);
+        }
+    }
+}
+
+fn is_error(error: &Value) -> bool {
+    match error {
+        Value::Null | Value::Bool(false) => false,
+        Value::String(text) => !text.is_empty(),
+        _ => true,
+    }
+}
+
+impl Reader for JsonLines {
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => {
+                if let Some(event) = self.gathered.object(line, on_event) {
+                    self.event(&event, on_event);
+                }
+            }
+            Stream::Stderr if line.trim().is_empty() => {}
+            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        }
+    }
+
+    fn complete(&self) -> bool {
+        false
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        let spoke = self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty();
+        let status = match (&finished.ended, self.error.take()) {
+            (Ended::Exited(_), Some(error)) => refused(&self.gathered.signals, &error),
+            (Ended::Exited(0), None) if spoke => AgentStatus::Finished,
+            _ => self.gathered.without_result(finished),
+        };
+        self.gathered.reading(status, finished)
+    }
+}
+
+#[cfg(test)]
+mod tests;

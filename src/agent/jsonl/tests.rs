@@ -1,0 +1,56 @@
+//! Made-up lines in several formats, and every recording of the others.
+
+use super::*;
+use crate::agent::transcript::{played, recorded};
+
+fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
+    played(reader(), stdout, "", Ended::Exited(code))
+}
+
+#[test]
+fn usual_names_are_understood() {
+    let lines = [
+        r#"{"type":"start","session_id":"s1"}"#,
+        r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
+        r#"{"role":"assistant","content":[{"type":"text","text":"All done."}]}"#,
+        r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
+    ];
+    let (reading, events) = read(&lines.join("\n"), 0);
+    assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
+    assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (7, 3, Some(Money::from_usd(0.5))));
+    assert_eq!((reading.session.as_deref(), reading.stop_reason.as_str()), (Some("s1"), "stop"));
+    assert_eq!(events[1], AgentEvent::ToolCalled { name: "bash".into(), input: "make".into() });
+}
+
+#[test]
+fn an_error_that_nothing_follows_is_the_end() {
+    let error = r#"{"type":"error","error":{"message":"Too many requests","type":"rate_limit","code":429}}"#;
+    let (reading, _) = read(error, 1);
+    assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
+    assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (Some(429), Some("rate_limit")));
+    let (reading, _) = read(&format!("{error}\n{{\"text\":\"Went on.\"}}"), 0);
+    assert_eq!(reading.status, AgentStatus::Finished);
+    assert!(matches!(read("", 0).0.status, AgentStatus::Failed { .. }));
+    assert!(matches!(read("{\"x\":1}", 0).0.status, AgentStatus::Failed { .. }));
+    assert!(matches!(
+        read("Please sign in to go on", 0).0.status,
+        AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. }
+    ));
+}
+
+#[test]
+fn other_formats_do_not_break_it() {
+    for (cli, case) in [("codex", "success"), ("gemini", "success"), ("opencode", "success"), ("kimi", "success")] {
+        let (reading, _) = recorded(reader(), cli, case, Ended::Exited(0));
+        assert!(reading.tokens_in < 1_000, "{cli}: {reading:?}");
+    }
+    for odd in [
+        "{\"usage\":{\"input_tokens\":-1}}",
+        "{\"cost\":\"x\"}",
+        "{\"error\":{}}",
+        "{\"tool\":{}}",
+        "{\"text\":[[[[[\"x\"]]]]]}",
+    ] {
+        assert_ne!(read(odd, 0).0.status, AgentStatus::Finished, "{odd}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Kimi Code: how it is called, and how its `stream-json` output is read.
+//!
+//! The stream has no end, no tokens and no cost: its exit code tells, with the last line of standard error. The
+//! Python program of the same name only says that it is given up, and exits with 0.
+
+use serde_json::Value;
+
+use super::preset::{
+    Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
+};
+use super::refusal::{http_error, learn, refused};
+use super::stream::Gathered;
+use super::{AgentEvent, AgentStatus};
+use crate::process::{Ended, Finished, Stream};
+
+/// How it asks the provider, and how often for one step, with the first time.
+const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
+/// How a command that failed is told of in a tool's result.
+const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "Error:"];
+
+pub(super) const PRESET: Preset = Preset {
+    name: "kimi",
+    program: Some("kimi"),
+    arguments,
+    environment: |_| variables(&[("KIMI_CODE_NO_AUTO_UPDATE", "1"), ("KIMI_DISABLE_TELEMETRY", "1")]),
+    files: |call| {
+        let mut files = vec![(".kimi-code/config.toml", SETTINGS.to_owned())];
+        // It takes Claude Code's format as it is.
+        if let Some(config) = call.run.mcp_config.as_ref().and_then(|file| std::fs::read_to_string(file).ok()) {
+            files.push((".kimi-code/mcp.json", config));
+        }
+        files
+    },
+    prompt: PromptBy::Arguments,
+    reader: || Box::new(KimiStream::default()),
+    version: Some(&["--version"]),
+};
+
+fn arguments(call: &Call<'_>) -> Vec<String> {
+    let mut arguments = words(&["--output-format", "stream-json"]);
+    if let Some(model) = call.model {
+        arguments.extend(["--model".to_owned(), model.to_owned()]);
+    }
+    if let Some(session) = &call.run.session {
+        arguments.extend(["--session".to_owned(), session.clone()]);
+    }
+    arguments.extend(["--add-dir".to_owned(), call.report_folder()]);
+    // Only so does it run without a terminal; it reads no standard input.
+    let prompt = &call.run.prompt;
+    arguments.push(if prompt.len() < MAX_ARGUMENT {
+        format!("--prompt={prompt}")
+    } else {
+        format!("--prompt={}", call.see_file())
+    });
+    arguments
+}
+
+/// Reads Kimi Code's `stream-json`.
+#[derive(Debug, Default)]
+struct KimiStream {
+    gathered: Gathered,
+}
+
+impl KimiStream {
+    fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        match event["role"].as_str().unwrap_or_default() {
+            "assistant" => {
+                self.gathered.said(&text_of(&event["content"]), on_event);
+                for call in event["tool_calls"].as_array().into_iter().flatten() {
+                    let function = &call["function"];
+                    let input = function["arguments"].as_str().and_then(|text| serde_json::from_str(text).ok());
+                    let name = function["name"].as_str().unwrap_or_default();
+                    self.gathered.tool_called(name, &input.unwrap_or_default(), on_event);
+                }
+            }
+            "tool" => {
+                let text = text_of(&event["content"]);
+                if FAILURES.iter().any(|words| text.starts_with(words) || text.contains(&format!("\n{words}"))) {
+                    self.gathered.tool_failed(&text, on_event);
+                }
+            }
+            "meta" => self.meta(event, on_event),
+            "user" | "system" => {}
+            role => self.gathered.unknown(role, event, on_event),
+        }
+    }
+
+    fn meta(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        match event["type"].as_str().unwrap_or_default() {
+            "session.resume_hint" => self.gathered.session(&event["session_id"], on_event),
+            "turn.step.retrying" => {
+                let signals = &mut self.gathered.signals;
+                signals.status = event["status_code"].as_u64().and_then(http_error).or(signals.status);
+                signals.code = event["error_name"].as_str().map(|name| shortened(name, 100));
+                let reason = event["error_message"].as_str().unwrap_or("it did not answer").to_owned();
+                learn(signals, &reason);
+                self.gathered.retried(reason, on_event);
+            }
+            // Notices about itself: its version, what it compacted.
+            _ => {}
+        }
+    }
+}
+
+/// A text, or the texts of a list of parts.
+fn text_of(content: &Value) -> String {
+    let parts = content.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str());
+    content.as_str().map_or_else(|| parts.collect::<Vec<_>>().join("\n"), str::to_owned)
+}
+
+impl Reader for KimiStream {
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => {
+                if let Some(event) = self.gathered.object(line, on_event) {
+                    self.event(&event, on_event);
+                }
+            }
+            Stream::Stderr if line.trim().is_empty() => {}
+            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        }
+    }
+
+    fn complete(&self) -> bool {
+        false
+    }
+
+    fn waiting(&self) -> bool {
+        self.gathered.waiting
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        // `error: failed to run prompt: provider.rate_limit: 429 …`
+        let errors = finished.stderr.last(MAX_EVENT_TEXT).to_owned();
+        let gave_up = errors.lines().rev().find_map(|line| line.strip_prefix("error: failed to run prompt: "));
+        let status = match (&finished.ended, gave_up) {
+            (Ended::Exited(0), _) if self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty() => {
+                AgentStatus::Finished
+            }
+            (Ended::Exited(code), Some(said)) if *code != 0 => {
+                let (kind, words) = said.split_once(": ").unwrap_or(("", said));
+                self.gathered.failed(words);
+                if kind.contains('.') {
+                    self.gathered.signals.code = Some(shortened(kind, 100));
+                }
+                refused(&self.gathered.signals, said)
+            }
+            _ => self.gathered.without_result(finished),
+        };
+        self.gathered.reading(status, finished)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,48 @@
+//! Recordings of Kimi Code 2.1.0.
+
+use super::*;
+use crate::agent::transcript::{played, recorded, spoilt};
+
+fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "kimi", case, Ended::Exited(code))
+}
+
+#[test]
+fn a_whole_run_is_read() {
+    let (reading, events) = read("success", 0);
+    assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
+    assert_eq!((reading.tool_calls, reading.tool_errors), (1, 0));
+    assert_eq!(reading.session.as_deref(), Some("session_00000000-0000-4000-8000-000000000001"));
+    let input = "echo made by the agent > made.txt; echo second".to_owned();
+    assert!(events.contains(&AgentEvent::ToolCalled { name: "Bash".into(), input }), "{events:?}");
+    assert_eq!(read("failed-command", 0).0.tool_errors, 1);
+}
+
+#[test]
+fn how_it_failed_is_read_from_standard_error() {
+    type Is = fn(&AgentStatus) -> bool;
+    let limited: Is = |status| matches!(status, AgentStatus::Limited { .. });
+    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    for (case, is, status, code) in [
+        ("429", limited, Some(429), "provider.rate_limit"),
+        ("429-quota", limited, Some(429), "provider.api_error"),
+        ("401", unavailable, Some(401), "provider.auth_error"),
+        ("500", limited, Some(500), "provider.api_error"),
+        ("garbage", |status| matches!(status, AgentStatus::Failed { .. }), None, "provider.api_error"),
+    ] {
+        let (reading, _) = read(case, 1);
+        assert!(is(&reading.status), "{case}: {reading:?}");
+        assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (status, Some(code)), "{case}");
+    }
+}
+
+#[test]
+fn a_program_that_is_given_up_did_nothing() {
+    let said = "kimi-cli is no longer maintained. Please use the new Kimi Code CLI. Install: x\n";
+    let (reading, _) = played((PRESET.reader)(), said, "", Ended::Exited(0));
+    let reason = format!("it did not run: {}", said.trim());
+    assert_eq!(reading.status, AgentStatus::Unavailable { reason });
+    spoilt(PRESET.reader, "kimi", "success", &mut |what, reading| {
+        assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
+    });
+}

@@ -1,0 +1,139 @@
+//! MCP servers of a run: read from Claude Code's format, written in the formats of the others.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+/// Longest file, in bytes.
+const MAX_BYTES: usize = 256 * 1024;
+
+/// An MCP server.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Server {
+    /// Its name: letters, digits, `-` and `_`.
+    pub(super) name: String,
+    /// How it is reached.
+    pub(super) reached: Reached,
+}
+
+/// How an MCP server is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Reached {
+    /// A program that is started: its words, and its variables.
+    Program { words: Vec<String>, variables: Vec<(String, String)> },
+    /// An address, with headers; `events` for the older transport.
+    Address { url: String, headers: Vec<(String, String)>, events: bool },
+}
+
+/// The servers in a file.
+///
+/// # Errors
+/// A sentence with the file and what is wrong in it.
+pub(super) fn read(file: &Path) -> Result<Vec<Server>, String> {
+    let wrong = |what: String| format!("the MCP configuration {}: {what}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("it cannot be read: {e}")))?;
+    parse(&text).map_err(wrong)
+}
+
+fn parse(text: &str) -> Result<Vec<Server>, String> {
+    if text.len() > MAX_BYTES {
+        return Err(format!("it is longer than {} KiB", MAX_BYTES / 1024));
+    }
+    let config: Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON ({e})"))?;
+    let servers = config["mcpServers"].as_object().ok_or("it has no object `mcpServers`")?;
+    servers.iter().map(|(name, server)| one(name, server)).collect()
+}
+
+fn one(name: &str, server: &Value) -> Result<Server, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(format!("the name {name:?} of a server may have letters, digits, `-` and `_` only"));
+    }
+    let reached = if let Some(url) = server["url"].as_str() {
+        Reached::Address { url: url.to_owned(), headers: pairs(&server["headers"]), events: server["type"] == "sse" }
+    } else if let Some(command) = server["command"].as_str() {
+        let arguments = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let words = std::iter::once(command).chain(arguments).map(str::to_owned).collect();
+        Reached::Program { words, variables: pairs(&server["env"]) }
+    } else {
+        return Err(format!("the server {name:?} has neither `command` nor `url`"));
+    };
+    Ok(Server { name: name.to_owned(), reached })
+}
+
+fn pairs(object: &Value) -> Vec<(String, String)> {
+    let pairs = object.as_object().into_iter().flatten();
+    pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn object(pairs: &[(String, String)]) -> Value {
+    Value::Object(pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>())
+}
+
+/// `mcpServers` of Gemini CLI's settings; its tools are called without asking.
+pub(super) fn for_gemini(servers: &[Server]) -> Value {
+    let each = servers.iter().map(|server| {
+        let value = match &server.reached {
+            Reached::Program { words, variables } => {
+                json!({ "command": words[0], "args": words[1..], "env": object(variables), "trust": true })
+            }
+            Reached::Address { url, headers, events } => {
+                let key = if *events { "url" } else { "httpUrl" };
+                json!({ key: url, "headers": object(headers), "trust": true })
+            }
+        };
+        (server.name.clone(), value)
+    });
+    Value::Object(each.collect())
+}
+
+/// `mcp` of opencode's configuration.
+pub(super) fn for_opencode(servers: &[Server]) -> Value {
+    let each = servers.iter().map(|server| {
+        let value = match &server.reached {
+            Reached::Program { words, variables } => {
+                json!({ "type": "local", "command": words, "environment": object(variables), "enabled": true })
+            }
+            Reached::Address { url, headers, .. } => {
+                json!({ "type": "remote", "url": url, "headers": object(headers), "enabled": true })
+            }
+        };
+        (server.name.clone(), value)
+    });
+    Value::Object(each.collect())
+}
+
+/// Settings of Codex as `key=value`, and the variables that they name: values that may be secret are in no argument.
+pub(super) fn for_codex(servers: &[Server]) -> (Vec<String>, Vec<(String, String)>) {
+    let (mut settings, mut environment) = (Vec::new(), Vec::new());
+    for server in servers {
+        let mut set = |key: &str, value: &Value| settings.push(format!("mcp_servers.{}.{key}={value}", server.name));
+        match &server.reached {
+            Reached::Program { words, variables } => {
+                set("command", &json!(words[0]));
+                set("args", &json!(words[1..]));
+                let names: Vec<&String> = variables.iter().map(|(name, _)| name).collect();
+                if !names.is_empty() {
+                    set("env_vars", &json!(names));
+                }
+                environment.extend(variables.iter().cloned());
+            }
+            Reached::Address { url, headers, .. } => {
+                set("url", &json!(url));
+                let mut named = Vec::new();
+                for (name, value) in headers {
+                    let variable = format!("RALPH_MCP_HEADER_{}", environment.len());
+                    named.push(format!("{}={}", json!(name), json!(variable)));
+                    environment.push((variable, value.clone()));
+                }
+                if !named.is_empty() {
+                    settings.push(format!("mcp_servers.{}.env_http_headers={{{}}}", server.name, named.join(", ")));
+                }
+            }
+        }
+    }
+    (settings, environment)
+}
+
+#[cfg(test)]
+mod tests;

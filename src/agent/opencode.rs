@@ -1,0 +1,220 @@
+//! opencode: how it is called, and how the JSON lines of `opencode run --format json` are read.
+//!
+//! Its retries (five, as late as the provider asks for) cannot be configured and are not in its stream; its log of
+//! errors on standard error shows that they began, and the time limit for waiting ends them.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::mcp::for_opencode;
+use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
+use super::refusal::{http_error, learn, learn_body, refused};
+use super::stream::{Gathered, Tokens};
+use super::{AgentEvent, AgentStatus};
+use crate::domain::ids::Money;
+use crate::process::{Ended, Finished, Stream};
+
+/// Tools that change a file.
+const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
+/// Answers without content, on end, after which it is stopped; it would go on asking for ever.
+const MAX_EMPTY: u32 = 3;
+/// Most headers of a refusal that are kept.
+const MAX_HEADERS: usize = 50;
+
+pub(super) const PRESET: Preset = Preset {
+    name: "opencode",
+    program: Some("opencode"),
+    arguments,
+    environment: |_| {
+        variables(&[
+            ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+            ("OPENCODE_DISABLE_MODELS_FETCH", "1"),
+            ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
+            // A repository's own configuration could send the key elsewhere.
+            ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
+        ])
+    },
+    files: |call| vec![(".config/opencode/opencode.json", settings(call).to_string())],
+    prompt: PromptBy::Stdin,
+    reader: || Box::new(OpencodeStream::default()),
+    version: Some(&["--version"]),
+};
+
+fn arguments(call: &Call<'_>) -> Vec<String> {
+    let mut arguments = words(&["run", "--format", "json", "--print-logs", "--log-level", "ERROR"]);
+    if let Some(model) = call.model {
+        arguments.extend(["--model".to_owned(), model.to_owned()]);
+    }
+    if let Some(session) = &call.run.session {
+        arguments.extend(["--session".to_owned(), session.clone()]);
+    }
+    arguments
+}
+
+fn settings(call: &Call<'_>) -> Value {
+    // Whatever would be asked for is refused, as nobody is there. Without a sandbox it may edit and not run commands.
+    let report = format!("{}/**", call.report_folder());
+    let (commands, elsewhere) =
+        if call.run.sandboxed { ("allow", json!("allow")) } else { ("deny", json!({ "*": "deny", report: "allow" })) };
+    json!({
+        "$schema": "https://opencode.ai/config.json",
+        "autoupdate": false,
+        "share": "disabled",
+        "permission": {
+            "edit": "allow", "bash": commands, "webfetch": commands, "external_directory": elsewhere,
+        },
+        "mcp": for_opencode(call.servers),
+    })
+}
+
+/// Reads what `opencode run --format json` prints.
+#[derive(Debug, Default)]
+struct OpencodeStream {
+    gathered: Gathered,
+    dollars: f64,
+    error: Option<String>,
+    /// Whether its last step was its last of all.
+    stopped: bool,
+    /// Whether anything came in this step.
+    spoke: bool,
+    /// Steps on end in which nothing came.
+    empty: u32,
+}
+
+impl OpencodeStream {
+    fn event(&mut self, event: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        self.gathered.session(&event["sessionID"], on_event);
+        let part = &event["part"];
+        self.spoke |= ["text", "tool_use", "reasoning"].iter().any(|kind| event["type"] == *kind);
+        match event["type"].as_str().unwrap_or_default() {
+            "step_start" => (self.stopped, self.spoke) = (false, false),
+            "text" => self.gathered.said(part["text"].as_str().unwrap_or_default(), on_event),
+            "reasoning" => self.gathered.waiting = false,
+            "tool_use" => self.tool(part, on_event),
+            "step_finish" => self.step(part, on_event),
+            "error" => self.error(&event["error"]),
+            kind => self.gathered.unknown(kind, event, on_event),
+        }
+    }
+
+    fn tool(&mut self, part: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        let (name, state) = (part["tool"].as_str().unwrap_or_default(), &part["state"]);
+        self.gathered.tool_called(name, &state["input"], on_event);
+        if state["status"] == "error" {
+            let text = state["error"].as_str().unwrap_or("it does not say why");
+            if text.contains("rejected permission") || text.contains("rule which prevents") {
+                self.gathered.denied(name);
+            }
+            self.gathered.tool_failed(text, on_event);
+        } else if let Some(code) = state["metadata"]["exit"].as_i64().filter(|code| *code != 0) {
+            let output = state["output"].as_str().unwrap_or_default();
+            self.gathered.tool_failed(&format!("exit code {code}: {output}"), on_event);
+        } else if EDITORS.contains(&name)
+            && let Some(path) = state["input"]["filePath"].as_str()
+        {
+            on_event(AgentEvent::FileChanged { path: shortened(path, MAX_EVENT_TEXT) });
+        }
+    }
+
+    fn step(&mut self, part: &Value, on_event: &mut dyn FnMut(AgentEvent)) {
+        let reason = part["reason"].as_str().unwrap_or_default();
+        reason.clone_into(&mut self.gathered.stop_reason);
+        self.stopped = !["", "tool-calls", "unknown"].contains(&reason);
+        self.empty = if self.spoke || self.stopped { 0 } else { self.empty.saturating_add(1) };
+        if self.empty > 0 {
+            self.gathered.retried("an answer without content".to_owned(), on_event);
+        }
+        let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
+        let (cache_read, cache_write) = (number(&cache["read"]), number(&cache["write"]));
+        self.gathered.tokens = self.gathered.tokens.plus(Tokens {
+            read: number(&tokens["input"]).saturating_add(cache_read).saturating_add(cache_write),
+            written: number(&tokens["output"]).saturating_add(number(&tokens["reasoning"])),
+            cache_read,
+            cache_write,
+        });
+        self.dollars += part["cost"].as_f64().filter(|cost| cost.is_finite()).unwrap_or(0.0).max(0.0);
+        // It says 0 where it knows no price.
+        self.gathered.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));
+        self.gathered.used(on_event);
+    }
+
+    fn error(&mut self, error: &Value) {
+        let (name, data) = (error["name"].as_str().unwrap_or_default(), &error["data"]);
+        let message = data["message"].as_str().filter(|message| !message.is_empty()).unwrap_or(name);
+        let signals = &mut self.gathered.signals;
+        if !name.is_empty() {
+            signals.code = Some(shortened(name, 100));
+        }
+        if let Some(body) = data["responseBody"].as_str().and_then(|body| serde_json::from_str(body).ok()) {
+            learn_body(signals, &body);
+        }
+        for (name, value) in data["responseHeaders"].as_object().into_iter().flatten().take(MAX_HEADERS) {
+            signals.headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
+        }
+        self.gathered.failed(message);
+        if let Some(status) = data["statusCode"].as_u64().and_then(http_error) {
+            self.gathered.signals.status = Some(status);
+        }
+        self.error = Some(message.to_owned());
+    }
+
+    /// A line of its log, which has errors only: a refusal of the provider that it does not give up on yet.
+    fn log(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        static FAILED: LazyLock<Regex> = LazyLock::new(|| {
+            Regex::new(r#"message="stream error".* small=false .*error\.error="(?:AI_\w+: )?(.*)"$"#)
+                .expect("the expression is fixed and valid")
+        });
+        if let Some(parts) = FAILED.captures(line) {
+            learn(&mut self.gathered.signals, &parts[1]);
+            self.gathered.retried(parts[1].to_owned(), on_event);
+        } else if !line.trim().is_empty() {
+            on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
+        }
+    }
+}
+
+impl Reader for OpencodeStream {
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => {
+                if let Some(event) = self.gathered.object(line, on_event) {
+                    self.event(&event, on_event);
+                }
+            }
+            Stream::Stderr => self.log(line, on_event),
+        }
+    }
+
+    fn complete(&self) -> bool {
+        self.stopped
+    }
+
+    fn waiting(&self) -> bool {
+        self.gathered.waiting
+    }
+
+    fn hopeless(&self) -> bool {
+        self.empty >= MAX_EMPTY
+    }
+
+    fn finish(&mut self, finished: &Finished) -> Reading {
+        if self.empty > 0 {
+            learn(&mut self.gathered.signals, "the provider's answers had no content");
+        }
+        let status = match self.error.take() {
+            Some(error) => refused(&self.gathered.signals, &error),
+            None if self.stopped && !self.gathered.last_text.trim().is_empty() => AgentStatus::Finished,
+            None if self.stopped && matches!(finished.ended, Ended::Exited(0)) => {
+                AgentStatus::Failed { reason: "it ended without a word".to_owned() }
+            }
+            None => self.gathered.without_result(finished),
+        };
+        self.gathered.reading(status, finished)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Rules of the operator that act at given moments, looked at after each iteration, and the facts that they and the rules of
+//! models speak of.
+
+use super::Turn;
+use super::state::{Loop, State};
+use crate::domain::criteria::task_type;
+use crate::domain::ids::{Money, Timestamp};
+use crate::domain::rules::{Action, Facts, Firing, Schedule, ScheduleState};
+
+/// An hour, in milliseconds.
+const HOUR_MS: i64 = 3_600_000;
+
+impl Loop {
+    /// What rules may ask of the loop; `backend` is the one that ran last or is about to run.
+    pub fn rule_facts(&self, backend: &str, now: Timestamp) -> Facts {
+        let judged = self.judged();
+        let failed = |problem: &str| !problem.is_empty();
+        let ended: Vec<_> = self.kept().filter(|i| i.ended_at.is_some()).collect();
+        let recent = ended.iter().filter(|i| i.ended_at.is_some_and(|at| now.since(at) <= HOUR_MS));
+        let default = Facts::default();
+        Facts {
+            iteration: self.spent.iterations,
+            max_iterations: self.limits.iterations,
+            elapsed_minutes: u64::try_from(self.spent.time_at(now) / 60_000).unwrap_or_default(),
+            consec_errors: self.agent_failures,
+            error_count: u32::try_from(ended.iter().filter(|i| failed(&i.agent_problem)).count()).unwrap_or(u32::MAX),
+            last_error: ended.last().map(|i| i.agent_problem.clone()).filter(|problem| failed(problem)),
+            cost: self.spent.cost,
+            cost_hour: recent.fold(Money(0), |sum, iteration| sum.plus(iteration.cost)),
+            tokens: self.spent.tokens_in.saturating_add(self.spent.tokens_out),
+            completion: self.completion().get(),
+            control_signal: judged.map_or(default.control_signal, |judged| judged.signal),
+            urgency: judged.map_or(default.urgency, |judged| judged.urgency),
+            trend: judged.map_or(default.trend, |judged| judged.trend),
+            task_type: self.task_type(),
+            backend: backend.to_owned(),
+            context_pct: ended.last().and_then(|i| i.served.context_pct).unwrap_or_default(),
+        }
+    }
+
+    /// The sort of task: as a file names it, else by title, labels and checks.
+    pub fn task_type(&self) -> crate::domain::criteria::TaskType {
+        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
+        self.policy.task_type.unwrap_or_else(by_words)
+    }
+}
+
+/// Lets the schedule act after an iteration; whether the loop stops by it.
+pub(super) fn acts(turn: &mut Turn) -> bool {
+    if turn.next.policy.schedule.is_empty() {
+        return false;
+    }
+    // They were checked with the configuration; the names of backends are not known here.
+    let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
+    let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
+        turn.because("the schedule that the loop began with cannot be read any more");
+        return false;
+    };
+    let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
+    let facts = turn.next.rule_facts(&backend, turn.now);
+    let mut state = turn.next.schedule.take().unwrap_or_else(|| ScheduleState::begun(turn.next.created_at));
+    let look = schedule.look(&facts, turn.now, &mut state);
+    turn.next.schedule = Some(state);
+    for broken in look.broken {
+        turn.because(format!("a rule could not be computed: {broken}"));
+    }
+    look.firings.into_iter().any(|firing| act(turn, firing, &backend))
+}
+
+fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {
+    let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
+    match firing.action {
+        Action::Pause => {
+            turn.stop(State::Paused, &why);
+            turn.escalate("schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
+            return true;
+        }
+        Action::Abort => {
+            turn.end(State::Aborted, &why);
+            return true;
+        }
+        Action::Escalate => {
+            turn.next.why.clone_from(&why);
+            turn.escalate("schedule", "the loop goes on; `/ralph pause` holds it");
+        }
+        Action::SwitchBackend(to) => {
+            turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());
+            turn.next.wanted.backend = to;
+        }
+        Action::SetModel(model) => turn.next.wanted.model = Some(model),
+    }
+    turn.because(why);
+    false
+}
