@@ -109,9 +109,10 @@ fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
-    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Map::new(), ..policy };
-    assert_eq!(plain, Policy::default());
-    assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), Policy::default());
+    let documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Default::default(), ..policy };
+    assert_eq!(plain, documented);
+    assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);
 }
 
 #[test]
