@@ -1,5 +1,9 @@
 //! Composition root: builds the adapters, starts the service in order and stops it in order.
 
+mod backends;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -11,13 +15,10 @@ use anyhow::{Context, anyhow, bail};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{self, Backend, BackendSettings};
 use crate::checks::CheckRunner;
 use crate::clock::Clock;
-use crate::config::{
-    BackendConfig, BackendKind, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Role as BackendRole,
-    SandboxRequired, StdinUse,
-};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
+use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::escalate::{Channel, ChannelSettings};
@@ -35,6 +36,9 @@ use crate::render::{MarkerKey, Renderer};
 use crate::store::{Store, facts};
 use crate::telemetry::Metrics;
 use crate::workspace::{WorkspaceSettings, Workspaces};
+use backends::Built;
+
+pub use backends::{api, backend};
 
 /// Lease of a piece of work.
 const LEASE: Duration = Duration::from_secs(30);
@@ -197,8 +201,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     }
     let sandbox = sandbox(config, options).await;
     let (path, tools) = programs(env);
-    let backends = backends(config, &path, &tools)?;
     let (instance, key) = identity(&store).await?;
+    let built = backends::build(config, env, &options.clock, &key);
     let workspaces = Workspaces::open(
         WorkspaceSettings {
             root: data.clone(),
@@ -223,7 +227,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         masker: Masker::default(),
         ..CheckRunner::new()
     };
-    let mut settings = settings(config, &data, &sandbox, &forges);
+    let mut settings = settings(config, &data, &sandbox, &forges, &built);
     (options.tune)(&mut settings);
     Ok(Engine {
         store,
@@ -231,7 +235,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         forges,
         channels: channels(config)?,
         workspaces,
-        backends,
+        backends: built.agents,
+        assistants: built.assistants,
         checks,
         renderer: Renderer::new(Vec::new())?,
         marker_key: MarkerKey::new(key.as_bytes()),
@@ -382,64 +387,6 @@ fn programs(env: &Env) -> (OsString, Vec<PathBuf>) {
     (path, tools)
 }
 
-/// The adapter of one configured backend; the error is a sentence for the operator.
-pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
-    let backend = config.backends.get(name).ok_or_else(|| format!("no backend `{name}` is configured"))?;
-    let (path, tools) = programs(env);
-    agent::build(name, backend_settings(name, backend, &path, &tools, config)?)
-}
-
-fn backends(config: &Config, path: &OsString, tools: &[PathBuf]) -> anyhow::Result<HashMap<String, Arc<dyn Backend>>> {
-    let mut built: HashMap<String, Arc<dyn Backend>> = HashMap::new();
-    for (name, backend) in config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent)) {
-        let settings = backend_settings(name, backend, path, tools, config);
-        match settings.and_then(|settings| agent::build(name, settings)) {
-            Ok(backend) => {
-                built.insert(name.clone(), Arc::from(backend));
-            }
-            Err(why) => tracing::error!(backend = name, why, "this backend cannot be used"),
-        }
-    }
-    if built.is_empty() {
-        tracing::error!("no backend can be used; loops will fail until one can (`ralph-bot check` says more)");
-    }
-    Ok(built)
-}
-
-fn backend_settings(
-    name: &str,
-    backend: &BackendConfig,
-    path: &OsString,
-    tools: &[PathBuf],
-    config: &Config,
-) -> Result<BackendSettings, String> {
-    let kind = match backend.kind {
-        Some(BackendKind::Script) => agent::BackendKind::Script,
-        None => agent::BackendKind::Preset(name.to_owned()),
-        Some(BackendKind::External | BackendKind::Api | BackendKind::Internal) => {
-            return Err("this version runs `type: script` and the preset claude; others come later".into());
-        }
-    };
-    let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path.clone());
-    settings.command = backend.command.clone();
-    settings.args = backend.args.clone();
-    settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
-    settings.env = backend.env.clone();
-    settings.tools = tools.to_vec();
-    settings.tools.extend(config.sandbox.read_only.iter().cloned());
-    settings.masked = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
-    for forge in &config.forges {
-        if let ForgeAuth::Token(token) = &forge.auth {
-            settings.masked.push(token.clone());
-        }
-    }
-    for channel in &config.channels {
-        settings.masked.push(channel.url.clone());
-        settings.masked.extend(channel.secret.clone());
-    }
-    Ok(settings)
-}
-
 /// Name of this installation and key of its markers; made up once.
 async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let random = || format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::now_v7().simple());
@@ -458,10 +405,20 @@ fn settings(
     data: &Path,
     sandbox: &SandboxFound,
     forges: &HashMap<ForgeName, ForgeSeat>,
+    built: &Built,
 ) -> EngineSettings {
-    let agents = config.backends.iter().filter(|(_, b)| b.roles.contains(&BackendRole::Agent));
-    let default_backend = agents.map(|(name, _)| name.clone()).next().unwrap_or_default();
-    let models = config.backends.iter().map(|(name, backend)| (name.clone(), backend.models.clone()));
+    let mut choice = config.backends_settings();
+    for (name, backend) in &mut choice.backends {
+        // One that cannot be used here must not be chosen.
+        backend.roles.retain(|role| built.can(name, *role));
+        backend.enabled &= !backend.roles.is_empty();
+    }
+    let agents = choice.in_order(BackendRole::Agent);
+    let configured = || config.backends.iter().find(|(_, b)| b.roles.contains(&BackendRole::Agent));
+    let default_backend = agents.first().map(|name| (*name).to_owned());
+    let default_backend = default_backend.or_else(|| configured().map(|(name, _)| name.clone())).unwrap_or_default();
+    let backends = || config.backends.iter();
+    let named = |(name, window): (&String, Option<u64>)| Some((name.clone(), window?));
     EngineSettings {
         repositories: config
             .repositories
@@ -470,7 +427,14 @@ fn settings(
             .collect(),
         policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
         default_backend,
-        models: models.collect(),
+        models: backends().map(|(name, backend)| (name.clone(), backend.models.clone())).collect(),
+        rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
+        prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
+        context_windows: backends().map(|(name, backend)| (name, backend.context_window)).filter_map(named).collect(),
+        backends: choice,
+        fingerprints: built.fingerprints.clone(),
+        memory: config.memory.clone(),
+        money: config.money,
         logs: data.join("logs"),
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         scratch: data.join("scratch"),

@@ -22,23 +22,27 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
-use serde_json::{Map, Value};
 use url::Url;
 
 pub use env::Env;
 pub use locate::{DEFAULT_FILE, FILE_VARIABLE, operator_file};
 pub use operator::{
-    BackendKind, Checks, EngineSection, Intelligence, Models, OutputFormat, Price, Retention, Role, Sandbox,
-    SandboxRequired, StdinUse, Workspace,
+    BackendKind, Checks, EngineSection, Models, OutputFormat, Retention, Role, Sandbox, SandboxRequired, StdinUse,
+    WireName, Workspace,
 };
 pub use problem::{Place, Problem, Problems};
 pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
 
-use crate::domain::ids::{ForgeName, RepoRef, UserId};
+use crate::domain::backends::{BackendsSettings, Thresholds};
+use crate::domain::ids::{ForgeName, Money, RepoRef, UserId};
+use crate::domain::intelligence::Intelligence;
+use crate::domain::memory::MemorySettings;
 use crate::domain::notice::ChannelKind;
 use crate::domain::oversight::EscalationLevel;
 use crate::domain::policy::Policy;
+use crate::domain::prices::PriceTable;
+use crate::domain::rules::ModelRules;
 use operator::OperatorFile;
 use problem::Reporter;
 use shape::Shape;
@@ -73,12 +77,15 @@ pub struct Config {
     pub retention: Retention,
     /// Backends that are switched on, by name; at least one has the role of agent.
     pub backends: BTreeMap<String, BackendConfig>,
-    /// Whether models help with planning and reflection.
+    /// Whether prompts are made for the moment, and whether models help with it.
     pub intelligence: Intelligence,
+    /// What loops learn, and how much of it a prompt carries.
+    pub memory: MemorySettings,
+    /// Money that is spent at most, beside what one loop may cost.
+    pub money: MoneyLimits,
     /// Channels that are told of escalations; names distinct.
     pub channels: Vec<ChannelConfig>,
-    /// Sections that later versions read, as they were written.
-    pub later: Later,
+    choice: BackendsSettings,
     policy: Policy,
     allow: Vec<(ForgeName, UserId)>,
     allow_bots: Vec<(ForgeName, UserId)>,
@@ -147,14 +154,29 @@ pub struct BackendConfig {
     pub roles: Vec<Role>,
     /// Which models it is asked for.
     pub models: Models,
-    /// Address of its HTTP interface.
+    /// The same with its rules, compiled.
+    pub rules: ModelRules,
+    /// Address of its HTTP interface; always there for `api` and `internal`, never for others.
     pub url: Option<Url>,
+    /// What its HTTP interface speaks; there where `url` is.
+    pub wire: Option<WireName>,
     /// Key of its HTTP interface.
     pub api_key: Option<SecretString>,
-    /// Tokens that fit into its context.
+    /// Tokens that fit into its context, where configured.
     pub context_window: Option<u64>,
-    /// Prices by model.
-    pub prices: BTreeMap<String, Price>,
+    /// How far it is used before another one gets the work.
+    pub thresholds: Thresholds,
+    /// Prices of its models: the configured ones over the built-in ones.
+    pub prices: PriceTable,
+}
+
+/// Money that is spent at most within a day, beside what one loop may cost; `None` does not limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MoneyLimits {
+    /// In one repository.
+    pub per_repository_day: Option<Money>,
+    /// In the whole service.
+    pub per_service_day: Option<Money>,
 }
 
 /// A channel that is told of escalations.
@@ -172,14 +194,6 @@ pub struct ChannelConfig {
     pub levels: Vec<EscalationLevel>,
     /// Whether it may be at an address that is not public.
     pub allow_private: bool,
-}
-
-/// Sections that later versions read.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Later {
-    pub memory: Map<String, Value>,
-    pub rotation: Map<String, Value>,
-    pub schedule: Vec<Map<String, Value>>,
 }
 
 /// Repositories of one forge, by owner and name; case does not matter.
@@ -232,6 +246,11 @@ impl Config {
             list.iter().filter(|(name, _)| name == forge).map(|(_, id)| *id).collect::<Vec<_>>()
         };
         Policy { allow: of_forge(&self.allow), allow_bots: of_forge(&self.allow_bots), ..self.policy.clone() }
+    }
+
+    /// What the choice of a backend depends on: those that are switched on, their order, and how they take turns.
+    pub fn backends_settings(&self) -> BackendsSettings {
+        self.choice.clone()
     }
 
     /// Whether `repo` is watched.

@@ -32,6 +32,7 @@ use crate::clock::Clock;
 use crate::domain::ids::{ForgeName, UserId};
 use crate::escalate::Channel;
 use crate::forge::Forge;
+use crate::provider::assistant::Assistant;
 use crate::render::{MarkerKey, Renderer};
 use crate::store::Store;
 use crate::telemetry::Metrics;
@@ -88,6 +89,8 @@ pub struct Engine {
     pub workspaces: Workspaces,
     /// Agents by configured name.
     pub backends: HashMap<String, Arc<dyn Backend>>,
+    /// What answers questions, by configured name.
+    pub assistants: HashMap<String, Arc<dyn Assistant>>,
     /// Checks.
     pub checks: CheckRunner,
     /// Texts.

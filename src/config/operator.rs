@@ -1,6 +1,7 @@
 //! The operator's file as it is written: its keys, their defaults, and what they are for. `docs/configuration.md` and
 //! the JSON Schema are made from these types.
 
+mod backend;
 mod escalation;
 
 use std::collections::BTreeMap;
@@ -10,13 +11,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, WireName};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
 use super::quantity::{Duration, Usd};
-use crate::domain::control::{ControlSettings, ModelTier};
-use crate::domain::ids::Money;
+use crate::domain::backends::{Orders, ParkingSettings, RotationSettings, Thresholds};
+use crate::domain::control::ControlSettings;
+use crate::domain::intelligence::Intelligence;
+use crate::domain::memory::MemorySettings;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
+use crate::domain::rules::ScheduleEntry;
 use crate::domain::strategy::StrategySettings;
 use crate::domain::supervision::Preset;
 
@@ -59,7 +64,13 @@ pub struct OperatorFile {
     /// What runs agents and answers prompts, by name. The names claude, codex, gemini, opencode, kimi and aider are
     /// presets that need nothing but `enabled: true`.
     pub backends: BTreeMap<String, Backend>,
-    /// Whether models help with planning and reflection.
+    /// Which backend comes first, by role. Those that are not named follow in the order of their names.
+    pub order: Orders,
+    /// Whether and how backends take turns.
+    pub rotation: RotationSettings,
+    /// How long a backend is left alone that met a limit or failed too often.
+    pub parking: ParkingSettings,
+    /// Whether prompts are made for the moment, and whether models help with it.
     pub intelligence: Intelligence,
     /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
     /// (the defaults below), or those of the design, which stay.
@@ -73,12 +84,10 @@ pub struct OperatorFile {
     /// How the next iteration is planned; what is left out is as the preset has it.
     #[schemars(with = "StrategySettings")]
     pub strategy: Map<String, Value>,
-    /// Memory settings. Accepted as they are; not read by this version.
-    pub memory: Map<String, Value>,
-    /// How backends take turns. Accepted as it is; not read by this version.
-    pub rotation: Map<String, Value>,
-    /// Rules that act at given moments. Accepted as they are; not read by this version.
-    pub schedule: Vec<Map<String, Value>>,
+    /// What loops learn, and how much of it a prompt carries.
+    pub memory: MemorySettings,
+    /// Rules that act at given moments, in order.
+    pub schedule: Vec<ScheduleEntry>,
     /// How people are told that a loop needs them.
     pub escalation: EscalationSection,
 }
@@ -103,13 +112,15 @@ impl Default for OperatorFile {
             engine: EngineSection::default(),
             retention: Retention::default(),
             backends: BTreeMap::new(),
+            order: Orders::default(),
+            rotation: RotationSettings::default(),
+            parking: ParkingSettings::default(),
             intelligence: Intelligence::default(),
             preset: Preset::default(),
             control: Map::new(),
             oversight: Map::new(),
             strategy: Map::new(),
-            memory: Map::new(),
-            rotation: Map::new(),
+            memory: MemorySettings::default(),
             schedule: Vec::new(),
             escalation: EscalationSection::default(),
         }
@@ -240,6 +251,8 @@ pub struct LimitsSection {
     pub cost_usd: Usd,
     /// Money of the whole service, a day.
     pub cost_usd_per_day: Usd,
+    /// Money of one repository, a day; only the service's limit counts where left out.
+    pub cost_usd_per_repository_per_day: Option<Usd>,
     /// Comments on one issue, a day.
     pub comments_per_day: u32,
     /// Comments on one issue, an hour.
@@ -259,6 +272,7 @@ impl Default for LimitsSection {
             agent_turns: agent.turns,
             cost_usd: Usd(limits.cost),
             cost_usd_per_day: Usd(limits.cost_per_day),
+            cost_usd_per_repository_per_day: None,
             comments_per_day: limits.comments_per_day,
             comments_per_hour: limits.comments_per_hour,
         }
@@ -393,150 +407,5 @@ pub struct Retention {
 impl Default for Retention {
     fn default() -> Self {
         Self { days: 30 }
-    }
-}
-
-/// Whether models help with planning and reflection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Intelligence {
-    Off,
-    #[default]
-    Fallback,
-    Full,
-}
-
-/// Something that can run an agent or answer a prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Backend {
-    /// What it is; left out for the presets.
-    #[serde(rename = "type")]
-    pub kind: Option<BackendKind>,
-    /// Whether it is used.
-    pub enabled: bool,
-    /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
-    pub command: Vec<String>,
-    /// Further arguments, in which {model}, {prompt}, {prompt_file} and {report} are filled in; other braces stay. A prompt
-    /// can be too long for an argument (128 KiB on Linux).
-    pub args: Vec<String>,
-    /// Whether the prompt is given on standard input, as it is where this is left out.
-    pub stdin: Option<StdinUse>,
-    /// Environment variables that are passed on, by name.
-    pub env: Vec<String>,
-    /// How its output is read; the preset's, or text.
-    pub output: Option<OutputFormat>,
-    /// What it is used for.
-    pub roles: Vec<Role>,
-    /// Which models it is asked for.
-    pub models: Models,
-    /// Address of the HTTP interface, for `api` and `internal`.
-    pub url: Option<String>,
-    /// Environment variable with the key of the HTTP interface.
-    pub api_key_env: Option<String>,
-    /// File with the key of the HTTP interface.
-    pub api_key_file: Option<PathBuf>,
-    /// Tokens that fit into its context.
-    pub context_window: Option<u64>,
-    /// Prices by model, for backends that do not say what a call cost.
-    pub prices: BTreeMap<String, Price>,
-}
-
-impl Default for Backend {
-    fn default() -> Self {
-        Self {
-            kind: None,
-            enabled: true,
-            command: Vec::new(),
-            args: Vec::new(),
-            stdin: None,
-            env: Vec::new(),
-            output: None,
-            roles: vec![Role::Agent],
-            models: Models::default(),
-            url: None,
-            api_key_env: None,
-            api_key_file: None,
-            context_window: None,
-            prices: BTreeMap::new(),
-        }
-    }
-}
-
-/// What a backend is: a CLI, an HTTP model interface, the built-in agent on one, or any command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum BackendKind {
-    External,
-    Api,
-    Internal,
-    Script,
-}
-
-/// How the prompt is given.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StdinUse {
-    Prompt,
-    None,
-}
-
-/// How a backend's output is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum OutputFormat {
-    Claude,
-    Codex,
-    Gemini,
-    Opencode,
-    Jsonl,
-    Text,
-}
-
-/// What a backend is used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    Agent,
-    Assistant,
-}
-
-/// Which models a backend is asked for.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Models {
-    /// The usual one; the backend's own default where left out.
-    pub default: Option<String>,
-    /// A cheaper one.
-    pub cheap: Option<String>,
-    /// A stronger one.
-    pub strong: Option<String>,
-}
-
-impl Models {
-    /// The model of a tier; one that is not configured is the usual one.
-    pub fn of(&self, tier: ModelTier) -> Option<&String> {
-        let wanted = match tier {
-            ModelTier::Cheap => self.cheap.as_ref(),
-            ModelTier::Strong => self.strong.as_ref(),
-            ModelTier::Default => None,
-        };
-        wanted.or(self.default.as_ref())
-    }
-}
-
-/// Price of a model in US dollars a million tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// Tokens read.
-    pub input: Usd,
-    /// Tokens written.
-    pub output: Usd,
-}
-
-impl Default for Price {
-    fn default() -> Self {
-        Self { input: Usd(Money(0)), output: Usd(Money(0)) }
     }
 }

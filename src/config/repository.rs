@@ -17,6 +17,7 @@ use super::{schema, typed, validate};
 use crate::domain::control::ControlSettings;
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::Percent;
+use crate::domain::intelligence::Intelligence;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{
     CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
@@ -59,6 +60,8 @@ pub struct RepositoryFile {
     pub limits: RepositoryLimits,
     /// Whether checks may be found from the tree where none are named.
     pub detect: Option<bool>,
+    /// Whether prompts are made for the moment, and whether models help with it; the operator's where left out or more.
+    pub intelligence: Option<Intelligence>,
     /// What the settings of control, oversight and strategy begin with; the operator's where left out.
     pub preset: Option<Preset>,
     /// How loops are controlled, over the operator's. The keys are those of the operator's file, without `auto_intervene`.
@@ -214,6 +217,7 @@ impl Reading<'_> {
             base: file.base,
             limits: self.limits(&file.limits),
             detect_checks: file.detect,
+            intelligence: file.intelligence,
             thresholds,
         }
     }

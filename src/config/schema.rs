@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
 use crate::domain::control::ControlSettings;
+use crate::domain::memory::MemorySettings;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::settings::Settings;
 use crate::domain::strategy::StrategySettings;
@@ -45,6 +46,7 @@ fn with_ranges(mut schema: Json) -> Json {
     add_ranges::<ControlSettings>(&mut schema);
     add_ranges::<OversightSettings>(&mut schema);
     add_ranges::<StrategySettings>(&mut schema);
+    add_ranges::<MemorySettings>(&mut schema);
     schema
 }
 

@@ -1,5 +1,6 @@
 //! Both files: every sort of error with its exact words, overrides, secrets, and text that nobody meant to be read.
 
+mod backends;
 mod thresholds;
 
 use std::path::Path;

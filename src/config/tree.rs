@@ -60,62 +60,82 @@ impl Node {
         }
     }
 
-    /// The item at `index`, where this is a list that is long enough.
-    pub(super) fn item(&self, index: usize) -> Option<&Node> {
-        match &self.value {
-            Value::List(items) => items.get(index),
-            _ => None,
-        }
-    }
-
-    /// Whether there is a value at `path`, which leads through maps alone.
+    /// Whether there is a value at `path`.
     pub(super) fn has(&self, path: &str) -> bool {
-        let found = path.split('.').try_fold(self, |node, step| node.get(step));
-        found.is_some_and(|node| node.value != Value::Null)
+        let mut at = (self, path);
+        while !at.1.is_empty() {
+            match at.0.step(at.1) {
+                Some((index, rest)) => at = (at.0.part(index), rest),
+                None => return false,
+            }
+        }
+        at.0.value != Value::Null
     }
 
     /// Where the value at `path` (`forges[0].url`) was written, or else the nearest value around it.
     pub(super) fn place_at(&self, path: &str) -> Place {
-        let mut node = self;
-        for step in path.split(['.', '[', ']']).filter(|step| !step.is_empty()) {
-            let next = match step.parse::<usize>() {
-                Ok(index) => node.item(index).or_else(|| node.get(step)),
-                Err(_) => node.get(step),
-            };
-            match next {
-                Some(next) => node = next,
-                None => break,
-            }
+        let mut at = (self, path);
+        while let Some((index, rest)) = at.0.step(at.1) {
+            at = (at.0.part(index), rest);
         }
-        node.place.clone()
+        at.0.place.clone()
     }
 
     /// The same without the values at `keys`; for an item of a list, without the whole list.
     pub(super) fn without(&self, keys: &[String]) -> Node {
         let mut sound = self.clone();
         for key in keys {
-            let mut steps: Vec<&str> = key.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect();
-            if key.ends_with(']') {
-                steps.pop();
-            }
-            sound.clear(&steps);
+            sound.clear(key);
         }
         sound
     }
 
-    fn clear(&mut self, steps: &[&str]) {
-        let Some((step, rest)) = steps.split_first() else {
+    fn clear(&mut self, path: &str) {
+        if path.is_empty() {
             self.value = Value::Null;
             return;
-        };
+        }
+        let Some((index, rest)) = self.step(path) else { return };
         let next = match &mut self.value {
-            Value::List(items) => step.parse::<usize>().ok().and_then(|index| items.get_mut(index)),
-            Value::Map(entries) => entries.iter_mut().find(|e| e.key == *step).map(|e| &mut e.node),
+            Value::List(_) if rest.is_empty() => return self.clear(""),
+            Value::List(items) => items.get_mut(index),
+            Value::Map(entries) => entries.get_mut(index).map(|entry| &mut entry.node),
             _ => None,
         };
         if let Some(next) = next {
             next.clear(rest);
         }
+    }
+
+    /// Which part of this node `path` begins with, and what of it is left. Keys may hold dots and brackets (names of
+    /// models do): the longest that fits is meant.
+    fn step<'p>(&self, path: &'p str) -> Option<(usize, &'p str)> {
+        let (index, rest) = match &self.value {
+            Value::List(items) => {
+                let (number, rest) = path.strip_prefix('[')?.split_once(']')?;
+                let index = number.parse::<usize>().ok().filter(|index| *index < items.len())?;
+                (index, rest)
+            }
+            Value::Map(entries) => {
+                let rest_of = |entry: &Entry| {
+                    path.strip_prefix(entry.key.as_str()).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+                };
+                let fitting = entries.iter().enumerate().filter_map(|(index, entry)| Some((index, rest_of(entry)?)));
+                fitting.min_by_key(|(_, rest)| rest.len())?
+            }
+            _ => return None,
+        };
+        Some((index, rest.strip_prefix('.').unwrap_or(rest)))
+    }
+
+    /// The item or the value of that number; this node where there is none.
+    fn part(&self, index: usize) -> &Node {
+        match &self.value {
+            Value::List(items) => items.get(index),
+            Value::Map(entries) => entries.get(index).map(|entry| &entry.node),
+            _ => None,
+        }
+        .unwrap_or(self)
     }
 
     /// The same as JSON, without places, and without the keys that were given no value.
@@ -285,6 +305,22 @@ mod tests {
         assert_eq!(node.place_at("b[1].nope"), node.place_at("b[1]"));
         let Value::Map(entries) = &node.value else { panic!("a map") };
         assert_eq!(entries[1].key_place, Place::At { line: 2, column: 1 });
+    }
+
+    #[test]
+    fn keys_with_dots_and_brackets_are_found() {
+        let node = parse("m:\n  gpt-5: { a: 1 }\n  gpt-5.2: { a: 2 }\n  'x[1m]': [3, 4]\n");
+        assert_eq!(node.place_at("m.gpt-5.2.a"), Place::At { line: 3, column: 17 });
+        assert_eq!(node.place_at("m.gpt-5.a"), Place::At { line: 2, column: 15 });
+        assert_eq!(node.place_at("m.x[1m][1]"), Place::At { line: 4, column: 16 });
+        assert!(node.has("m.gpt-5.2.a") && node.has("m.x[1m]") && !node.has("m.gpt-5.3") && !node.has("m.x[1m][2]"));
+        let without =
+            |keys: &[&str]| node.without(&keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>()).to_json();
+        assert_eq!(
+            without(&["m.gpt-5.2.a", "m.x[1m]"]),
+            serde_json::json!({ "m": { "gpt-5": { "a": 1 }, "gpt-5.2": {} } })
+        );
+        assert_eq!(without(&["m.x[1m][0]"])["m"], serde_json::json!({ "gpt-5": { "a": 1 }, "gpt-5.2": { "a": 2 } }));
     }
 
     #[test]

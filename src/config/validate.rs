@@ -1,8 +1,8 @@
 //! From the operator's file as written to settings that hold together: contradictions, secrets, addresses, paths.
 
+mod backends;
 mod channels;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -11,17 +11,17 @@ use serde_json::Map;
 use url::Url;
 
 use super::operator::{
-    AccountEntry, Backend, BackendKind, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle,
-    ProtectedName, Role,
+    AccountEntry, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle, ProtectedName,
 };
 use super::problem::{Problems, Reporter};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::thresholds::Thresholds;
 use super::tree::Node;
-use super::{BackendConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, Later, PRESETS, RepoPattern, ServerConfig};
+use super::{Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig};
 use crate::domain::ids::{ForgeName, UserId};
 use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
-use crate::domain::settings::did_you_mean;
+use crate::domain::rules::RuleProblem;
+use crate::domain::settings::{self, Settings as _, did_you_mean};
 use crate::domain::supervision::Preset;
 
 /// Checks `file`, of which `root` knows the places.
@@ -41,6 +41,9 @@ pub(super) fn operator(
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
     let allow_bots = check.accounts("permissions.allow_bots", &file.permissions.allow_bots, &names);
     let backends = check.backends(&file.backends);
+    let choice = check.choice(&file);
+    check.schedule(&file);
+    check.settings(file.memory.validate());
     let channels = check.channels(&file.escalation.channels);
     let policy = check.policy(&file);
     check.hosts(&file.sandbox.network);
@@ -58,9 +61,14 @@ pub(super) fn operator(
         engine: file.engine,
         retention: file.retention,
         backends,
+        choice,
+        money: MoneyLimits {
+            per_repository_day: file.limits.cost_usd_per_repository_per_day.map(|usd| usd.0),
+            per_service_day: Some(file.limits.cost_usd_per_day.0),
+        },
         channels,
         intelligence: file.intelligence,
-        later: Later { memory: file.memory, rotation: file.rotation, schedule: file.schedule },
+        memory: file.memory,
         policy,
         allow,
         allow_bots,
@@ -80,6 +88,25 @@ impl Check<'_> {
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);
         self.report.add(place, key, format!("`{key}`: {message}"));
+    }
+
+    /// Reports what settings say of themselves, where the file has it.
+    fn settings(&mut self, problems: Vec<settings::Problem>) {
+        for problem in problems {
+            // A value can be wrong because of another one that this file sets.
+            let other = problem.other.as_deref().unwrap_or_default();
+            let written = if self.root.has(&problem.key) || !self.root.has(other) { &problem.key } else { other };
+            let place = self.root.place_at(written);
+            self.report.add(place, problem.key.clone(), problem.message);
+        }
+    }
+
+    /// Reports what rules say of themselves; the place is that of the rule, and its own lines and columns are within.
+    fn rules(&mut self, problems: Vec<RuleProblem>) {
+        for problem in problems {
+            let place = self.root.place_at(&problem.key);
+            self.report.add(place, problem.key.clone(), problem.to_string());
+        }
     }
 
     fn listen(&mut self, text: &str) -> Option<SocketAddr> {
@@ -326,71 +353,6 @@ impl Check<'_> {
         checked
     }
 
-    fn backends(&mut self, backends: &BTreeMap<String, Backend>) -> BTreeMap<String, BackendConfig> {
-        let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
-        if !enabled.iter().any(|(_, backend)| backend.roles.contains(&Role::Agent)) {
-            self.wrong(
-                "backends",
-                "no backend that runs agents is switched on, for example `claude: { enabled: true }`",
-            );
-        }
-        let mut checked = BTreeMap::new();
-        for (name, backend) in enabled {
-            if let Some(config) = self.backend(&format!("backends.{name}"), name, backend) {
-                checked.insert(name.clone(), config);
-            }
-        }
-        checked
-    }
-
-    fn backend(&mut self, key: &str, name: &str, backend: &Backend) -> Option<BackendConfig> {
-        match backend.kind {
-            None if !PRESETS.contains(&name) => {
-                let near = did_you_mean(name, PRESETS.iter().copied());
-                self.wrong(key, format!("`{name}` is no preset and has no `type`{near}"));
-            }
-            Some(BackendKind::External | BackendKind::Script) if backend.command.is_empty() => {
-                self.wrong(key, "`command` is missing; a list of the program and its arguments");
-            }
-            Some(BackendKind::Api | BackendKind::Internal) if backend.url.is_none() => {
-                self.wrong(key, "`url` is missing; the address of the HTTP interface");
-            }
-            Some(BackendKind::Api) if backend.roles.contains(&Role::Agent) => {
-                self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
-            }
-            _ => {}
-        }
-        if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
-            self.wrong(&format!("{key}.command"), "the program has no name");
-        }
-        let with_model = backend.args.iter().position(|argument| argument.contains("{model}"));
-        if let Some(index) = with_model.filter(|_| backend.models.default.is_none()) {
-            self.wrong(&format!("{key}.args[{index}]"), "`{model}` needs `models.default`");
-        }
-        let mut command = backend.command.clone();
-        if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
-            *program = self.base.join(&*program).display().to_string();
-        }
-        let url = backend.url.as_deref().and_then(|url| self.url(&format!("{key}.url"), url));
-        let api_key = self.one_of(key, "api_key", &backend.api_key_env, &backend.api_key_file);
-        let api_key = api_key.and_then(|(key, source)| self.secret(&key, &source));
-        let passed_on = |name: &String| Some((name.clone(), SecretString::from(self.env.get(name)?.to_owned())));
-        Some(BackendConfig {
-            kind: backend.kind,
-            command,
-            args: backend.args.clone(),
-            stdin: backend.stdin,
-            env: backend.env.iter().filter_map(passed_on).collect(),
-            output: backend.output,
-            roles: backend.roles.clone(),
-            models: backend.models.clone(),
-            url,
-            api_key,
-            context_window: backend.context_window,
-            prices: backend.prices.clone(),
-        })
-    }
-
     fn hosts(&mut self, hosts: &[String]) {
         for (index, host) in hosts.iter().enumerate() {
             let name = host.strip_prefix("*.").unwrap_or(host);
@@ -447,6 +409,8 @@ impl Check<'_> {
             },
             thresholds,
             remind_after_s: file.escalation.remind_after.as_seconds(),
+            schedule: file.schedule.clone(),
+            intelligence: file.intelligence,
             ..Policy::default()
         }
     }
@@ -461,6 +425,7 @@ impl Check<'_> {
             ("agent_idle", limits.agent_idle.as_seconds() == 0),
             ("cost_usd", limits.cost_usd.0.0 == 0),
             ("cost_usd_per_day", limits.cost_usd_per_day.0.0 == 0),
+            ("cost_usd_per_repository_per_day", limits.cost_usd_per_repository_per_day.is_some_and(|usd| usd.0.0 == 0)),
             ("comments_per_day", limits.comments_per_day == 0),
             ("comments_per_hour", limits.comments_per_hour == 0),
         ];
@@ -476,6 +441,15 @@ impl Check<'_> {
         if limits.cost_usd > limits.cost_usd_per_day {
             let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
             self.wrong("limits.cost_usd", why);
+        }
+        let Some(repository) = limits.cost_usd_per_repository_per_day else { return };
+        if repository > limits.cost_usd_per_day {
+            let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
+            self.wrong("limits.cost_usd_per_repository_per_day", why);
+        }
+        if limits.cost_usd > repository {
+            let why = format!("less than `limits.cost_usd`, which is {}", limits.cost_usd.0);
+            self.wrong("limits.cost_usd_per_repository_per_day", why);
         }
     }
 }

@@ -203,6 +203,12 @@ pub struct Policy {
     /// How long an escalation stays unanswered before the one reminder, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
+    /// Rules that act at given moments, in order; they were compiled once, so they are sound.
+    #[serde(default)]
+    pub schedule: Vec<ScheduleEntry>,
+    /// How much of the intelligence layer a loop uses.
+    #[serde(default = "intelligence_of_old")]
+    pub intelligence: Intelligence,
     /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
     /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
@@ -215,6 +221,11 @@ fn off() -> Intelligence {
 /// A day.
 fn remind_after_default() -> u64 {
     24 * 3_600
+}
+
+/// What was stored before there was a choice knew nothing of it.
+fn intelligence_of_old() -> Intelligence {
+    Intelligence::Off
 }
 
 impl Default for Policy {
@@ -239,6 +250,8 @@ impl Default for Policy {
             intelligence: Intelligence::Off,
             agent: AgentLimits::default(),
             remind_after_s: remind_after_default(),
+            schedule: Vec::new(),
+            intelligence: Intelligence::default(),
             thresholds: Map::new(),
         }
     }
@@ -286,6 +299,9 @@ pub struct RepositorySettings {
     pub limits: LimitOverrides,
     /// Whether checks may be found from the tree; cannot be switched on against the operator.
     pub detect_checks: Option<bool>,
+    /// How much of the intelligence layer its loops use; can be less than the operator's, never more.
+    #[serde(default)]
+    pub intelligence: Option<Intelligence>,
     /// What it sets of `preset`, `control`, `oversight` and `strategy`.
     pub thresholds: Map<String, Value>,
 }
@@ -319,6 +335,7 @@ impl Policy {
             }
         }
         policy.detect_checks = self.detect_checks && file.detect_checks.unwrap_or(true);
+        policy.intelligence = lower(self.intelligence, file.intelligence);
         policy.progress = file.progress.unwrap_or(self.progress);
         policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
         policy.base = file.base.clone().or_else(|| self.base.clone());
@@ -360,6 +377,9 @@ impl Policy {
         }
         if file.detect_checks == Some(true) && !self.detect_checks {
             notes.push("`detect`: the operator has switched detection of checks off".to_owned());
+        }
+        if file.intelligence.is_some_and(|wanted| wanted > self.intelligence) {
+            notes.push("`intelligence`: more than the operator's, which stands".to_owned());
         }
         notes
     }
@@ -462,6 +482,29 @@ mod tests {
         assert!(!refused.with_repository(&file).detect_checks);
         assert_eq!(refused.overruled(&file).len(), 1);
         assert!(!Policy::default().with_repository(&settings(|f| f.detect_checks = Some(false))).detect_checks);
+    }
+
+    #[test]
+    fn a_repository_can_ask_for_less_intelligence_and_not_for_more() {
+        let of = |ours, theirs| {
+            let operator = Policy { intelligence: ours, ..Policy::default() };
+            let file = settings(|f| f.intelligence = theirs);
+            (operator.with_repository(&file).intelligence, operator.overruled(&file).len())
+        };
+        use Intelligence::{Fallback, Full, Off};
+        assert_eq!(of(Full, None), (Full, 0));
+        assert_eq!(of(Full, Some(Off)), (Off, 0));
+        assert_eq!(of(Fallback, Some(Fallback)), (Fallback, 0));
+        assert_eq!(of(Off, Some(Full)), (Off, 1));
+    }
+
+    #[test]
+    fn a_policy_from_before_there_was_a_choice_uses_no_intelligence() {
+        let mut stored = serde_json::to_value(Policy::default()).unwrap();
+        let fields = stored.as_object_mut().unwrap();
+        assert!(fields.remove("intelligence").is_some() && fields.remove("schedule").is_some());
+        let policy: Policy = serde_json::from_value(stored).unwrap();
+        assert_eq!((policy.intelligence, policy.schedule), (Intelligence::Off, Vec::new()));
     }
 
     #[test]

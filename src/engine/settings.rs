@@ -1,15 +1,19 @@
 //! What the engine has to know of the operator's configuration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use globset::GlobMatcher;
 
 use super::notify::NotifySettings;
-use crate::config::Models;
+use crate::config::{Models, MoneyLimits};
+use crate::domain::backends::BackendsSettings;
 use crate::domain::ids::{ForgeName, RepoRef};
+use crate::domain::memory::MemorySettings;
 use crate::domain::policy::Policy;
+use crate::domain::prices::PriceTable;
+use crate::domain::rules::ModelRules;
 
 /// Repositories that are watched: `forge:owner/name` with globs.
 #[derive(Debug, Clone)]
@@ -31,6 +35,20 @@ pub struct EngineSettings {
     pub default_backend: String,
     /// Models of a backend, by its name.
     pub models: HashMap<String, Models>,
+    /// What the choice of a backend depends on; one that cannot be used here is switched off.
+    pub backends: BackendsSettings,
+    /// For each backend a text that changes when its settings, its program or its key do.
+    pub fingerprints: BTreeMap<String, String>,
+    /// Which model a backend is asked for, by its name.
+    pub rules: HashMap<String, ModelRules>,
+    /// What a backend's tokens cost, by its name.
+    pub prices: HashMap<String, PriceTable>,
+    /// Tokens that fit into a backend's context, by its name; those of which nobody said it are missing.
+    pub context_windows: HashMap<String, u64>,
+    /// What loops learn, and how much of it a prompt carries.
+    pub memory: MemorySettings,
+    /// Money that is spent at most within a day.
+    pub money: MoneyLimits,
     /// Where prompts, reports and agents' output are kept.
     pub logs: PathBuf,
     /// How long they are kept after a loop's end, and handled deliveries against replays.

@@ -1,0 +1,233 @@
+//! Builds what runs agents and answers questions, from the configuration.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use data_encoding::HEXLOWER;
+use hmac::{Hmac, KeyInit, Mac};
+use secrecy::ExposeSecret;
+use sha2::Sha256;
+
+use super::programs;
+use crate::agent::{self, Backend, BackendSettings, Bounds, InternalSettings, Model, Price};
+use crate::clock::Clock;
+use crate::config::{
+    BackendConfig, BackendKind, Config, Env, ForgeAuth, OutputFormat, Role, SandboxRequired, StdinUse, WireName,
+};
+use crate::domain::chat;
+use crate::domain::limit::classify;
+use crate::domain::prices::{PriceTable, Usage};
+use crate::process::executable;
+use crate::provider::assistant::Assistant;
+use crate::provider::{ApiClient, ApiSettings, Wire};
+
+/// Longest wait for one answer of an HTTP interface; a local model on a processor needs minutes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
+/// Bytes of a fingerprint.
+const FINGERPRINT_BYTES: usize = 16;
+
+/// What was built of the configured backends. One that cannot be used is in none of the first two.
+pub(super) struct Built {
+    /// What runs agents, by name.
+    pub(super) agents: HashMap<String, Arc<dyn Backend>>,
+    /// What answers questions, by name.
+    pub(super) assistants: HashMap<String, Arc<dyn Assistant>>,
+    /// For each backend a text that changes when its settings, its program or its key do.
+    pub(super) fingerprints: BTreeMap<String, String>,
+}
+
+impl Built {
+    /// Whether a backend can be used for this here.
+    pub(super) fn can(&self, name: &str, role: Role) -> bool {
+        match role {
+            Role::Agent => self.agents.contains_key(name),
+            Role::Assistant => self.assistants.contains_key(name),
+        }
+    }
+}
+
+/// Builds all of them. One that cannot be used is told of and left out. `key` makes fingerprints those of this
+/// installation, so that they tell nobody else anything.
+pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Built {
+    let (path, tools) = programs(env);
+    let mut built = Built { agents: HashMap::new(), assistants: HashMap::new(), fingerprints: BTreeMap::new() };
+    for (name, backend) in &config.backends {
+        built.fingerprints.insert(name.clone(), fingerprint(name, backend, &path, key));
+        for role in &backend.roles {
+            let done = match role {
+                Role::Agent => agent(config, name, backend, (&path, &tools), clock)
+                    .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
+                Role::Assistant => client(name, backend, clock)
+                    .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
+            };
+            if let Err(why) = done {
+                tracing::error!(backend = name, why, "this backend cannot be used");
+            }
+        }
+    }
+    if built.agents.is_empty() {
+        tracing::error!("no backend can be used; loops will fail until one can (`ralph-bot check` says more)");
+    }
+    built
+}
+
+/// What runs the agent of one configured backend; the error is a sentence for the operator.
+pub fn backend(config: &Config, name: &str, env: &Env) -> Result<Box<dyn Backend>, String> {
+    let (path, tools) = programs(env);
+    agent(config, name, configured(config, name)?, (&path, &tools), &Clock::System)
+}
+
+/// The client of a backend that is an HTTP interface; the error is a sentence for the operator.
+pub fn api(config: &Config, name: &str) -> Result<Arc<ApiClient>, String> {
+    client(name, configured(config, name)?, &Clock::System)
+}
+
+fn configured<'c>(config: &'c Config, name: &str) -> Result<&'c BackendConfig, String> {
+    config.backends.get(name).ok_or_else(|| format!("no backend `{name}` is configured"))
+}
+
+fn agent(
+    config: &Config,
+    name: &str,
+    backend: &BackendConfig,
+    programs: (&OsStr, &[PathBuf]),
+    clock: &Clock,
+) -> Result<Box<dyn Backend>, String> {
+    let settings = settings(name, backend, programs, config)?;
+    if backend.kind != Some(BackendKind::Internal) {
+        return agent::build(name, settings);
+    }
+    let bounds = bounds(backend.context_window);
+    let internal = InternalSettings {
+        model: Arc::new(client(name, backend, clock)?.into_function()) as Model,
+        default_model: backend.models.default.clone().unwrap_or_default(),
+        price: price(backend.prices.clone()),
+        judge: classify,
+        clock: clock.clone(),
+        bounds,
+        // Whoever switches the sandbox off lets agents do whatever this account can.
+        commands_outside: config.sandbox.required == SandboxRequired::None,
+    };
+    agent::build_internal(name, settings, internal)
+}
+
+/// The bounds of our own agent; a small context leaves less room for an answer.
+fn bounds(context_window: Option<u64>) -> Bounds {
+    let usual = Bounds::default();
+    let Some(context_window) = context_window else { return usual };
+    let answer_tokens = u32::try_from(context_window / 4).unwrap_or(u32::MAX).min(usual.answer_tokens);
+    Bounds { context_window, answer_tokens, ..usual }
+}
+
+/// Prices as a function.
+fn price(table: PriceTable) -> Price {
+    Arc::new(move |model: &str, usage: &chat::Usage| {
+        let chat::Usage { input, output, cache_read, cache_write } = *usage;
+        table.estimate(&Usage { input, output, cache_read, cache_write }, model).map(|cost| cost.money)
+    })
+}
+
+fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiClient>, String> {
+    let (Some(url), Some(wire)) = (&backend.url, backend.wire) else {
+        return Err(format!("backend {name}: it is no HTTP interface, so it cannot be asked questions"));
+    };
+    let settings = ApiSettings {
+        name: name.to_owned(),
+        url: url.to_string(),
+        key: backend.api_key.clone(),
+        wire: match wire {
+            WireName::Messages => Wire::Messages,
+            WireName::Responses => Wire::Responses,
+            WireName::Chat => Wire::Chat,
+        },
+        models: BTreeMap::new(),
+        timeout: ANSWER_TIMEOUT,
+    };
+    ApiClient::new(settings, clock.clone()).map(Arc::new)
+}
+
+fn settings(
+    name: &str,
+    backend: &BackendConfig,
+    (path, tools): (&OsStr, &[PathBuf]),
+    config: &Config,
+) -> Result<BackendSettings, String> {
+    let kind = match backend.kind {
+        None => agent::BackendKind::Preset(name.to_owned()),
+        Some(BackendKind::Script | BackendKind::External) => agent::BackendKind::Script,
+        Some(BackendKind::Internal) => agent::BackendKind::Internal,
+        Some(BackendKind::Api) => {
+            return Err(format!("backend {name}: an `api` backend answers questions and cannot run agents"));
+        }
+    };
+    let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path);
+    settings.command = command(backend);
+    settings.args = backend.args.clone();
+    output(name, backend.output)?;
+    settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
+    settings.env = backend.env.clone();
+    settings.tools = tools.to_vec();
+    settings.tools.extend(config.sandbox.read_only.iter().cloned());
+    settings.masked = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
+    for forge in &config.forges {
+        if let ForgeAuth::Token(token) = &forge.auth {
+            settings.masked.push(token.clone());
+        }
+    }
+    for channel in &config.channels {
+        settings.masked.push(channel.url.clone());
+        settings.masked.extend(channel.secret.clone());
+    }
+    settings.masked.extend(config.backends.values().filter_map(|backend| backend.api_key.clone()));
+    Ok(settings)
+}
+
+/// How a command's output is read. A preset reads its own, and any other command is read as text.
+fn output(name: &str, wanted: Option<OutputFormat>) -> Result<(), String> {
+    match wanted {
+        None | Some(OutputFormat::Text) => Ok(()),
+        Some(other) if other.as_str() == name => Ok(()),
+        Some(other) => {
+            Err(format!("backend {name}: this version cannot read the output of another command as {}", other.as_str()))
+        }
+    }
+}
+
+/// Its program and first arguments; a program with a slash as an absolute path.
+fn command(backend: &BackendConfig) -> Vec<String> {
+    let mut command = backend.command.clone();
+    if let Some(program) = command.first_mut().filter(|program| program.contains('/'))
+        && let Ok(absolute) = std::path::absolute(&*program)
+    {
+        *program = absolute.display().to_string();
+    }
+    command
+}
+
+/// A text that changes when the settings of a backend, its program or its key do, and tells nothing of them.
+fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) -> String {
+    let command = command(backend);
+    let program = (!backend.kind.is_some_and(BackendKind::is_http))
+        .then(|| command.first().map_or(name, String::as_str))
+        .and_then(|program| executable(Path::new(program), Path::new("/"), path).ok());
+    let changed = program.as_deref().and_then(|file| std::fs::metadata(file).ok()?.modified().ok());
+    let changed = changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_nanos());
+    let settings = format!(
+        "{:?}",
+        (&backend.kind, &command, &backend.args, &backend.stdin, &backend.output, &backend.url, &backend.wire)
+    );
+    let models = format!("{:?}", (&backend.models, backend.context_window, program, changed));
+    let secrets = backend.env.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]);
+    let secrets = secrets.chain(backend.api_key.as_ref().map(ExposeSecret::expose_secret));
+    // HMAC takes keys of any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key.as_bytes()) else { return String::new() };
+    for part in [settings.as_str(), models.as_str()].into_iter().chain(secrets) {
+        mac.update(&(part.len() as u64).to_le_bytes());
+        mac.update(part.as_bytes());
+    }
+    let digest = mac.finalize().into_bytes();
+    HEXLOWER.encode(digest.get(..FINGERPRINT_BYTES).unwrap_or(&digest))
+}

@@ -1,0 +1,179 @@
+//! `backends` and what is decided about them: `order`, `rotation`, `parking`, `schedule`.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+
+use super::Check;
+use crate::config::operator::{Backend, BackendKind, OperatorFile, Role, WireName};
+use crate::config::{BackendConfig, PRESETS};
+use crate::domain::backends::{BackendSettings, BackendsSettings};
+use crate::domain::prices::PriceTable;
+use crate::domain::rules::{ModelRules, Schedule};
+use crate::domain::settings::did_you_mean;
+
+impl Check<'_> {
+    pub(super) fn backends(&mut self, backends: &BTreeMap<String, Backend>) -> BTreeMap<String, BackendConfig> {
+        let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
+        if !enabled.iter().any(|(name, backend)| self.roles(name, backend).contains(&Role::Agent)) {
+            self.wrong(
+                "backends",
+                "no backend that runs agents is switched on, for example `claude: { enabled: true }`",
+            );
+        }
+        let mut checked = BTreeMap::new();
+        for (name, backend) in enabled {
+            if let Some(config) = self.backend(&format!("backends.{name}"), name, backend) {
+                checked.insert(name.clone(), config);
+            }
+        }
+        checked
+    }
+
+    /// What the choice of a backend depends on. Names of those that are switched off are known too: they may stay in an
+    /// order.
+    pub(super) fn choice(&mut self, file: &OperatorFile) -> BackendsSettings {
+        let one = |(name, backend): (&String, &Backend)| {
+            let settings = BackendSettings {
+                enabled: backend.enabled,
+                roles: self.roles(name, backend),
+                thresholds: backend.thresholds.clone(),
+            };
+            (name.clone(), settings)
+        };
+        let mut settings = BackendsSettings {
+            backends: file.backends.iter().map(one).collect(),
+            order: file.order.clone(),
+            rotation: file.rotation.clone(),
+            parking: file.parking.clone(),
+        };
+        self.settings(settings.validate());
+        settings.backends.retain(|_, backend| backend.enabled);
+        settings
+    }
+
+    pub(super) fn schedule(&mut self, file: &OperatorFile) {
+        let agents = file.backends.iter().filter(|(name, backend)| self.roles(name, backend).contains(&Role::Agent));
+        let agents: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
+        if let Err(problems) = Schedule::compile(&file.schedule, "schedule", &agents) {
+            self.rules(problems);
+        }
+    }
+
+    /// What a backend is used for; an `api` backend can only answer questions, so it need not be said.
+    fn roles(&self, name: &str, backend: &Backend) -> Vec<Role> {
+        if backend.kind == Some(BackendKind::Api) && !self.root.has(&format!("backends.{name}.roles")) {
+            return vec![Role::Assistant];
+        }
+        backend.roles.clone()
+    }
+
+    fn backend(&mut self, key: &str, name: &str, backend: &Backend) -> Option<BackendConfig> {
+        let roles = self.roles(name, backend);
+        match backend.kind {
+            None if !PRESETS.contains(&name) => {
+                let near = did_you_mean(name, PRESETS.iter().copied());
+                self.wrong(key, format!("`{name}` is no preset and has no `type`{near}"));
+            }
+            Some(kind) if kind.is_http() => self.http(key, kind, backend, &roles),
+            kind => self.command(key, kind, backend, &roles),
+        }
+        let with_model = backend.args.iter().position(|argument| argument.contains("{model}"));
+        if let Some(index) = with_model.filter(|_| backend.models.default.is_none()) {
+            self.wrong(&format!("{key}.args[{index}]"), "`{model}` needs `models.default`");
+        }
+        let mut command = backend.command.clone();
+        if let Some(program) = command.first_mut().filter(|program| program.contains('/')) {
+            *program = self.base.join(&*program).display().to_string();
+        }
+        let url = backend.url.as_deref().and_then(|url| self.url(&format!("{key}.url"), url));
+        let wire =
+            url.as_ref().map(|url| backend.wire.unwrap_or(WireName::of_host(url.host_str().unwrap_or_default())));
+        let api_key = self.one_of(key, "api_key", &backend.api_key_env, &backend.api_key_file);
+        let api_key = api_key.and_then(|(key, source)| self.secret(&key, &source));
+        let passed_on = |name: &String| Some((name.clone(), SecretString::from(self.env.get(name)?.to_owned())));
+        let env = backend.env.iter().filter_map(passed_on).collect();
+        let (rules, prices) = self.models(key, backend);
+        Some(BackendConfig {
+            kind: backend.kind,
+            command,
+            args: backend.args.clone(),
+            stdin: backend.stdin,
+            env,
+            output: backend.output,
+            roles,
+            models: backend.models.clone(),
+            rules: rules?,
+            url,
+            wire,
+            api_key,
+            context_window: backend.context_window,
+            thresholds: backend.thresholds.clone(),
+            prices: prices?,
+        })
+    }
+
+    fn models(&mut self, key: &str, backend: &Backend) -> (Option<ModelRules>, Option<PriceTable>) {
+        let section = format!("{key}.models");
+        let tiers = [("cheap", &backend.models.cheap), ("strong", &backend.models.strong)];
+        for (tier, model) in tiers.into_iter().filter_map(|(tier, model)| Some((tier, model.as_deref()?))) {
+            // The usual one and those of rules are looked at by the rules themselves.
+            for mut problem in ModelRules::compile(Some(model), &[], &section).err().into_iter().flatten() {
+                problem.key = format!("{section}.{tier}");
+                self.rules(vec![problem]);
+            }
+        }
+        let compiled = ModelRules::compile(backend.models.default.as_deref(), &backend.models.rules, &section);
+        let rules = compiled.map_err(|problems| self.rules(problems)).ok();
+        let priced = PriceTable::with_entries(&backend.prices, &format!("{key}.prices"));
+        let prices = priced.map_err(|problems| self.settings(problems)).ok();
+        (rules, prices)
+    }
+
+    /// What a model behind an HTTP interface needs, and what it has no use for.
+    fn http(&mut self, key: &str, kind: BackendKind, backend: &Backend, roles: &[Role]) {
+        if backend.url.is_none() {
+            self.wrong(key, "`url` is missing; the address of the HTTP interface");
+        }
+        if kind == BackendKind::Api && roles.contains(&Role::Agent) {
+            self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
+        }
+        if backend.models.default.is_none() {
+            self.wrong(key, "`models.default` is missing; an HTTP interface has no model of its own choice");
+        }
+        let unread = [
+            ("command", !backend.command.is_empty()),
+            ("args", !backend.args.is_empty()),
+            ("stdin", backend.stdin.is_some()),
+            ("output", backend.output.is_some()),
+        ];
+        for (field, _) in unread.iter().filter(|(_, given)| *given) {
+            let why = format!("only read for commands; `type: {}` starts none", kind.as_str());
+            self.wrong(&format!("{key}.{field}"), why);
+        }
+    }
+
+    /// What a command needs, and what it has no use for.
+    fn command(&mut self, key: &str, kind: Option<BackendKind>, backend: &Backend, roles: &[Role]) {
+        if kind.is_some() && backend.command.is_empty() {
+            self.wrong(key, "`command` is missing; a list of the program and its arguments");
+        }
+        if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
+            self.wrong(&format!("{key}.command"), "the program has no name");
+        }
+        if let Some(index) = roles.iter().position(|role| *role == Role::Assistant) {
+            let why = "a command cannot be asked questions; use `type: api` or `type: internal` for that";
+            self.wrong(&format!("{key}.roles[{index}]"), why);
+        }
+        let unread = [
+            ("url", backend.url.is_some()),
+            ("wire", backend.wire.is_some()),
+            ("api_key_env", backend.api_key_env.is_some()),
+            ("api_key_file", backend.api_key_file.is_some()),
+        ];
+        for (field, _) in unread.iter().filter(|(_, given)| *given) {
+            let why = "only read with `type: api` and `type: internal`; a command gets its key by `env`";
+            self.wrong(&format!("{key}.{field}"), why);
+        }
+    }
+}
