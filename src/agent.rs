@@ -7,13 +7,13 @@ mod aider;
 mod claude;
 mod codex;
 mod command;
-mod internal;
-mod place;
 mod gemini;
+mod internal;
 mod jsonl;
 mod kimi;
 mod mcp;
 mod opencode;
+mod place;
 mod placeholder;
 mod preset;
 mod refusal;
@@ -162,7 +162,7 @@ pub enum AgentEvent {
 
 /// Where a run with this scratch folder is told to leave its report.
 pub fn report_path(scratch: &std::path::Path) -> PathBuf {
-    command::report_path(scratch)
+    place::report_path(scratch)
 }
 
 /// Something that can run a coding agent.

@@ -1,6 +1,5 @@
 //! Runs a coding agent that is a command: folders, environment, sandbox, limits, report; the same for every preset.
 
-mod folders;
 mod patience;
 
 use std::ffi::OsString;
@@ -8,42 +7,26 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use secrecy::ExposeSecret;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use self::folders::Folders;
 use self::patience::until_it_waits_too_long;
 use super::mcp;
+use super::place::{self, Folders, GRACE, REPORT};
 use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
 use super::report;
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
-use crate::process::sandbox::{ScratchHome, View, tool_environment};
-use crate::process::{
-    self, Ended, Finished, Flow, Limits, Masker, ProcessError, Sandbox, Spec, Stdin, Stream, executable,
-};
+use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
 
-/// `PATH` where the settings have none.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Bytes kept of each output stream of an agent.
 const KEEP_BYTES: usize = 4 * 1024 * 1024;
-/// Between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(5);
 /// Longest time that an agent may spend with asking again a provider that refuses.
 const MAX_WAITING: Duration = Duration::from_secs(60);
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
 /// Longest final message, in bytes.
 const MAX_FINAL_MESSAGE: usize = 16 * 1024;
-/// File of the report in its folder.
-const REPORT: &str = "report.json";
-
-/// The report of a run with this scratch folder.
-pub(super) fn report_path(scratch: &Path) -> PathBuf {
-    scratch.join("report").join(REPORT)
-}
-
 /// A preset with an operator's settings.
 pub(super) struct CommandBackend {
     name: String,
@@ -55,9 +38,7 @@ pub(super) struct CommandBackend {
 
 impl CommandBackend {
     pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSettings) -> Result<Self, String> {
-        if settings.path.is_empty() {
-            settings.path = DEFAULT_PATH.into();
-        }
+        settings.path = place::path(&settings);
         let program = match settings.command.first() {
             Some(program) => program.clone(),
             None => {
@@ -74,9 +55,7 @@ impl CommandBackend {
         }
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
-        let secrets = Masker::new(
-            settings.env.iter().map(|(_, value)| value).chain(&settings.masked).map(|value| value.expose_secret()),
-        );
+        let secrets = place::secrets(&settings);
         Ok(Self { name: name.to_owned(), preset, settings, program, secrets })
     }
 
@@ -112,56 +91,23 @@ impl CommandBackend {
         ];
         spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
         spec.env = self.environment(&folders.home, &folders.temporary);
-        let iteration = run.iteration.to_string();
-        for (name, value) in [
-            ("RALPH_PROMPT_FILE", folders.prompt.as_os_str()),
-            ("RALPH_REPORT", report.as_os_str()),
-            ("RALPH_LOOP", run.loop_id.as_ref()),
-            ("RALPH_ITERATION", iteration.as_ref()),
-            ("RALPH_MODEL", model.unwrap_or_default().as_ref()),
-        ] {
-            spec = spec.env(name, value);
-        }
+        spec.env.extend(folders.told(run, model.unwrap_or_default()));
         for (name, value) in (self.preset.environment)(call) {
             spec = spec.env(name, value);
         }
-        for (name, value) in &self.settings.env {
-            spec = spec.env(name, value.expose_secret());
-        }
+        spec.env.extend(place::granted(&self.settings));
         if self.settings.prompt_on_stdin {
             spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
         }
         spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = self.secrets.clone();
-        if run.sandboxed {
-            let mut read_only = run.read_only.clone();
-            read_only.extend(self.settings.tools.iter().filter(|tool| tool.exists()).cloned());
-            read_only.push(folders.prompt.clone());
-            read_only.extend(run.mcp_config.clone());
-            spec.sandbox = Sandbox::Bubblewrap(View {
-                writable: vec![run.tree.clone(), folders.report.clone()],
-                read_only,
-                home: ScratchHome::Folder(folders.home.clone()),
-                network: run.network,
-            });
-        }
+        spec.sandbox = folders.sandbox(run, &self.settings.tools);
         spec
     }
 
-    /// What every agent has in its environment. Nothing of ours is inherited.
     fn environment(&self, home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
-        let mut environment: Vec<(OsString, OsString)> = vec![
-            ("PATH".into(), self.settings.path.clone()),
-            ("HOME".into(), home.into()),
-            ("TMPDIR".into(), temporary.into()),
-            ("LANG".into(), "C.UTF-8".into()),
-            ("TERM".into(), "dumb".into()),
-            ("NO_COLOR".into(), "1".into()),
-            ("CI".into(), "true".into()),
-        ];
-        environment.extend(tool_environment(&self.settings.tools));
-        environment
+        place::environment(&self.settings.path, &self.settings.tools, home, temporary)
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,6 +19,11 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 pub(super) const REPORT: &str = "report.json";
 /// Between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
+
+/// The report of a run with this scratch folder.
+pub(super) fn report_path(scratch: &Path) -> PathBuf {
+    scratch.join("report").join(REPORT)
+}
 
 /// The folders of one attempt, under its scratch folder.
 pub(super) struct Folders {
@@ -53,6 +58,17 @@ impl Folders {
             _ => fs::write(&folders.prompt, &run.prompt)?,
         }
         Ok(folders)
+    }
+
+    /// Writes these files into the home: path from there, and text. Each folder and file is its owner's alone.
+    pub(super) fn write(&self, files: Vec<(&'static str, String)>) -> io::Result<()> {
+        for (path, text) in files {
+            let file = self.home.join(path);
+            let folder = file.parent().unwrap_or(&self.home);
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(text.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// What the run can see.

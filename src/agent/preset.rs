@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::mcp::Server;
-use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, command, gemini, jsonl, kimi, opencode, script};
+use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
 use crate::process::{Finished, Stream};
@@ -120,7 +120,7 @@ impl Call<'_> {
 
     /// The folder that the report is left in.
     pub(super) fn report_folder(&self) -> String {
-        let report = command::report_path(&self.run.scratch);
+        let report = place::report_path(&self.run.scratch);
         report.parent().unwrap_or(&self.run.scratch).display().to_string()
     }
 }
