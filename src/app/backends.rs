@@ -14,11 +14,8 @@ use sha2::Sha256;
 use super::programs;
 use crate::agent::{self, Backend, BackendSettings, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
-use crate::config::{
-    BackendConfig, BackendKind, Config, Env, ForgeAuth, Role, SandboxRequired, StdinUse, WireName,
-};
+use crate::config::{BackendConfig, BackendKind, Config, Env, ForgeAuth, Role, SandboxRequired, StdinUse, WireName};
 use crate::domain::chat;
-use crate::domain::limit::classify;
 use crate::domain::prices::{PriceTable, Usage};
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
@@ -105,7 +102,6 @@ fn agent(
         model: Arc::new(client(name, backend, clock)?.into_function()) as Model,
         default_model: backend.models.default.clone().unwrap_or_default(),
         price: price(backend.prices.clone()),
-        judge: classify,
         clock: clock.clone(),
         bounds,
         // Whoever switches the sandbox off lets agents do whatever this account can.
