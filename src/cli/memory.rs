@@ -163,10 +163,10 @@ impl Shell<'_> {
     }
 
     async fn one(&self, id: &str) -> CliResult {
-        let wanted = id.to_owned();
+        let (wanted, now) = (id.to_owned(), self.now);
         let (found, uplift) = self
             .write(move |c| {
-                let found = memory::get(c, &wanted, Timestamp(0))?;
+                let found = memory::get(c, &wanted, now)?;
                 let uplift = found.as_ref().map(|one| memory::uplift(c, one)).transpose()?;
                 Ok((found, uplift.unwrap_or_default().words()))
             })
