@@ -9,6 +9,7 @@ use globset::GlobMatcher;
 use super::notify::NotifySettings;
 use crate::config::Models;
 use crate::domain::ids::{ForgeName, RepoRef};
+use crate::domain::memory::MemorySettings;
 use crate::domain::policy::Policy;
 
 /// Repositories that are watched: `forge:owner/name` with globs.
@@ -65,6 +66,8 @@ pub struct EngineSettings {
     pub sandbox_refusal: Option<String>,
     /// Whether agents may reach the network.
     pub agent_network: bool,
+    /// What is learnt, and what prompts carry of it.
+    pub memory: MemorySettings,
     /// Whether fetches leave blobs out where the forge can.
     pub partial_clone: bool,
 }

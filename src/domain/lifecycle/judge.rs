@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
 use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
-use crate::domain::criteria::task_type;
+use crate::domain::criteria::{TaskType, task_type};
 use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
@@ -18,7 +18,7 @@ use crate::domain::sanitize;
 use crate::domain::signature::{first_error, normalise};
 use crate::domain::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
-use crate::domain::task::{CheckOutcome, CheckRule};
+use crate::domain::task::{CheckOutcome, CheckReport, CheckRule};
 use crate::domain::view;
 
 /// What a failing lint or type check takes from quality, all of them together.
@@ -125,6 +125,12 @@ pub struct Course {
 }
 
 impl Loop {
+    /// Sort of its task: what the settings say, else what title, labels and checks tell.
+    pub fn task_type(&self) -> TaskType {
+        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
+        self.policy.task_type.unwrap_or_else(by_words)
+    }
+
     /// What the records say of the task.
     pub fn facts(&self) -> TaskFacts {
         let words = |text: &str, known: &[&str]| {
@@ -133,8 +139,7 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
-        let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
-        let kind = self.policy.task_type.unwrap_or_else(by_words);
+        let kind = self.task_type();
         TaskFacts {
             task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
             max_iterations: f64::from(self.limits.iterations),
@@ -166,12 +171,6 @@ impl Loop {
         };
         let tests = iteration.checks.tests();
         let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
-        let first = outcomes.iter().find(|outcome| !outcome.holds);
-        // That a check failed is no error by which two failures are the same; its last word is the least that is.
-        let signature = first.and_then(|outcome| {
-            let last = || outcome.output.lines().rev().find(|line| !line.trim().is_empty());
-            first_error(&outcome.output).or_else(|| last().map(normalise))
-        });
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let record = Record {
             iteration: f64::from(iteration.number),
@@ -185,7 +184,7 @@ impl Loop {
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
                 .and_then(|outcome| outcome.measured),
-            error_signature: signature,
+            error_signature: error_signature(&iteration.checks),
             blockers: iteration.report.blockers.clone(),
             learnings: iteration.report.learnings.clone(),
             reflection: None,
@@ -220,6 +219,14 @@ impl Loop {
             None => self.kept().next().map(|first| first.parent.clone()),
         }
     }
+}
+
+/// Signature of the first error of the first check that fails; of the last line it printed where that has no error.
+pub fn error_signature(checks: &CheckReport) -> Option<String> {
+    // That a check failed is no error by which two failures are the same; its last word is the least that is.
+    let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
+    let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
+    first_error(&failing.output).or_else(|| last().map(normalise))
 }
 
 fn is_coverage(rule: &CheckRule) -> bool {
