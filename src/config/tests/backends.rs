@@ -73,7 +73,10 @@ fn everything_about_backends_is_read_as_it_is_meant() {
     assert_eq!(config.money.per_service_day, Some(Money(50_000_000)));
     let policy = config.policy(&ForgeName::new("work"));
     assert_eq!(policy.intelligence, Intelligence::Full);
-    assert_eq!(policy.schedule.iter().map(|e| e.action).collect::<Vec<_>>(), [ActionName::SwitchBackend, ActionName::Pause]);
+    assert_eq!(
+        policy.schedule.iter().map(|e| e.action).collect::<Vec<_>>(),
+        [ActionName::SwitchBackend, ActionName::Pause]
+    );
 }
 
 #[test]
