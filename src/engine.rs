@@ -8,7 +8,9 @@ mod comments;
 mod executor;
 mod intake;
 mod logs;
+mod memory;
 mod notify;
+mod recall;
 mod reconcile;
 mod settings;
 mod supervisor;
@@ -23,6 +25,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use notify::NotifySettings;
+pub use recall::Recalled;
 pub use settings::{EngineSettings, RepositoryPattern};
 pub use supervisor::{Role, run};
 

@@ -145,12 +145,12 @@ impl Shell<'_> {
         let read = self.read(move |c| {
             let counts = memory::counts(c)?;
             let (learnings, _) = memory::list(c, "", limit)?;
-            let rows = learnings.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.words())));
+            let rows = learnings.into_iter().map(|one| memory::uplift(c, &one).map(|uplift| (one, uplift.told())));
             Ok((counts, rows.collect::<StoreResult<Vec<_>>>()?))
         });
         let (counts, rows) = read.await?;
         if self.json {
-            let lines = rows.iter().map(|(one, uplift)| self.line(one, Some(uplift))).collect::<Vec<_>>();
+            let lines = rows.iter().map(|(one, uplift)| self.line(one, uplift.as_deref())).collect::<Vec<_>>();
             return print(&format!("{}\n", serde_json::json!({ "counts": counts, "learnings": lines })));
         }
         let Counts { candidates, active, archived, quarantined } = counts;
@@ -158,7 +158,7 @@ impl Shell<'_> {
         if quarantined > 0 {
             text.push_str(&format!("{quarantined} were damaged and are set aside\n"));
         }
-        text.push_str(&self.table(rows.iter().map(|(one, uplift)| (one, uplift.as_str()))));
+        text.push_str(&self.table(rows.iter().map(|(one, uplift)| (one, uplift.as_deref().unwrap_or_default()))));
         print(&text)
     }
 
@@ -168,17 +168,17 @@ impl Shell<'_> {
             .write(move |c| {
                 let found = memory::get(c, &wanted, now)?;
                 let uplift = found.as_ref().map(|one| memory::uplift(c, one)).transpose()?;
-                Ok((found, uplift.unwrap_or_default().words()))
+                Ok((found, uplift.unwrap_or_default().told()))
             })
             .await?;
         let learning = found.ok_or_else(|| unknown(id))?;
         if self.json {
-            return print(&format!("{}\n", self.line(&learning, Some(&uplift))));
+            return print(&format!("{}\n", self.line(&learning, uplift.as_deref())));
         }
         let settings = MemorySettings::default();
         let sources: Vec<String> = learning.sources.iter().map(|source| one_line(source.loop_id.as_str())).collect();
         print(&format!(
-            "{} {} {} in {}\n{}\nconfidence {:.2}, success rate {:.2}, seen {} times, used {} times, uplift {uplift}\n\
+            "{} {} {} in {}\n{}\nconfidence {:.2}, success rate {:.2}, seen {} times, used {} times{}\n\
              from {}\n",
             learning.id,
             learning.state.as_str(),
@@ -189,6 +189,7 @@ impl Shell<'_> {
             learning.success_rate(),
             learning.seen,
             learning.uses,
+            uplift.map_or_else(String::new, |uplift| format!(", uplift {uplift}")),
             if sources.is_empty() { "-".to_owned() } else { sources.join(", ") },
         ))
     }

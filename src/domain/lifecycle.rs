@@ -15,7 +15,7 @@ mod tests;
 mod work;
 
 pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Served, Start};
-pub use judge::{Course, Found, Judged};
+pub use judge::{Course, Found, Judged, error_signature};
 pub use state::{
     Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
     Step, Task, Wanted,
@@ -35,6 +35,11 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Longest wait before a limited backend is tried again, milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
+
+/// Why a loop is closed whose pull request was.
+pub(crate) const PULL_CLOSED: &str = "the pull request was closed";
+/// What is told of an iteration that was a merge without conflicts, in which no agent ran.
+pub(crate) const CLEAN_MERGE: &str = "Merged the other side; there was no conflict.";
 
 /// What a step decided: the loop as it is now, what to do, and why, one sentence each.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,7 +103,7 @@ impl Turn {
                 self.effects.push(Effect::Status { fresh: false });
             }
             Input::PullMerged => self.end(State::Merged, "the pull request was merged"),
-            Input::PullClosed => self.end(State::Closed, "the pull request was closed"),
+            Input::PullClosed => self.end(State::Closed, PULL_CLOSED),
             Input::Reviewed { by, items } => people::reviewed(self, by, items),
             Input::Inspected { commit, failed, pending, conflict } => {
                 people::inspected(self, &commit, failed, pending, conflict);

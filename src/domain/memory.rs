@@ -10,6 +10,7 @@ pub mod experiment;
 mod extract;
 mod learning;
 mod merge;
+mod observe;
 mod query;
 mod reflection;
 mod retrieve;
@@ -26,6 +27,7 @@ pub use extract::{
 };
 pub use learning::{Content, Kind, Learning, Source, State};
 pub use merge::{absorb, are_same, contradict, contradicts, promote};
+pub use observe::{Observation, observed};
 pub use query::{Asked, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, is_stuck, latest, window};
 pub use retrieve::{Candidate, Query, Recalled, rank, rare_terms};

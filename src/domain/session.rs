@@ -19,7 +19,7 @@ use super::ids::{Money, Timestamp};
 
 pub use answer::{Found, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
 pub use query::{Form, Iterations, MAX_LIMIT, Patterns, Query, Tier, forms, terms};
-pub use summary::extract;
+pub use summary::{due, extract};
 
 /// Who answered in a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -154,8 +154,8 @@ impl Engine {
     /// Lets loops take their steps; `true` where any did.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
-        let audiences = self.audiences();
-        let decision = match self.store.write(move |c| loops::step_next(c, &audiences, now)).await {
+        let (audiences, memory) = (self.audiences(), self.memory());
+        let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {
             Err(StoreError::Bug { detail }) => {
                 let origin = self.store.write(loops::bury_next).await?;
                 tracing::error!(origin, detail, "an input was set aside: no step could be made of it");
@@ -167,6 +167,7 @@ impl Engine {
             let next = &decision.next;
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
             self.wake.decided();
+            self.summarise(next).await;
             if decision.effects.iter().any(|effect| matches!(effect, Effect::SetTimer { .. })) {
                 self.wake.timer.notify_one();
             }

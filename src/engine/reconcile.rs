@@ -72,6 +72,7 @@ impl Engine {
         let before = self.clock.now().plus_ms(-keep);
         if everything {
             self.forget_logs(live, before).await;
+            self.keep_memory().await?;
         }
         self.store.write(move |c| inbox::purge(c, before).and(loops::purge_inputs(c, before))).await?;
         Ok(())

@@ -376,6 +376,7 @@ impl Engine {
             source: GuidanceSource::Ci,
             text: failure.log,
             path: Some(failure.name),
+            remember: false,
         });
         let input = Input::Inspected {
             commit: commit.clone(),

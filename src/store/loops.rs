@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::memory::Memory;
 use super::{StoreError, StoreResult, audit, outbox, timers};
 use crate::domain::effect::Effect;
 use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
@@ -159,8 +160,13 @@ pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Times
 /// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
 /// caller's transaction, so that it happens wholly or not at all. An input that cannot be read, or whose loop is not
 /// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
-/// What the `audiences` want to hear of goes into the outbox with the rest.
-pub fn step_next(c: &Connection, audiences: &[Audience], now: Timestamp) -> StoreResult<Option<Decision>> {
+/// What the `audiences` want to hear of goes into the outbox with the rest, and what the step teaches into `memory`.
+pub fn step_next(
+    c: &Connection,
+    audiences: &[Audience],
+    memory: &Memory,
+    now: Timestamp,
+) -> StoreResult<Option<Decision>> {
     loop {
         let mut statement =
             c.prepare_cached("SELECT id, loop_id, input FROM inputs WHERE done = 0 ORDER BY id LIMIT 1")?;
@@ -171,7 +177,9 @@ pub fn step_next(c: &Connection, audiences: &[Audience], now: Timestamp) -> Stor
         let why = match (get(c, &id), serde_json::from_str::<Input>(&text)) {
             (Ok(Some(current)), Ok(input)) => {
                 c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
-                return step(c, &current, input, audiences, now).map(Some);
+                let decision = step(c, &current, input, audiences, now)?;
+                memory.learn_from(c, &current, &decision.next, now)?;
+                return Ok(Some(decision));
             }
             (Ok(None), _) => "its loop is not there".to_owned(),
             (Ok(_), Err(error)) => error.to_string(),

@@ -5,6 +5,7 @@
 //! goes on without it.
 
 mod credit;
+mod observe;
 mod recall;
 mod reflections;
 #[cfg(test)]
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 pub use credit::{Outcome, carried, credit_iteration, credit_loop, uplift};
+pub use observe::Memory;
 pub use recall::{Found, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
 pub use transfer::{Imported, export, import, parse};
@@ -237,13 +239,18 @@ pub fn counts(c: &Connection) -> StoreResult<Counts> {
         let sql = "SELECT count(*) FROM learnings WHERE state = ?1";
         c.query_row(sql, [state.as_str()], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
     };
-    let quarantined: i64 = c.query_row("SELECT count(*) FROM learnings_quarantine", [], |row| row.get(0))?;
     Ok(Counts {
         candidates: of(State::Candidate)?,
         active: of(State::Active)?,
         archived: of(State::Archived)?,
-        quarantined: quarantined.unsigned_abs(),
+        quarantined: quarantined(c)?,
     })
+}
+
+/// Learnings that were damaged and are set aside.
+pub fn quarantined(c: &Connection) -> StoreResult<u64> {
+    let sql = "SELECT count(*) FROM learnings_quarantine";
+    Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
 /// Forgets learnings by their ids; how many there were. What prompts carried stays on record.

@@ -224,6 +224,22 @@ pub fn summarised_to(c: &Connection, id: &LoopId) -> StoreResult<u32> {
     Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
 }
 
+/// The last iteration that a turn tells of; 0 where there is none.
+pub fn last_iteration(c: &Connection, id: &LoopId) -> StoreResult<u32> {
+    let sql = "SELECT coalesce(max(iteration), 0) FROM session_turns WHERE loop_id = ?1";
+    Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
+}
+
+/// Loops that ended and of whose last iterations no summary tells, at most so many.
+pub fn unsummarised(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
+    let sql = "SELECT l.id FROM loops l JOIN session_turns t ON t.loop_id = l.id WHERE l.open = 0 GROUP BY l.id
+        HAVING max(t.iteration) > (SELECT coalesce(max(s.to_iteration), 0) FROM session_summaries s WHERE s.loop_id = l.id)
+        ORDER BY l.updated_at LIMIT ?1";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([most as i64], |row| row.get::<_, String>(0))?;
+    rows.map(|row| Ok(LoopId::new(row?))).collect()
+}
+
 /// The loop as one word of the indexes.
 fn scope(id: &LoopId) -> String {
     let mut word = String::from("l");

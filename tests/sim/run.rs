@@ -7,6 +7,7 @@ use ralph_bot::domain::effect::{Effect, Lane, Place, TimerKind};
 use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
 use ralph_bot::domain::policy::{Policy, Progress};
+use ralph_bot::store::memory::Memory;
 use ralph_bot::store::outbox::{self, Claimed, Ended};
 use ralph_bot::store::{Store, StoreError, StoreResult, leases, loops, posted, timers};
 
@@ -427,7 +428,7 @@ impl Sim {
     fn step_loop(&mut self) -> bool {
         let now = self.now();
         let (decision, granted, taken) = self.write(move |c| {
-            let decision = loops::step_next(c, &[], now)?;
+            let decision = loops::step_next(c, &[], &Memory::default(), now)?;
             if decision.is_some() {
                 return Ok((decision, false, 0));
             }

@@ -129,7 +129,7 @@ pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Opti
     let options = RunOptions::default();
     let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });
     let say = |command| Some(Input::Command { by: person("olaf"), command, comment });
-    let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None };
+    let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
         Event::Guide => say(Command::Guide { remember: false, text: format!("guidance {sequence}") }),
         Event::Pause { now } => say(Command::Pause { now, reason: String::new() }),

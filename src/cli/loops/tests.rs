@@ -5,6 +5,7 @@ use crate::domain::effect::Place;
 use crate::domain::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::lifecycle::{Start, State, Task};
 use crate::domain::policy::Policy;
+use crate::store::memory::Memory;
 
 fn user(id: i64, login: &str) -> User {
     User { id: UserId(id), login: login.into(), kind: AccountKind::User }
@@ -68,7 +69,7 @@ async fn run_served(setup: &Setup, beside: &Store, line: &str) -> CliResult {
     let serve = async {
         loop {
             let now = Clock::System.now();
-            setup.own.write(move |c| loops::step_next(c, &[], now)).await.expect("a step");
+            setup.own.write(move |c| loops::step_next(c, &[], &Memory::off(), now)).await.expect("a step");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -121,7 +122,7 @@ async fn a_command_waits_for_a_service_that_does_not_run() {
     run(&beside, "pause r-1-aaaaaa", Duration::from_millis(20)).await.expect("left");
     assert_eq!(state(&setup).await.state, State::Queued, "nobody took it");
     let now = Clock::System.now();
-    setup.own.write(move |c| loops::step_next(c, &[], now)).await.expect("a step");
+    setup.own.write(move |c| loops::step_next(c, &[], &Memory::off(), now)).await.expect("a step");
     assert_eq!(state(&setup).await.state, State::Paused, "it waited");
 }
 

@@ -236,6 +236,12 @@ pub(crate) fn late() -> Loop {
 
 /// A maintainer's word for the iteration under way.
 pub(crate) fn guide(current: &mut Loop, text: &str) {
-    let guidance = Guidance { who: "maja".into(), source: GuidanceSource::Command, text: text.to_owned(), path: None };
+    let guidance = Guidance {
+        who: "maja".into(),
+        source: GuidanceSource::Command,
+        text: text.to_owned(),
+        path: None,
+        remember: false,
+    };
     current.current_mut().expect("an iteration is under way").guidance.push(guidance);
 }

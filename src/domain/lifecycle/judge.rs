@@ -17,7 +17,7 @@ use crate::domain::sanitize;
 use crate::domain::signature::{first_error, normalise};
 use crate::domain::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
-use crate::domain::task::{CheckOutcome, CheckRule};
+use crate::domain::task::{CheckOutcome, CheckReport, CheckRule};
 use crate::domain::view;
 
 /// What a failing lint or type check takes from quality, all of them together.
@@ -163,12 +163,6 @@ impl Loop {
         };
         let tests = iteration.checks.tests();
         let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
-        let first = outcomes.iter().find(|outcome| !outcome.holds);
-        // That a check failed is no error by which two failures are the same; its last word is the least that is.
-        let signature = first.and_then(|outcome| {
-            let last = || outcome.output.lines().rev().find(|line| !line.trim().is_empty());
-            first_error(&outcome.output).or_else(|| last().map(normalise))
-        });
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let record = Record {
             iteration: f64::from(iteration.number),
@@ -182,7 +176,7 @@ impl Loop {
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
                 .and_then(|outcome| outcome.measured),
-            error_signature: signature,
+            error_signature: error_signature(&iteration.checks),
             blockers: iteration.report.blockers.clone(),
             learnings: iteration.report.learnings.clone(),
             reflection: None,
@@ -217,6 +211,14 @@ impl Loop {
             None => self.kept().next().map(|first| first.parent.clone()),
         }
     }
+}
+
+/// Signature of the first error of the first check that fails; of the last line it printed where that has no error.
+pub fn error_signature(checks: &CheckReport) -> Option<String> {
+    // That a check failed is no error by which two failures are the same; its last word is the least that is.
+    let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
+    let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
+    first_error(&failing.output).or_else(|| last().map(normalise))
 }
 
 fn is_coverage(rule: &CheckRule) -> bool {

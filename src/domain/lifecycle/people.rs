@@ -187,7 +187,7 @@ fn said(command: &Command) -> Option<String> {
     Some(match command {
         Command::Abort { reason } => with_reason("abort", reason),
         Command::Pause { now, reason } => with_reason(if *now { "pause --now" } else { "pause" }, reason),
-        Command::Guide { text, .. } => with_reason("guide", text),
+        Command::Guide { remember, text } => with_reason(if *remember { "guide --remember" } else { "guide" }, text),
         Command::Budget { limit } => format!("budget {limit}"),
         Command::Retry => "retry".to_owned(),
         Command::Run { .. } | Command::Resume { .. } | Command::Status | Command::Help => return None,
@@ -252,7 +252,7 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
         return turn.answer(comment, false, vec![problem]);
     }
     turn.next = wanted;
-    add_guidance(turn, &by, guidance);
+    add_guidance(turn, &by, guidance, false);
     turn.next.agent_failures = 0;
     turn.next.limited_tries = 0;
     let why = format!("{} resumed it", by.login);
@@ -295,10 +295,10 @@ fn spent_limit(current: &Loop, now: Timestamp) -> Option<String> {
     })
 }
 
-fn add_guidance(turn: &mut Turn, by: &User, text: String) {
+fn add_guidance(turn: &mut Turn, by: &User, text: String, remember: bool) {
     if !text.trim().is_empty() {
         let source = GuidanceSource::Command;
-        turn.next.guidance.push(Guidance { who: by.login.clone(), source, text, path: None });
+        turn.next.guidance.push(Guidance { who: by.login.clone(), source, text, path: None, remember });
     }
 }
 
@@ -324,12 +324,9 @@ fn pause(turn: &mut Turn, by: &User, now: bool, reason: &str, comment: Option<Co
 }
 
 fn guide(turn: &mut Turn, by: &User, remember: bool, text: &str, comment: Option<CommentRef>) {
-    if remember {
-        let line = "`--remember` needs the memory layer, which this version does not have; the text is guidance for this loop.";
-        turn.because(line);
-    }
-    add_guidance(turn, by, text.to_owned());
-    turn.answer(comment, true, vec![format!("{} gave guidance for the next iteration", by.login)]);
+    add_guidance(turn, by, text.to_owned(), remember);
+    let kept = if remember { ", to be remembered for the repository" } else { "" };
+    turn.answer(comment, true, vec![format!("{} gave guidance for the next iteration{kept}", by.login)]);
     if turn.next.state == State::Review {
         turn.next.authority = by.clone();
         turn.queue("a maintainer gave guidance on finished work");

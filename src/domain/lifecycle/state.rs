@@ -188,6 +188,9 @@ pub struct Guidance {
     pub text: String,
     /// File that it is about.
     pub path: Option<String>,
+    /// Whether it is a rule to be kept for the repository.
+    #[serde(default)]
+    pub remember: bool,
 }
 
 /// Where guidance came from.

@@ -614,7 +614,13 @@ fn conflicts_reviews_and_ci_make_new_rounds() {
     let inspected = |run: &Run, failed: usize, pending, conflict| Input::Inspected {
         commit: run.current.pushed.clone().expect("pushed"),
         failed: vec![
-            Guidance { who: String::new(), source: GuidanceSource::Ci, text: "red".into(), path: None };
+            Guidance {
+                who: String::new(),
+                source: GuidanceSource::Ci,
+                text: "red".into(),
+                path: None,
+                remember: false
+            };
             failed
         ],
         pending,
@@ -645,7 +651,13 @@ fn conflicts_reviews_and_ci_make_new_rounds() {
     run.iteration(true).checked(true).is(State::Review, Step::Idle);
     assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(88)), None));
 
-    let said = Guidance { who: "olaf".into(), source: GuidanceSource::Review, text: "shorter".into(), path: None };
+    let said = Guidance {
+        who: "olaf".into(),
+        source: GuidanceSource::Review,
+        text: "shorter".into(),
+        path: None,
+        remember: false,
+    };
     let review = Input::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
     run.tell(review.clone()).is(State::Queued, Step::Idle);
     run.working().iteration(true).checked(true).is(State::Review, Step::Idle);

@@ -5,7 +5,7 @@ use super::judge::{self, Onward};
 use super::people::used_up;
 use super::schedule;
 use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step};
-use super::{FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use super::{CLEAN_MERGE, FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
 use crate::domain::ids::{Money, Ratio, Sha};
@@ -393,7 +393,7 @@ fn finish_merge(turn: &mut Turn, markers: &[String]) {
 
 /// Tells the next run a fact, once.
 fn tell_next_run(turn: &mut Turn, text: String) {
-    let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None };
+    let fact = Guidance { who: String::new(), source: GuidanceSource::Service, text, path: None, remember: false };
     if !turn.next.guidance.contains(&fact) {
         turn.next.guidance.push(fact);
     }
@@ -483,7 +483,7 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
     // A clean merge needs no agent: the iteration is the merge commit and its checks. Guidance waits for an agent.
     let Some(number) = open_iteration(turn, Vec::new()) else { return };
     if let Some(current) = turn.next.current_mut() {
-        current.report.summary = "Merged the other side; there was no conflict.".into();
+        current.report.summary = CLEAN_MERGE.into();
     }
     turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }

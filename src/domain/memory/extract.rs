@@ -3,7 +3,7 @@
 //! Callers give facts that the service measured, words of the loop's own agent, and words of maintainers. Text of outsiders
 //! has no place here: it would come back in the prompts of other loops.
 
-use super::learning::{Content, Learning, Source, State};
+use super::learning::{ASKED_FOR, Content, Learning, Source, State};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
 use super::spread::Spread;
@@ -216,7 +216,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     for comment in facts.comments.iter().filter(|comment| comment.asks_for_change && !comment.text.trim().is_empty()) {
         let content = Content::Antipattern {
             pattern: comment.text.clone(),
-            consequence: "a maintainer asked for this to be changed".to_owned(),
+            consequence: ASKED_FOR.to_owned(),
             alternative: String::new(),
         };
         found.push(learnt(facts.task_type, content, FAILED));

@@ -13,6 +13,8 @@ use crate::domain::ids::{LoopId, RepoRef, Timestamp};
 
 /// Longest text of one field, in characters.
 const MAX_TEXT: usize = 600;
+/// What came of something that a maintainer asked to be changed; the pattern is then what was asked for.
+pub(super) const ASKED_FOR: &str = "a maintainer asked for this to be changed";
 /// Most sources that are remembered; the count goes on.
 const MAX_SOURCES: usize = 32;
 
@@ -309,6 +311,9 @@ impl Learning {
         let _ = match &self.content {
             Content::Strategy { approach, resolution, .. } if resolution.is_empty() => write!(line, "{approach}"),
             Content::Strategy { approach, resolution, .. } => write!(line, "{approach}; {resolution}"),
+            Content::Antipattern { pattern, consequence, .. } if consequence == ASKED_FOR => {
+                write!(line, "a maintainer had this changed in a review: {pattern}")
+            }
             Content::Antipattern { pattern, consequence, alternative } => {
                 let _ = write!(line, "avoid: {pattern}");
                 if !consequence.is_empty() {

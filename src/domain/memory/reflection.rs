@@ -116,6 +116,23 @@ impl Reflection {
         }
     }
 
+    /// It in one line, for a prompt.
+    pub fn line(&self) -> String {
+        let what = match self.outcome {
+            ReflectionOutcome::Done => "every check held",
+            ReflectionOutcome::Better => "completion rose",
+            ReflectionOutcome::Same => "completion stayed",
+            ReflectionOutcome::Worse => "completion fell",
+            ReflectionOutcome::AgentFailed => "the run failed",
+        };
+        let mut line = format!("iteration {}: {what}", self.iteration);
+        let parts = [("tried", &self.approach), ("failed", &self.failed), ("why", &self.why), ("next", &self.next)];
+        for (name, text) in parts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            line.push_str(&format!("; {name}: {}", text.trim_end_matches('.')));
+        }
+        line
+    }
+
     /// Whether it says the same as another.
     pub fn is_same(&self, other: &Self) -> bool {
         let text = |reflection: &Self| format!("{} {} {}", reflection.failed, reflection.why, reflection.next);

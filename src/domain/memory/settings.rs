@@ -42,6 +42,12 @@ pub struct MemorySettings {
     pub half_life_days: u32,
     /// Confidence, less than which a learning is archived, 0..1.
     pub archive_below: f64,
+    /// Iterations that one summary of a loop covers.
+    pub summary_interval: u32,
+    /// Days that prompts, answers and events of loops are kept.
+    pub retention_days: u32,
+    /// Most prompts and answers of a loop that are kept; the oldest go first, summaries stay.
+    pub max_raw_turns: u32,
     /// Rarest terms of a task that learnings are looked up by.
     pub query_terms: u32,
     /// Learnings that hold any of these terms, more than which no further term is taken; bounds the time of a look-up.
@@ -67,6 +73,9 @@ impl Default for MemorySettings {
             strategy_gain: 0.25,
             half_life_days: 180,
             archive_below: 0.2,
+            summary_interval: 10,
+            retention_days: 30,
+            max_raw_turns: 1_000,
             query_terms: 8,
             query_postings: 1_500,
         }
@@ -91,6 +100,9 @@ impl Settings for MemorySettings {
         ("strategy_gain", 0.0, 1.0),
         ("half_life_days", 1.0, 100_000.0),
         ("archive_below", 0.0, 1.0),
+        ("summary_interval", 1.0, 1_000.0),
+        ("retention_days", 1.0, 100_000.0),
+        ("max_raw_turns", 1.0, 1_000_000.0),
         ("query_terms", 1.0, 64.0),
         ("query_postings", 100.0, 1_000_000.0),
     ];

@@ -57,6 +57,11 @@ impl Uplift {
         Some(((difference - below).max(-1.0), (difference + above).min(1.0)))
     }
 
+    /// For people; `None` where no loop that ended had it.
+    pub fn told(self) -> Option<String> {
+        (self.with.loops > 0).then(|| self.words())
+    }
+
     /// For a table: `+12 points (-3 to +25)`, or how many loops there are where that says nothing yet.
     pub fn words(self) -> String {
         match (self.difference(), self.interval()) {

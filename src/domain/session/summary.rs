@@ -1,6 +1,7 @@
 //! A summary without a model: what the turns and events of some iterations say themselves.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -33,6 +34,13 @@ static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("co
 /// What begins a line of Markdown and says nothing.
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
+
+/// The iterations that are to be summed up now, of a loop whose newest ended one is `done` and whose summaries reach to
+/// `summed`: so many at a time, and at its end what is left.
+pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {
+    let open = done.saturating_sub(summed);
+    (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
+}
 
 /// Sums up the iterations `from..=to` from their turns and events (others are passed over): breakthroughs first, then
 /// decisions, approaches, errors by signature, files. The same input gives the same summary.

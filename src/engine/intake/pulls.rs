@@ -144,5 +144,5 @@ pub(super) struct Reviewed {
 }
 
 fn word(by: &User, text: String, path: Option<String>) -> Guidance {
-    Guidance { who: by.login.clone(), source: GuidanceSource::Review, text, path }
+    Guidance { who: by.login.clone(), source: GuidanceSource::Review, text, path, remember: false }
 }

@@ -58,11 +58,14 @@ pub fn credit_iteration(
     Ok(())
 }
 
-/// Gives what a loop's prompts carried the loop's outcome, and keeps the outcome for `uplift`. Once.
+/// Gives what a loop's prompts carried the loop's outcome, and keeps the outcome for `uplift`. Once; a loop that was taken
+/// further after it came to a limit may end otherwise, and that counts as well.
 pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
     let Outcome { loop_id, repository, task_type, succeeded } = outcome;
     let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING";
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+        ON CONFLICT (loop_id) DO UPDATE SET succeeded = excluded.succeeded, at = excluded.at
+            WHERE succeeded <> excluded.succeeded";
     let (forge, repo_id) = (repository.forge.as_str(), repository.id.0);
     let row = params![loop_id.as_str(), forge, repo_id, task_type.as_str(), succeeded, now.0];
     if c.prepare_cached(sql)?.execute(row)? == 0 {

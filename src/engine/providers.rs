@@ -1,0 +1,186 @@
+//! Calls of backends, from the choice to the booking: the same for agents and assistants.
+
+use super::Engine;
+use crate::domain::backends::{Advice, Blocked, Change, Observation, Request, Role};
+use crate::domain::control::ModelTier;
+use crate::domain::ids::{Money, Timestamp};
+use crate::domain::lifecycle::Loop;
+use crate::domain::limit::Limit;
+use crate::domain::money::Ending;
+use crate::domain::prices::Usage;
+use crate::store::StoreError;
+use crate::store::calls::{self, Begun, Booking, Caller, MoneyLimits, Observed};
+
+/// How a call ended, as far as its backend is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum CallEnd {
+    /// It came to its end.
+    Succeeded,
+    /// It failed, and not for a limit.
+    Failed(String),
+    /// It met a limit.
+    Limited(Limit),
+    /// We ended it; says nothing about the backend.
+    Ended,
+}
+
+impl CallEnd {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Succeeded => "finished",
+            Self::Failed(_) => "failed",
+            Self::Limited(_) => "limited",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What a call used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Used {
+    /// Tokens.
+    pub usage: Usage,
+    /// What it cost, where that is known or can be estimated.
+    pub cost: Option<Money>,
+    /// Whether that is an estimate of ours.
+    pub estimated: bool,
+}
+
+impl Engine {
+    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
+    pub(super) async fn begin_call(
+        &self,
+        current: &Loop,
+        key: String,
+        purpose: &str,
+        role: Role,
+        exclude: &[String],
+    ) -> Result<Begun, StoreError> {
+        let caller = Caller {
+            key,
+            loop_id: current.id.clone(),
+            repo: current.place.repo.clone(),
+            iteration: current.spent.iterations,
+            purpose: purpose.to_owned(),
+        };
+        let mut exclude = exclude.to_vec();
+        let only = current.options.backend.as_ref().or(current.wanted.backend.as_ref());
+        if let (Role::Agent, Some(only)) = (role, only) {
+            exclude.extend(self.settings.backends.backends.keys().filter(|name| *name != only).cloned());
+        }
+        exclude.extend(current.wanted.other_than.clone().filter(|_| role == Role::Agent));
+        let previous = current.kept().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
+        let request = Request {
+            role,
+            task_type: current.task_type(),
+            exclude,
+            likely_cost: None,
+            prefer: previous.filter(|_| role == Role::Agent).cloned(),
+            context_pct: None,
+        };
+        let limits = MoneyLimits {
+            of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
+            loop_spent: current.spent.cost,
+            of_repository: self.settings.money.per_repository_day,
+            of_service: self.settings.money.per_service_day,
+        };
+        let (now, seed) = (self.clock.now(), u64::from(self.random()));
+        let models = self.models(current, role, now);
+        let settings = self.settings.backends.clone();
+        let begun = self.store.write(move |c| {
+            let model = |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
+            calls::begin(c, &caller, &request, &model, &settings, limits, seed, now)
+        });
+        let begun = begun.await?;
+        if let Begun::Call { changes, .. } = &begun {
+            self.tell_changes(changes);
+        }
+        Ok(begun)
+    }
+
+    /// The model that each backend would be asked for: what the schedule set, the first rule that holds, the tier that
+    /// control wants, the usual one.
+    fn models(&self, current: &Loop, role: Role, now: Timestamp) -> Vec<(String, Option<String>)> {
+        let tier = current.course.as_ref().map_or(ModelTier::Default, |course| course.model);
+        let of = |name: &String| {
+            let models = self.settings.models.get(name);
+            if role == Role::Assistant {
+                return models.and_then(|models| models.cheap.clone().or_else(|| models.default.clone()));
+            }
+            let facts = current.rule_facts(name, now);
+            let choice = self.settings.rules.get(name).map(|rules| rules.choose(&facts));
+            for broken in choice.iter().flat_map(|choice| &choice.broken) {
+                tracing::warn!(loop_id = %current.id, backend = name, broken, "a rule of its models cannot be computed");
+            }
+            let by_rule = choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model);
+            current.wanted.model.clone().or(by_rule).or_else(|| models.and_then(|models| models.of(tier)).cloned())
+        };
+        self.settings.backends.backends.keys().map(|name| (name.clone(), of(name))).collect()
+    }
+
+    /// Books the end of a call; what to do about it, where waiting does not help.
+    pub(super) async fn end_call(&self, key: &str, end: &CallEnd, used: Used) -> Result<Option<Advice>, StoreError> {
+        let booking = Booking {
+            ending: match (end, used.cost) {
+                (_, Some(cost)) => Ending::Cost(cost),
+                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == Usage::default() => Ending::NeverRan,
+                // A backend without a price costs nothing that we know of.
+                (_, None) => Ending::Cost(Money(0)),
+            },
+            estimated: used.estimated,
+            usage: used.usage,
+            outcome: end.word(),
+        };
+        let (key, end, settings) = (key.to_owned(), end.clone(), self.settings.backends.clone());
+        let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
+        let observed = self.store.write(move |c| {
+            calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
+                CallEnd::Succeeded => Observation::CallSucceeded { call, tokens, cost, progress: None },
+                CallEnd::Failed(error) => Observation::CallFailed { call, cost, error, seed },
+                CallEnd::Limited(limit) => Observation::CallLimited { call, cost, limit, seed },
+                CallEnd::Ended => Observation::CallAbandoned { call, cost },
+            })
+        });
+        let Observed { changes, advice } = observed.await?;
+        self.tell_changes(&changes);
+        Ok(advice)
+    }
+
+    /// Takes something into account that was seen of backends; what cannot be stored is told in the log.
+    pub(super) async fn observe(&self, observation: Observation) {
+        let (now, settings) = (self.clock.now(), self.settings.backends.clone());
+        match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
+            Ok(observed) => self.tell_changes(&observed.changes),
+            Err(error) => tracing::warn!(%error, "what was seen of a backend could not be stored"),
+        }
+    }
+
+    fn tell_changes(&self, changes: &[Change]) {
+        for change in changes {
+            match change {
+                Change::Parked { backend, kind, until, reason } => {
+                    tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend is left alone for a while");
+                }
+                Change::Disabled { backend, kind, reason } => {
+                    tracing::error!(backend, %kind, reason, "a backend waits for a person: `ralph-bot backends`");
+                }
+                Change::Reactivated { backend, .. } | Change::Proven { backend } | Change::Enabled { backend } => {
+                    tracing::info!(backend, "a backend is used again");
+                }
+                Change::Rotated { key, from, to } => tracing::info!(call = key, from, to, "another backend takes over"),
+            }
+        }
+    }
+
+    /// What tokens of a backend's model cost by the price table.
+    pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &Usage) -> Option<Money> {
+        let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
+        self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
+    }
+}
+
+/// What holds the backends back, for people.
+pub(super) fn reasons_words(reasons: &[Blocked]) -> String {
+    let words: Vec<_> = reasons.iter().map(|blocked| format!("{}: {}", blocked.backend, blocked.by)).collect();
+    if words.is_empty() { "no backend is configured for it".to_owned() } else { words.join("; ") }
+}

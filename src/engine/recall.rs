@@ -1,0 +1,89 @@
+//! What a prompt carries of earlier loops and iterations.
+
+use std::collections::HashSet;
+
+use super::Engine;
+use crate::domain::intelligence::{Learning, LearningKind};
+use crate::domain::lifecycle::{Loop, error_signature};
+use crate::domain::memory::{self, Kind, Query, Reflection};
+use crate::domain::sanitize;
+use crate::domain::task::CheckReport;
+use crate::store::memory as store;
+
+/// What is remembered for the next prompt of a loop.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Recalled {
+    /// What earlier loops learnt, best first.
+    pub learnings: Vec<Learning>,
+    /// What the loop's newest iterations said to the next ones, oldest first.
+    pub reflections: Vec<String>,
+}
+
+impl Engine {
+    /// What is remembered for the iteration under way; nothing where memory is off. What cannot be read is told in the log
+    /// and left out.
+    pub async fn recall(&self, current: &Loop) -> Recalled {
+        let settings = &self.settings.memory;
+        if !settings.enabled {
+            return Recalled::default();
+        }
+        let now = self.clock.now();
+        let learnings = store::recall(&self.store, query(current), settings.clone(), now).await;
+        let learnings = learnings.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "what was learnt cannot be looked up");
+            Vec::new()
+        });
+        let learnings = learnings.into_iter().map(|recalled| {
+            let confidence = recalled.learning.confidence_at(now, settings);
+            told(recalled.learning, confidence)
+        });
+        Recalled { learnings: learnings.collect(), reflections: self.reflections(current).await }
+    }
+
+    /// Notes which learnings the prompt of an iteration carries, so that they get what comes of it.
+    pub async fn carried(&self, current: &Loop, iteration: u32, learnings: &[String]) {
+        if learnings.is_empty() || !self.settings.memory.enabled {
+            return;
+        }
+        let (id, ids, now) = (current.id.clone(), learnings.to_vec(), self.clock.now());
+        if let Err(error) = self.store.write(move |c| store::carried(c, &id, iteration, &ids, now)).await {
+            tracing::warn!(loop_id = %current.id, iteration, %error, "what the prompt carries could not be noted");
+        }
+    }
+
+    /// Reflections of the iterations that count, as many as the task's sort looks back.
+    async fn reflections(&self, current: &Loop) -> Vec<String> {
+        let files: HashSet<&str> =
+            current.kept().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()).collect();
+        let window = memory::window(current.task_type(), files.len());
+        let (id, all) = (current.id.clone(), current.iterations.len());
+        let read = self.store.read(move |c| store::reflections(c, &id, all)).await;
+        let mut reflections: Vec<Reflection> = read.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "reflections cannot be read");
+            Vec::new()
+        });
+        reflections.retain(|one| current.kept().any(|iteration| iteration.number == one.iteration));
+        memory::latest(&reflections, window).iter().map(Reflection::line).collect()
+    }
+}
+
+fn told(learning: memory::Learning, confidence: f64) -> Learning {
+    let kind = match learning.kind() {
+        Kind::Strategy => LearningKind::Strategy,
+        Kind::Antipattern => LearningKind::Antipattern,
+        Kind::Estimate => LearningKind::Estimate,
+        Kind::Convention => LearningKind::Convention,
+    };
+    Learning { kind, text: learning.line(), confidence, id: learning.id }
+}
+
+/// What a loop's task is looked up by: its text, the checks that fail and their first errors.
+fn query(current: &Loop) -> Query {
+    let mut text = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
+    let failing = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
+    for outcome in failing.iter().filter(|outcome| !outcome.holds) {
+        let error = error_signature(&CheckReport { outcomes: vec![outcome.clone()] });
+        text.push_str(&format!("\n{} {}", outcome.name, error.unwrap_or_default()));
+    }
+    Query { text, task_type: current.task_type(), repository: current.place.repo.clone() }
+}

@@ -1,0 +1,99 @@
+//! What a step of a loop teaches, stored with the step.
+
+use rusqlite::Connection;
+
+use super::{Learnt, Outcome, add_reflection, credit_iteration, credit_loop, learn, save};
+use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::lifecycle::Loop;
+use crate::domain::memory::{
+    Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
+};
+use crate::process::Masker;
+use crate::store::StoreResult;
+
+/// What learning needs beside the database.
+#[derive(Debug, Clone, Default)]
+pub struct Memory {
+    /// Settings; with `enabled` off nothing is learnt.
+    pub settings: MemorySettings,
+    /// Takes secrets out of what is stored.
+    pub masker: Masker,
+}
+
+impl Memory {
+    /// Nothing is learnt.
+    pub fn off() -> Self {
+        Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
+    }
+
+    /// Learns what a step shows, in the caller's transaction. Where that fails it is undone and told in the log; the step
+    /// is not touched by it.
+    ///
+    /// # Errors
+    /// Where the database has lost the caller's transaction.
+    pub fn learn_from(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
+        if !self.settings.enabled {
+            return Ok(());
+        }
+        c.prepare_cached("SAVEPOINT memory")?.execute([])?;
+        let learning = std::panic::AssertUnwindSafe(|| self.take_in(c, before, after, now));
+        let why = match std::panic::catch_unwind(learning) {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("learning panicked".to_owned()),
+        };
+        if let Some(why) = why {
+            tracing::warn!(loop_id = %after.id, why, "nothing was learnt from a step");
+            c.prepare_cached("ROLLBACK TO memory")?.execute([])?;
+        }
+        c.prepare_cached("RELEASE memory")?.execute([])?;
+        Ok(())
+    }
+
+    fn take_in(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
+        for observation in observed(before, after) {
+            self.take(c, after, observation, now)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, c: &Connection, current: &Loop, observation: Observation, now: Timestamp) -> StoreResult<()> {
+        let (id, settings) = (&current.id, &self.settings);
+        let mut learnt = Vec::new();
+        match observation {
+            Observation::Iteration { facts, reflection } => {
+                // What the prompt carried is judged before this iteration adds to it.
+                let did = (facts.approach.as_str(), facts.completion_after - facts.completion_before);
+                if !facts.agent_failed {
+                    credit_iteration(c, id, facts.iteration, did, settings, now)?;
+                }
+                add_reflection(c, &self.masker, id, &reflection, now)?;
+                learnt = from_iteration(&facts, settings, now);
+            }
+            Observation::Ended { facts, succeeded } => {
+                if let Some(succeeded) = succeeded {
+                    let (repository, task_type) = (facts.repository.clone(), facts.task_type);
+                    credit_loop(c, &Outcome { loop_id: id.clone(), repository, task_type, succeeded }, settings, now)?;
+                }
+                learnt = from_loop(&facts, settings, now);
+            }
+            Observation::Rule { text } => self.keep_rule(c, current, &text, id, now)?,
+        }
+        for learning in learnt {
+            learn(c, &self.masker, learning, settings, now)?;
+        }
+        Ok(())
+    }
+
+    /// A maintainer's word counts whatever was thought of the rule before.
+    fn keep_rule(&self, c: &Connection, current: &Loop, text: &str, id: &LoopId, now: Timestamp) -> StoreResult<()> {
+        let rule = remembered(&current.place.repo, text, id, now);
+        let (Learnt::Stored(known) | Learnt::Merged(known) | Learnt::Known(known)) =
+            learn(c, &self.masker, rule.clone(), &self.settings, now)?;
+        if known.is_worth_telling(&self.settings, now) {
+            return Ok(());
+        }
+        let Learning { confidence, evidence, .. } = rule;
+        save(c, &Learning { state: State::Active, confidence, evidence, updated_at: now, ..known })
+    }
+}
