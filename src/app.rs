@@ -20,8 +20,6 @@ use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
-use crate::domain::memory::MemorySettings;
-use crate::domain::settings::Settings as _;
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::escalate::{Channel, ChannelSettings};
 use crate::failpoint::{self, kill_point};
@@ -454,19 +452,8 @@ fn settings(
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_network: true,
-        memory: memory(config),
         partial_clone: true,
     }
-}
-
-/// Settings of memory; those of this version where the file's do not hold.
-fn memory(config: &Config) -> MemorySettings {
-    let layer = serde_json::Value::Object(config.later.memory.clone());
-    MemorySettings::default().merged(&layer).unwrap_or_else(|problems| {
-        let why = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        tracing::warn!(why, "the settings of memory do not hold; its defaults are used");
-        MemorySettings::default()
-    })
 }
 
 fn owner() -> Owner {
