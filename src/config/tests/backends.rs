@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::backends::{Role, RotationMode};
-use crate::domain::rules::{ActionName, Facts};
+use crate::domain::rules::{ActionName, Facts, Rule};
 
 /// A file with these backends, in which `rest` stands as well.
 fn file(backends: &str, rest: &str) -> String {
@@ -218,4 +218,24 @@ fn a_repository_can_only_lower_intelligence() {
     .ralph.yml:2:1: unknown key `memory`
     .ralph.yml:3:1: unknown key `backends`; did you mean `base`?
     ");
+}
+
+#[test]
+fn the_reference_names_what_conditions_can_name() {
+    let page = schema::markdown();
+    let section =
+        page.split("## Conditions").nth(1).and_then(|rest| rest.split("## Values").next()).expect("a section");
+    let first_cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names: Vec<&str> = first_cells
+        .flat_map(|cell| cell.split(|c: char| !c.is_ascii_lowercase() && c != '_'))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert_eq!(names.len(), 19, "{names:?}");
+    for name in &names {
+        let rule = Rule::compile(&format!("{name} == {name}"), "when");
+        assert!(rule.is_ok(), "{name}: {rule:?}");
+    }
+    for example in ["consec_errors >= 2 && cost < 8", r#"task_type in ["lint", "docs"] || urgency == "critical""#] {
+        assert!(section.contains(example) && Rule::compile(example, "when").is_ok(), "{example}");
+    }
 }
