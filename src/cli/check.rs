@@ -10,6 +10,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 pub use backends::Row;
+pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::config::{Config, Env, operator_file};

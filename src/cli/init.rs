@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use data_encoding::HEXLOWER;
 
+use super::check::usual_variables;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::config::{Config, Env, ForgeConfig, PRESETS, operator_file};
 
@@ -302,11 +303,13 @@ fn configuration(answers: &Answers, secret: &str) -> String {
          # Which repositories are watched; without this, all that the credential sees.\n\
          # repositories: [\"{plain}:owner/*\"]\n\n\
          limits:\n  loops: 4\n  iterations: 10\n  timeout: 2h\n  cost_usd: 10\n  cost_usd_per_day: 50\n\n\
-         backends:\n  {backend}: {{ enabled: true }}\n",
+         # A run sees no login of this account: it gets the variables that are named here, where they are set.\n\
+         backends:\n  {backend}: {{ enabled: true, env: [{keys}] }}\n",
         name = quoted(&answers.name),
         plain = answers.name,
         secret = quoted(secret),
         backend = answers.backend,
+        keys = usual_variables(&answers.backend).join(", "),
     )
 }
 
@@ -347,9 +350,10 @@ mod tests {
         init(folder.path(), "--yes --forge gitea --url https://git.example.org --public-url https://r.example.org")
             .expect("written");
         let file = folder.path().join("ralph-control.yaml");
-        let config = Config::load(&file, &Env::of([("RALPH_GITEA_TOKEN", "t")])).expect("valid");
+        let env = Env::of([("RALPH_GITEA_TOKEN", "t"), ("ANTHROPIC_API_KEY", "k")]);
+        let config = Config::load(&file, &env).expect("valid");
         assert_eq!((config.forges[0].kind, config.forges[0].name.as_str()), (ForgeKind::Gitea, "gitea"));
-        assert!(config.backends.contains_key("claude"));
+        assert_eq!(config.backends["claude"].env[0].0, "ANTHROPIC_API_KEY", "it could not sign in without");
         assert_eq!(config.server.public_url.map(|url| url.to_string()).as_deref(), Some("https://r.example.org/"));
     }
 

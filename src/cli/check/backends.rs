@@ -31,8 +31,8 @@ struct Known {
     version: (u32, u32),
     /// How it is installed.
     install: &'static str,
-    /// The variable that usually holds its key.
-    key: &'static str,
+    /// Variables that usually hold what it signs in with, the most usual first.
+    keys: &'static [&'static str],
 }
 
 const KNOWN: [Known; 6] = [
@@ -40,14 +40,34 @@ const KNOWN: [Known; 6] = [
         name: "claude",
         version: (2, 1),
         install: "npm install -g @anthropic-ai/claude-code",
-        key: "ANTHROPIC_API_KEY",
+        keys: &["ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"],
     },
-    Known { name: "codex", version: (0, 169), install: "npm install -g @openai/codex", key: "CODEX_API_KEY" },
-    Known { name: "gemini", version: (0, 61), install: "npm install -g @google/gemini-cli", key: "GEMINI_API_KEY" },
-    Known { name: "opencode", version: (1, 18), install: "npm install -g opencode-ai", key: "ANTHROPIC_API_KEY" },
-    Known { name: "kimi", version: (2, 1), install: "npm install -g @moonshot-ai/kimi-code", key: "KIMI_API_KEY" },
-    Known { name: "aider", version: (0, 86), install: "pipx install aider-chat", key: "ANTHROPIC_API_KEY" },
+    Known { name: "codex", version: (0, 169), install: "npm install -g @openai/codex", keys: &["CODEX_API_KEY"] },
+    Known { name: "gemini", version: (0, 61), install: "npm install -g @google/gemini-cli", keys: &["GEMINI_API_KEY"] },
+    Known {
+        name: "opencode",
+        version: (1, 18),
+        install: "npm install -g opencode-ai",
+        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+    },
+    Known {
+        name: "kimi",
+        version: (2, 1),
+        install: "npm install -g @moonshot-ai/kimi-code",
+        keys: &["KIMI_MODEL_API_KEY", "KIMI_MODEL_NAME", "KIMI_MODEL_BASE_URL"],
+    },
+    Known {
+        name: "aider",
+        version: (0, 86),
+        install: "pipx install aider-chat",
+        keys: &["ANTHROPIC_API_KEY", "OPENAI_API_KEY"],
+    },
 ];
+
+/// Variables that a preset usually signs in with; they have to be passed on to it.
+pub(in crate::cli) fn usual_variables(preset: &str) -> &'static [&'static str] {
+    KNOWN.iter().find(|known| known.name == preset).map_or(&[], |known| known.keys)
+}
 
 /// A backend in the table of backends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -196,7 +216,8 @@ fn login(known: &Known, backend: &BackendConfig) -> Option<Finding> {
         return None;
     }
     let detail = "no key is passed on to it, so it would wait for a login; runs do not see the logins of this account";
-    let fix = format!("set the variable that holds its key and list its name in `env`, such as {}", known.key);
+    let fix =
+        format!("set the variable that holds its key and list its name in `env`, such as {}", known.keys.join(", "));
     Some(Finding::warn(format!("login of {}", title(known.name)), detail, fix))
 }
 
