@@ -20,8 +20,6 @@ use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
-use crate::domain::memory::MemorySettings;
-use crate::domain::settings::Settings as _;
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::escalate::{Channel, ChannelSettings};
 use crate::failpoint::{self, kill_point};
@@ -241,6 +239,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         assistants: built.assistants,
         checks,
         renderer: Renderer::new(Vec::new())?,
+        mcp_key: mcp_key(&store).await?,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
         owner: owner(),
@@ -402,6 +401,12 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     Ok(identity)
 }
 
+/// What tokens of the session memory's servers are made with; made up once.
+async fn mcp_key(store: &Store) -> anyhow::Result<String> {
+    let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
+    Ok(store.write(move |c| facts::meta_or_insert(c, "mcp_key", &made)).await?)
+}
+
 fn settings(
     config: &Config,
     data: &Path,
@@ -437,6 +442,7 @@ fn settings(
         fingerprints: built.fingerprints.clone(),
         memory: config.memory.clone(),
         money: config.money,
+        program: std::env::current_exe().ok(),
         logs: data.join("logs"),
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         scratch: data.join("scratch"),
@@ -454,19 +460,8 @@ fn settings(
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
         agent_network: true,
-        memory: memory(config),
         partial_clone: true,
     }
-}
-
-/// Settings of memory; those of this version where the file's do not hold.
-fn memory(config: &Config) -> MemorySettings {
-    let layer = serde_json::Value::Object(config.later.memory.clone());
-    MemorySettings::default().merged(&layer).unwrap_or_else(|problems| {
-        let why = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-        tracing::warn!(why, "the settings of memory do not hold; its defaults are used");
-        MemorySettings::default()
-    })
 }
 
 fn owner() -> Owner {

@@ -18,7 +18,6 @@ use crate::config::{
     BackendConfig, BackendKind, Config, Env, ForgeAuth, OutputFormat, Role, SandboxRequired, StdinUse, WireName,
 };
 use crate::domain::chat;
-use crate::domain::limit::classify;
 use crate::domain::prices::{PriceTable, Usage};
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
@@ -105,7 +104,6 @@ fn agent(
         model: Arc::new(client(name, backend, clock)?.into_function()) as Model,
         default_model: backend.models.default.clone().unwrap_or_default(),
         price: price(backend.prices.clone()),
-        judge: classify,
         clock: clock.clone(),
         bounds,
         // Whoever switches the sandbox off lets agents do whatever this account can.

@@ -15,7 +15,7 @@ pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, Wi
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
 use super::quantity::{Duration, Usd};
-use crate::domain::backends::{Orders, ParkingSettings, RotationSettings, Thresholds};
+use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
 use crate::domain::control::ControlSettings;
 use crate::domain::intelligence::Intelligence;
 use crate::domain::memory::MemorySettings;
