@@ -1,5 +1,6 @@
 //! The command line: one file a subcommand.
 
+pub mod backends;
 pub mod backup;
 pub mod check;
 pub mod completions;
@@ -20,6 +21,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Env, Problems, operator_file};
+use crate::domain::ids::Timestamp;
 
 /// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -67,6 +69,8 @@ pub enum Command {
     Local(local::LocalArgs),
     /// List, show, pause, resume and abort loops
     Loops(loops::LoopsArgs),
+    /// Show backends with what was called so far, or bring one back
+    Backends(backends::BackendsArgs),
     /// Show, search, forget, archive, export and import what loops learnt
     Memory(memory::MemoryArgs),
     /// Take a recorded loop through control and oversight once more
@@ -140,6 +144,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Serve(args) => serve::run(&args, &cli.global, env),
         Command::Local(args) => local::run(&args, &cli.global, env),
         Command::Loops(args) => loops::run(&args, &cli.global, env),
+        Command::Backends(args) => backends::run(&args, &cli.global, env),
         Command::Memory(args) => memory::run(&args, &cli.global, env),
         Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Simulate(args) => simulate::run(&args, &cli.global, env),
@@ -187,6 +192,25 @@ fn block_on_with(threads: Option<usize>, work: impl Future<Output = CliResult>) 
 fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// Columns as wide as their widest cell.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let line = |row: &[String; COLUMNS]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A moment in UTC.
+fn moment(at: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(at.0) {
+        Ok(at) => at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
+        Err(_) => at.0.to_string(),
+    }
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is no failure.

@@ -14,9 +14,7 @@ use sha2::Sha256;
 use super::programs;
 use crate::agent::{self, Backend, BackendSettings, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
-use crate::config::{
-    BackendConfig, BackendKind, Config, Env, ForgeAuth, OutputFormat, Role, SandboxRequired, StdinUse, WireName,
-};
+use crate::config::{BackendConfig, BackendKind, Config, Env, ForgeAuth, Role, SandboxRequired, StdinUse, WireName};
 use crate::domain::chat;
 use crate::domain::prices::{PriceTable, Usage};
 use crate::process::executable;
@@ -164,7 +162,7 @@ fn settings(
     let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path);
     settings.command = command(backend);
     settings.args = backend.args.clone();
-    output(name, backend.output)?;
+    settings.output = backend.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
     settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
     settings.env = backend.env.clone();
     settings.tools = tools.to_vec();
@@ -181,17 +179,6 @@ fn settings(
     }
     settings.masked.extend(config.backends.values().filter_map(|backend| backend.api_key.clone()));
     Ok(settings)
-}
-
-/// How a command's output is read. A preset reads its own, and any other command is read as text.
-fn output(name: &str, wanted: Option<OutputFormat>) -> Result<(), String> {
-    match wanted {
-        None | Some(OutputFormat::Text) => Ok(()),
-        Some(other) if other.as_str() == name => Ok(()),
-        Some(other) => {
-            Err(format!("backend {name}: this version cannot read the output of another command as {}", other.as_str()))
-        }
-    }
 }
 
 /// Its program and first arguments; a program with a slash as an absolute path.

@@ -23,8 +23,7 @@ fn built(config: &Config, key: &'static str) -> Built {
     build(config, &env(key), &Clock::System, "key of this installation")
 }
 
-const ALL: &str = "\
-  mine: { type: script, command: [sh, -c, 'true'] }
+const ALL: &str = "  mine: { type: script, command: [sh, -c, 'true'] }
   gone: { type: external, command: [./no-such-agent] }
   models: { type: api, url: 'https://api.anthropic.com', api_key_env: KEY, models: { default: haiku } }
   own: { type: internal, url: 'http://localhost:11434', models: { default: qwen }, context_window: 32000, roles: [agent, assistant] }

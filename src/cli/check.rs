@@ -1,5 +1,6 @@
 //! `ralph-bot check`: the doctor. One line a finding; exit code 1 if something fails.
 
+mod backends;
 mod service;
 
 use std::path::Path;
@@ -7,6 +8,8 @@ use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+
+pub use backends::Row;
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::config::{Config, Env, operator_file};
@@ -43,22 +46,25 @@ pub struct Finding {
     pub detail: String,
     /// What to do; empty where it is as it should be.
     pub fix: String,
+    /// Its line in the table of backends, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Row>,
 }
 
 impl Finding {
     /// As it should be.
     pub fn ok(name: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { name: name.into(), outcome: Outcome::Ok, detail: detail.into(), fix: String::new() }
+        Self { name: name.into(), outcome: Outcome::Ok, detail: detail.into(), fix: String::new(), backend: None }
     }
 
     /// It works, and could be better.
     pub fn warn(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name: name.into(), outcome: Outcome::Warn, detail: detail.into(), fix: fix.into() }
+        Self { name: name.into(), outcome: Outcome::Warn, detail: detail.into(), fix: fix.into(), backend: None }
     }
 
     /// It does not work.
     pub fn fail(name: impl Into<String>, detail: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { name: name.into(), outcome: Outcome::Fail, detail: detail.into(), fix: fix.into() }
+        Self { name: name.into(), outcome: Outcome::Fail, detail: detail.into(), fix: fix.into(), backend: None }
     }
 }
 
@@ -91,7 +97,8 @@ pub fn report(findings: &[Finding], json: bool) -> CliResult {
         let lines: Result<Vec<_>, _> = findings.iter().map(serde_json::to_string).collect();
         lines.map_err(|error| CliError::Failed(error.to_string()))?.join("\n") + "\n"
     } else {
-        findings.iter().map(line).collect()
+        let lines: String = findings.iter().map(line).collect();
+        lines + &backends::overview(findings)
     };
     print(&text)?;
     let failed = findings.iter().any(|finding| finding.outcome == Outcome::Fail);

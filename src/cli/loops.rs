@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
+use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{Env, quantity};
 use crate::domain::command::{Command, RunOptions};
@@ -400,17 +400,6 @@ fn row(current: &Loop, now: Timestamp) -> [String; 8] {
     ]
 }
 
-/// Columns as wide as their widest cell.
-fn table(rows: &[[String; 8]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let line = |row: &[String; 8]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
-}
-
 /// A time span in its largest unit.
 fn age(ms: i64) -> String {
     let seconds = ms / 1000;
@@ -419,13 +408,6 @@ fn age(ms: i64) -> String {
         60..3600 => format!("{}m", seconds / 60),
         3600..86_400 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
-    }
-}
-
-fn moment(at: Timestamp) -> String {
-    match jiff::Timestamp::from_millisecond(at.0) {
-        Ok(at) => at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
-        Err(_) => at.0.to_string(),
     }
 }
 

@@ -124,6 +124,30 @@ Secrets are never written into the file. A key that ends in `_env` names an envi
 stay as they are; with `preset: default` they can become better with a new version. Either is only where they begin: what a
 file sets lies over it, the repository's over the operator's, key by key.
 
+## Conditions
+
+`when` in `backends.NAME.models.rules` and in `schedule` is an expression of the Common Expression Language (CEL), such as
+`consec_errors >= 2 && cost < 8` or `task_type in [\"lint\", \"docs\"] || urgency == \"critical\"`. Whole numbers and decimals
+compare freely. It is read and typed when the configuration is; what could not be computed later (a division by 0) does not
+hold. There are `&& || !`, comparisons, `+ - * / %`, `in`, `? :`, `size`, `startsWith`, `endsWith` and `contains`, and these
+names:
+
+| name | what it is |
+|---|---|
+| `iteration`, `max_iterations` | number of the iteration, from 1; how many the loop may take |
+| `elapsed_minutes` (`elapsed`) | whole minutes of running time |
+| `consec_errors`, `error_count`, `has_error` | runs that failed one after the other; iterations with an error in all; whether the last run failed |
+| `cost` (`total_cost`), `cost_hour` | dollars that the loop has cost; those of the last 60 minutes |
+| `tokens` (`total_tokens`) | tokens read and written |
+| `completion`, `control_signal` | 0 to 1 |
+| `urgency` | `normal`, `elevated`, `high` or `critical` |
+| `trend` | `improving`, `stable`, `regressing` or `oscillating` |
+| `task_type` | `test-fix`, `feature` and so on |
+| `backend` | the one that ran last, or is about to run |
+| `context_pct` | percent of the model's context that the last run filled |
+
+## Values
+
 Durations are written `90s`, `30m`, `2h`, `1h30m`, `7d`, or as a number of seconds. Amounts of money are US dollars.
 ";
 

@@ -109,9 +109,10 @@ fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
     assert_eq!(serde_json::json!(policy.thresholds), serde_json::json!({ "control": { "stuck_iterations": 4 } }));
-    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Map::new(), ..policy };
-    assert_eq!(plain, Policy::default());
-    assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), Policy::default());
+    let documented = Policy { intelligence: Intelligence::Fallback, ..Policy::default() };
+    let plain = Policy { allow: vec![], floor: Floor::Write, thresholds: Default::default(), ..policy };
+    assert_eq!(plain, documented);
+    assert_eq!(parse(SMALL).expect("valid").policy(&ForgeName::new("work")), documented);
 }
 
 #[test]
@@ -402,30 +403,34 @@ fn secrets_come_from_files_beside_the_configuration() {
 fn backends_must_be_usable() {
     let forge = SMALL.lines().take(2).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(problems(&format!(
-        "{forge}\nbackends:\n  cluade: {{}}\n  mine: {{ type: script }}\n  model: {{ type: api, url: 'https://x' }}\n  \
+        "{forge}\nbackends:\n  cluade: {{}}\n  mine: {{ type: script }}\n  model: {{ type: api, url: 'https://x', roles: [agent] }}\n  \
          inner: {{ type: internal }}\n  blank: {{ type: external, command: [''] }}\n  key: {{ type: api, url: 'https://x', roles: [assistant], api_key: k }}\n"
     )), @r"
     conf/ralph-control.yaml:4:11: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
     conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; a list of the program and its arguments
     conf/ralph-control.yaml:6:10: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
+    conf/ralph-control.yaml:6:10: `backends.model`: `models.default` is missing; an HTTP interface has no model of its own choice
     conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; the address of the HTTP interface
+    conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP interface has no model of its own choice
     conf/ralph-control.yaml:8:37: `backends.blank.command`: the program has no name
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets are never written into this file; put it into an environment variable and name that with `api_key_env`, or into a file and name that with `api_key_file`
-    6 errors in the configuration; nothing was started
+    8 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
     conf/ralph-control.yaml:3:11: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!(
-        "{forge}\nbackends: {{ cluade: {{}}, mine: {{ type: script }}, model: {{ type: api, url: 'https://x' }}, inner: {{ type: internal }}, blank: {{ type: external, command: [''] }} }}\n"
+        "{forge}\nbackends: {{ cluade: {{}}, mine: {{ type: script }}, model: {{ type: api, url: 'https://x', roles: [agent] }}, inner: {{ type: internal }}, blank: {{ type: external, command: [''] }} }}\n"
     )), @r"
     conf/ralph-control.yaml:3:21: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
     conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; a list of the program and its arguments
     conf/ralph-control.yaml:3:56: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
-    conf/ralph-control.yaml:3:96: `backends.inner`: `url` is missing; the address of the HTTP interface
-    conf/ralph-control.yaml:3:150: `backends.blank.command`: the program has no name
-    5 errors in the configuration; nothing was started
+    conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP interface has no model of its own choice
+    conf/ralph-control.yaml:3:112: `backends.inner`: `url` is missing; the address of the HTTP interface
+    conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP interface has no model of its own choice
+    conf/ralph-control.yaml:3:166: `backends.blank.command`: the program has no name
+    7 errors in the configuration; nothing was started
     ");
 }
 

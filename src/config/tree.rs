@@ -60,7 +60,7 @@ impl Node {
         }
     }
 
-    /// Whether there is a value at `path`.
+    /// Whether there is a value at `path`; never at an empty one.
     pub(super) fn has(&self, path: &str) -> bool {
         let mut at = (self, path);
         while !at.1.is_empty() {
@@ -69,7 +69,7 @@ impl Node {
                 None => return false,
             }
         }
-        at.0.value != Value::Null
+        !path.is_empty() && at.0.value != Value::Null
     }
 
     /// Where the value at `path` (`forges[0].url`) was written, or else the nearest value around it.

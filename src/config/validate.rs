@@ -442,7 +442,7 @@ impl Check<'_> {
             let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
             self.wrong("limits.cost_usd", why);
         }
-        let Some(repository) = limits.cost_usd_per_repository_per_day else { return };
+        let Some(repository) = limits.cost_usd_per_repository_per_day.filter(|usd| usd.0.0 > 0) else { return };
         if repository > limits.cost_usd_per_day {
             let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
             self.wrong("limits.cost_usd_per_repository_per_day", why);

@@ -197,12 +197,6 @@ pub struct Policy {
     /// How long an escalation stays unanswered before the one reminder, in seconds.
     #[serde(default = "remind_after_default")]
     pub remind_after_s: u64,
-    /// Rules that act at given moments, in order; they were compiled once, so they are sound.
-    #[serde(default)]
-    pub schedule: Vec<ScheduleEntry>,
-    /// How much of the intelligence layer a loop uses.
-    #[serde(default = "intelligence_of_old")]
-    pub intelligence: Intelligence,
     /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
     /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
@@ -211,11 +205,6 @@ pub struct Policy {
 /// A day.
 fn remind_after_default() -> u64 {
     24 * 3_600
-}
-
-/// What was stored before there was a choice knew nothing of it.
-fn intelligence_of_old() -> Intelligence {
-    Intelligence::Off
 }
 
 impl Default for Policy {
@@ -238,8 +227,6 @@ impl Default for Policy {
             task_type: None,
             agent: AgentLimits::default(),
             remind_after_s: remind_after_default(),
-            schedule: Vec::new(),
-            intelligence: Intelligence::default(),
             thresholds: Map::new(),
         }
     }

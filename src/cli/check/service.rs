@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Finding;
 use crate::app::{self, Options};
 use crate::clock::Clock;
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, Role, SandboxRequired};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, SandboxRequired};
 use crate::domain::ids::User;
 use crate::domain::notice::level_name;
 use crate::forge::http::Pace;
@@ -13,7 +13,7 @@ use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
 use crate::process::sandbox::{SandboxProbe, Tier, probe};
 use crate::store::{Store, inbox};
 
-/// Longest wait for one forge or backend.
+/// Longest wait for one forge.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Repositories whose permission is asked.
 const ASKED: usize = 20;
@@ -39,14 +39,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
     } else {
         findings.extend(sandbox(&probe().await));
     }
-    for (name, backend) in &config.backends {
-        if backend.roles.contains(&Role::Agent) {
-            findings.push(ask_backend(config, name, env).await);
-        } else {
-            let detail = "no agent; this version has no use for it";
-            findings.push(Finding::warn(format!("backend {name}"), detail, "take it out, or give it the role agent"));
-        }
-    }
+    findings.extend(super::backends::look(config, env).await);
     for channel in &config.channels {
         findings.push(look_up(channel).await);
     }
@@ -211,19 +204,6 @@ fn sandbox(found: &SandboxProbe) -> Vec<Finding> {
         if escape.held { Finding::ok(name, "held") } else { Finding::fail(name, &escape.detail, "") }
     });
     std::iter::once(whole).chain(attempts).collect()
-}
-
-async fn ask_backend(config: &Config, name: &str, env: &Env) -> Finding {
-    let finding = format!("backend {name}");
-    let built = match app::backend(config, name, env) {
-        Ok(built) => built,
-        Err(why) => return Finding::fail(finding, why, "install it, or mend its entry in `backends`"),
-    };
-    match tokio::time::timeout(PATIENCE, built.probe()).await {
-        Ok(Ok(version)) => Finding::ok(finding, version),
-        Ok(Err(why)) => Finding::fail(finding, why, ""),
-        Err(_) => Finding::fail(finding, format!("no answer within {} s", PATIENCE.as_secs()), "run it by hand"),
-    }
 }
 
 #[cfg(test)]

@@ -25,8 +25,9 @@ pub struct Backend {
     pub enabled: bool,
     /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
     pub command: Vec<String>,
-    /// Further arguments, in which {model}, {prompt}, {prompt_file} and {report} are filled in; other braces stay. A prompt
-    /// can be too long for an argument (128 KiB on Linux).
+    /// Further arguments, in which {model}, {prompt}, {prompt_file}, {report}, {session} and {mcp_config} are filled in, with
+    /// nothing where a run has no such thing; other braces stay. A prompt that is too long for an argument (128 KiB on Linux)
+    /// is replaced by a pointer to its file.
     pub args: Vec<String>,
     /// Whether the prompt is given on standard input, as it is where this is left out.
     pub stdin: Option<StdinUse>,

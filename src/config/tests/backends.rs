@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::backends::{Role, RotationMode};
-use crate::domain::rules::{ActionName, Facts};
+use crate::domain::rules::{ActionName, Facts, Rule};
 
 /// A file with these backends, in which `rest` stands as well.
 fn file(backends: &str, rest: &str) -> String {
@@ -97,11 +97,31 @@ fn rules_say_where_they_are_wrong() {
         "schedule:\n  - { trigger: {}, action: pause }\n  - { trigger: { when: urgncy > 0.5 }, action: abort }\n  \
          - { trigger: { cron: '61 * * * *' }, action: set_model }\n  \
          - { trigger: { at_iteration: 0 }, action: switch_backend, backend: cloude }\n",
-    )), @"");
+    )), @r"
+    conf/ralph-control.yaml:5:16: `backends.claude.models.default`: is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
+    conf/ralph-control.yaml:6:14: `backends.claude.models.cheap`: is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
+    conf/ralph-control.yaml:8:19: `backends.claude.models.rules[0].when`: column 1: there is no `consec_eror`; did you mean `consec_errors`?
+    conf/ralph-control.yaml:9:17: `backends.claude.models.rules[1].when`: column 11: `>` cannot take a text and a whole number
+    conf/ralph-control.yaml:11:19: `backends.claude.models.rules[2].when`: column 7: is not an expression: mismatched input its end
+    conf/ralph-control.yaml:11:35: `backends.claude.models.rules[2].model`: is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
+    conf/ralph-control.yaml:13:16: `schedule[0].trigger`: is empty; one of when, at_iteration, every_iterations, on_error and cron is needed
+    conf/ralph-control.yaml:14:24: `schedule[1].trigger.when`: column 1: there is no `urgncy`; did you mean `urgency`?
+    conf/ralph-control.yaml:15:5: `schedule[2].model`: is needed for the action set_model
+    conf/ralph-control.yaml:15:24: `schedule[2].trigger.cron`: is not a cron pattern of five fields: Component error: Number out of bounds.
+    conf/ralph-control.yaml:16:32: `schedule[3].trigger.at_iteration`: is 0; iterations are counted from 1
+    conf/ralph-control.yaml:16:70: `schedule[3].backend`: there is no backend `cloude`; did you mean `claude`?
+    12 errors in the configuration; nothing was started
+    ");
     insta::assert_snapshot!(problems(&file(
         "  claude: { models: { rules: [{ when: has_error }] } }\n",
         "schedule: [{ action: pause }, { trigger: { whn: x }, action: pausse }]\n",
-    )), @"");
+    )), @r"
+    conf/ralph-control.yaml:3:31: `backends.claude.models.rules[0]`: `model` is missing
+    conf/ralph-control.yaml:4:12: `schedule[0]`: `trigger` is missing
+    conf/ralph-control.yaml:4:44: unknown key `whn` in `schedule[1].trigger`; did you mean `when`?
+    conf/ralph-control.yaml:4:62: `schedule[1].action`: unknown value `pausse`; it is one of `pause`, `abort`, `switch_backend`, `set_model`, `escalate`; did you mean `pause`?
+    4 errors in the configuration; nothing was started
+    ");
 }
 
 #[test]
@@ -112,7 +132,20 @@ fn orders_rotation_and_parking_name_what_there_is() {
         "order: { agent: [cluade, helper, claude, claude] }\n\
          rotation: { mode: round_robbin, interval: 5s, order: [codex] }\n\
          parking: { backoff_first: 2h, backoff_max: 1h }\n",
-    )), @"");
+    )), @r"
+    conf/ralph-control.yaml:3:46: `backends.claude.thresholds.max_cost_per_hour` is $9.00; at most `backends.claude.thresholds.max_cost_per_day`, which is $4.00, is allowed
+    conf/ralph-control.yaml:3:87: `backends.claude.thresholds.max_context_pct`: the number must be between 1 and 100
+    conf/ralph-control.yaml:3:98: `backends.claude.thresholds.window` is 2d; 1s to 1d is allowed
+    conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; give it `agent`, `assistant` or both
+    conf/ralph-control.yaml:6:18: `order.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
+    conf/ralph-control.yaml:6:26: `order.agent[1]` is `helper`, which does not have this role
+    conf/ralph-control.yaml:6:42: `order.agent[3]` is `claude`, which is named before
+    conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; it is one of `none`, `round_robin`, `time_sliced`, `adaptive`; did you mean `round_robin`?
+    conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; 1m to 31d is allowed
+    conf/ralph-control.yaml:7:55: `rotation.order[0]` is `codex`; there is no such backend
+    conf/ralph-control.yaml:8:27: `parking.backoff_first` is 2h; at most `parking.backoff_max`, which is 1h, is allowed
+    11 errors in the configuration; nothing was started
+    ");
 }
 
 #[test]
@@ -121,12 +154,28 @@ fn prices_memory_and_money_are_in_range() {
         "  claude: { prices: { gpt-5.2: { input: -1, output: 6 }, 'x[1m]': { input: 1, output: 1e9 }, y: { input: 1 } } }\n",
         "memory: { limit: 1000, archive_below: 0.9, enabled: maybe }\n\
          limits: { cost_usd: 10, cost_usd_per_repository_per_day: 5 }\n",
-    )), @"");
+    )), @r"
+    conf/ralph-control.yaml:3:41: `backends.claude.prices.gpt-5.2.input` is -1; 0 to 10000 dollars a million tokens are allowed
+    conf/ralph-control.yaml:3:87: `backends.claude.prices.x[1m].output` is 1000000000; 0 to 10000 dollars a million tokens are allowed
+    conf/ralph-control.yaml:3:97: `backends.claude.prices.y`: `output` is missing
+    conf/ralph-control.yaml:4:18: `memory.limit` is 1000; 0 to 100 is allowed
+    conf/ralph-control.yaml:4:39: `memory.archive_below` is 0.9; it must be below `memory.min_confidence`, which is 0.7
+    conf/ralph-control.yaml:4:53: `memory.enabled`: expected true or false, found text
+    conf/ralph-control.yaml:5:58: `limits.cost_usd_per_repository_per_day`: less than `limits.cost_usd`, which is $10.00
+    7 errors in the configuration; nothing was started
+    ");
     insta::assert_snapshot!(
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
-        @""
+        @r"
+    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day`: more than `limits.cost_usd_per_day`, which is $50.00
+    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; it is one of `off`, `fallback`, `full`
+    2 errors in the configuration; nothing was started
+    "
     );
-    insta::assert_snapshot!(problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 0 }}\n")), @"");
+    insta::assert_snapshot!(problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 0 }}\n")), @r"
+    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day`: 0 would stop every loop at once
+    1 error in the configuration; nothing was started
+    ");
 }
 
 #[test]
@@ -136,7 +185,21 @@ fn what_a_backend_has_no_use_for_is_told() {
          own: { type: internal, command: [x], args: [y], output: text, stdin: none }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, roles: [agent], wire: chats, context_window: 5 }\n",
         "",
-    )), @"");
+    )), @r"
+    conf/ralph-control.yaml:3:18: `backends.claude.url`: only read with `type: api` and `type: internal`; a command gets its key by `env`
+    conf/ralph-control.yaml:3:45: `backends.claude.wire`: only read with `type: api` and `type: internal`; a command gets its key by `env`
+    conf/ralph-control.yaml:3:64: `backends.claude.api_key_env`: only read with `type: api` and `type: internal`; a command gets its key by `env`
+    conf/ralph-control.yaml:3:82: `backends.claude.roles[1]`: a command cannot be asked questions; use `type: api` or `type: internal` for that
+    conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; the address of the HTTP interface
+    conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP interface has no model of its own choice
+    conf/ralph-control.yaml:4:35: `backends.own.command`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:4:46: `backends.own.args`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:4:59: `backends.own.output`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:4:72: `backends.own.stdin`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; it is one of `messages`, `responses`, `chat`; did you mean `chat`?
+    conf/ralph-control.yaml:5:116: `backends.ask.context_window`: the number must be between 4000 and 100000000
+    12 errors in the configuration; nothing was started
+    ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);
     assert!(told.contains("api_key_env") && !told.contains("hunter2"), "{told}");
@@ -150,5 +213,29 @@ fn a_repository_can_only_lower_intelligence() {
     let raised = parse_repository(".ralph.yml", "intelligence: full\n", &operator).expect("valid");
     assert_eq!(operator.with_repository(&raised).intelligence, Intelligence::Fallback);
     assert_eq!(operator.overruled(&raised).len(), 1);
-    insta::assert_snapshot!(repository_problems("schedule: []\nmemory: {}\nbackends: {}\n"), @"");
+    insta::assert_snapshot!(repository_problems("schedule: []\nmemory: {}\nbackends: {}\n"), @r"
+    .ralph.yml:1:1: unknown key `schedule`
+    .ralph.yml:2:1: unknown key `memory`
+    .ralph.yml:3:1: unknown key `backends`; did you mean `base`?
+    ");
+}
+
+#[test]
+fn the_reference_names_what_conditions_can_name() {
+    let page = schema::markdown();
+    let section =
+        page.split("## Conditions").nth(1).and_then(|rest| rest.split("## Values").next()).expect("a section");
+    let first_cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let names: Vec<&str> = first_cells
+        .flat_map(|cell| cell.split(|c: char| !c.is_ascii_lowercase() && c != '_'))
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert_eq!(names.len(), 19, "{names:?}");
+    for name in &names {
+        let rule = Rule::compile(&format!("{name} == {name}"), "when");
+        assert!(rule.is_ok(), "{name}: {rule:?}");
+    }
+    for example in ["consec_errors >= 2 && cost < 8", r#"task_type in ["lint", "docs"] || urgency == "critical""#] {
+        assert!(section.contains(example) && Rule::compile(example, "when").is_ok(), "{example}");
+    }
 }

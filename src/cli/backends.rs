@@ -1,0 +1,165 @@
+//! `ralph-bot backends`: which backends may be called, and what was called so far; seen and steered from the shell.
+
+#[cfg(test)]
+mod tests;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
+use crate::clock::Clock;
+use crate::config::Env;
+use crate::domain::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
+use crate::domain::ids::Timestamp;
+use crate::domain::settings::did_you_mean;
+use crate::store::{Store, calls};
+
+/// Longest reason in the table, in characters.
+const REASON_MAX: usize = 90;
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// Arguments of `backends`; lists where no subcommand is given.
+#[derive(Debug, Clone, Args)]
+pub struct BackendsArgs {
+    /// What to do with backends.
+    #[command(subcommand)]
+    pub command: Option<BackendsCommand>,
+}
+
+/// What can be done with backends.
+#[derive(Debug, Clone, Subcommand)]
+pub enum BackendsCommand {
+    /// Show each backend's state, calls, tokens and cost
+    List,
+    /// Use a backend again that is parked or disabled
+    Enable(EnableArgs),
+}
+
+/// Arguments of `backends enable`.
+#[derive(Debug, Clone, Args)]
+pub struct EnableArgs {
+    /// Its name in the configuration
+    pub name: String,
+}
+
+/// Lists backends, or brings one back.
+///
+/// # Errors
+/// When the configuration is wrong, there is no database, or no such backend is switched on.
+pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
+    let config = load(global, env)?;
+    let settings = config.backends_settings();
+    block_on(async {
+        let store = Store::attach(&database(&config)).map_err(failed)?;
+        let now = Clock::System.now();
+        let outcome = match &args.command {
+            None | Some(BackendsCommand::List) => list(&store, settings, global.json, now).await,
+            Some(BackendsCommand::Enable(args)) => enable(&store, settings, &args.name, global.json, now).await,
+        };
+        store.close().await;
+        outcome
+    })
+}
+
+async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timestamp) -> CliResult {
+    let state = store.read(calls::state).await.map_err(failed)?;
+    // Nothing is written: parks that are over are only shown as such.
+    let state = backends::next(state, &Observation::Elapsed, &settings, now).state;
+    let unknown = BackendState::default();
+    let known = settings.backends.iter().map(|(name, of)| {
+        let window_s = of.thresholds.window_s;
+        (name.as_str(), of.roles.as_slice(), window_s, state.backends.get(name).unwrap_or(&unknown))
+    });
+    if json {
+        let lines =
+            known.map(|(name, roles, window_s, state)| format!("{}\n", line(name, roles, window_s, state, now)));
+        return print(&lines.collect::<String>());
+    }
+    let header = ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "TODAY", "WHY"].map(str::to_owned);
+    let rows = known.map(|(name, roles, _, state)| row(name, roles, state, now));
+    print(&table(&std::iter::once(header).chain(rows).collect::<Vec<_>>()))
+}
+
+async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: bool, now: Timestamp) -> CliResult {
+    if !settings.backends.contains_key(name) {
+        let near = did_you_mean(name, settings.backends.keys().map(String::as_str));
+        return Err(CliError::Failed(format!("there is no backend {} that is switched on{near}", one_line(name))));
+    }
+    let observation = Observation::Enabled { backend: name.to_owned() };
+    let observed = store.write(move |c| calls::observe(c, &observation, &settings, now)).await.map_err(failed)?;
+    let changed = !observed.changes.is_empty();
+    if json {
+        return print(&format!("{}\n", json!({ "backend": name, "changed": changed, "changes": observed.changes })));
+    }
+    print(&if changed { format!("{name} is used again\n") } else { format!("{name} was in use already\n") })
+}
+
+/// What programs want to know of a backend.
+fn line(name: &str, roles: &[Role], window_s: u64, state: &BackendState, now: Timestamp) -> serde_json::Value {
+    let window_ms = i64::try_from(window_s).unwrap_or(i64::MAX).saturating_mul(1_000);
+    json!({
+        "backend": name,
+        "roles": roles,
+        "state": word(state),
+        "status": state.status,
+        "in_flight": state.in_flight.len(),
+        "calls": state.succeeded.saturating_add(state.failed),
+        "failed": state.failed,
+        "tokens": state.tokens,
+        "cost_usd": state.cost.usd(),
+        "calls_in_window": state.ledger.requests(window_ms, now),
+        "cost_usd_last_hour": state.ledger.cost(HOUR_MS, now).usd(),
+        "cost_usd_last_day": state.ledger.cost(DAY_MS, now).usd(),
+        "consecutive_errors": state.consecutive_errors,
+        "last_error": state.last_error,
+    })
+}
+
+fn word(state: &BackendState) -> &'static str {
+    match &state.status {
+        Status::Active { .. } => "active",
+        Status::Parked(_) => "parked",
+        Status::Disabled { .. } => "disabled",
+    }
+}
+
+fn row(name: &str, roles: &[Role], state: &BackendState, now: Timestamp) -> [String; 9] {
+    let roles = roles.iter().map(|role| match role {
+        Role::Agent => "agent",
+        Role::Assistant => "assistant",
+    });
+    let with = |kind: &dyn std::fmt::Display, reason: &str| match reason {
+        "" => kind.to_string(),
+        reason => format!("{kind}: {reason}"),
+    };
+    let (shown, why) = match &state.status {
+        Status::Active { probation: Some(_), .. } => ("active, on probation".to_owned(), last_error(state)),
+        Status::Active { .. } => ("active".to_owned(), last_error(state)),
+        Status::Parked(park) => {
+            let about = if park.known { "" } else { "about " };
+            (format!("parked until {about}{}", moment(park.until)), with(&park.kind, &park.reason))
+        }
+        Status::Disabled { kind, reason, .. } => ("disabled".to_owned(), with(kind, reason)),
+    };
+    let why: String = one_line(&why).chars().take(REASON_MAX).collect();
+    [
+        name.to_owned(),
+        roles.collect::<Vec<_>>().join(", "),
+        shown,
+        state.succeeded.saturating_add(state.failed).to_string(),
+        state.failed.to_string(),
+        state.tokens.to_string(),
+        state.cost.to_string(),
+        state.ledger.cost(DAY_MS, now).to_string(),
+        if why.is_empty() { "-".to_owned() } else { why },
+    ]
+}
+
+fn last_error(state: &BackendState) -> String {
+    state.last_error.as_ref().map(|error| format!("last error: {}", error.text)).unwrap_or_default()
+}
+
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::Failed(error.to_string())
+}

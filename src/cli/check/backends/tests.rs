@@ -1,0 +1,112 @@
+//! What is told of backends that are there, old, given up, not logged in, or gone.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::*;
+use crate::cli::check::Outcome;
+
+/// A configuration with a program that prints `said` as its version, as the preset `name`.
+fn preset(folder: &Path, name: &str, said: &str, rest: &str) -> (Config, Env) {
+    let program = folder.join("program");
+    std::fs::write(&program, format!("#!/bin/sh\ncat <<'END'\n{said}\nEND\n")).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    config(folder, &format!("  {name}: {{ command: [./program]{rest} }}\n"))
+}
+
+fn config(folder: &Path, backends: &str) -> (Config, Env) {
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let variables = [("T", "t"), ("S", SECRET), ("ANTHROPIC_API_KEY", "sk-hunter2"), ("PATH", "/usr/bin:/bin")];
+    let env = Env::of(variables);
+    let forge = "{ name: work, kind: gitea, url: 'http://127.0.0.1:1', token_env: T, webhook_secret_env: S }";
+    let text = format!("forges: [{forge}]\nbackends:\n{backends}");
+    (Config::parse(&folder.join("c.yaml"), &text, &env).expect("valid"), env)
+}
+
+#[tokio::test]
+async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let rest = ", env: [ANTHROPIC_API_KEY], models: { default: sonnet, rules: [{ when: has_error, model: opus }] }, \
+                thresholds: { window: 5h, max_cost_per_hour: 5 }";
+    let (config, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", rest);
+    let findings = look(&config, &env).await;
+    assert_eq!(findings.len(), 1);
+    assert_eq!(findings[0].outcome, Outcome::Ok, "{findings:?}");
+    let text = overview(&findings);
+    assert_eq!(
+        text,
+        "\nBACKEND  TYPE    ROLES  VERSION  MODELS          THRESHOLDS\n\
+         claude   preset  agent  2.1.197  sonnet, 1 rule  window 5h, max_cost_per_hour 5\n"
+    );
+    assert!(!format!("{findings:?}").contains("hunter2"));
+}
+
+#[tokio::test]
+async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = async |name: &str, said: &str| {
+        let (config, env) = preset(folder.path(), name, said, ", env: [ANTHROPIC_API_KEY]");
+        look(&config, &env).await.remove(0)
+    };
+    let given_up = one("kimi", "kimi-cli is no longer maintained. Please use version 2.0 of the new one.").await;
+    assert!(given_up.outcome == Outcome::Fail && given_up.fix.contains("@moonshot-ai/kimi-code"), "{given_up:?}");
+    let nothing = one("aider", "hello").await;
+    assert!(nothing.outcome == Outcome::Fail && nothing.detail.contains("hello"), "{nothing:?}");
+    for (said, outcome) in [
+        ("codex-cli 0.169.0", Outcome::Ok),
+        ("codex-cli 0.200.1", Outcome::Ok),
+        ("codex-cli 0.40.0", Outcome::Warn),
+        ("codex-cli 1.0.0", Outcome::Warn),
+    ] {
+        let finding = one("codex", said).await;
+        assert_eq!(finding.outcome, outcome, "{finding:?}");
+    }
+    let silent = one("gemini", "").await;
+    assert_eq!(silent.outcome, Outcome::Fail, "{silent:?}");
+
+    let (config_gone, env) = config(folder.path(), "  claude: { command: [./gone] }\n");
+    let gone = look(&config_gone, &env).await.remove(0);
+    assert!(gone.outcome == Outcome::Fail && gone.fix.contains("npm install"), "{gone:?}");
+    assert!(overview(&[gone]).contains("claude   preset  agent  -"));
+
+    let (config_bare, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", "");
+    let findings = look(&config_bare, &env).await;
+    assert_eq!(findings[1].outcome, Outcome::Warn);
+    assert!(findings[1].detail.contains("login") && findings[1].fix.contains("ANTHROPIC_API_KEY"), "{findings:?}");
+}
+
+#[tokio::test]
+async fn an_interface_that_is_not_there_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, env) = config(
+        folder.path(),
+        "  own: { type: internal, url: 'http://127.0.0.1:1', models: { default: x }, roles: [agent, assistant] }\n",
+    );
+    let finding = look(&config, &env).await.remove(0);
+    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("`url`"), "{finding:?}");
+    assert!(overview(&[finding]).contains("own      internal  agent, assistant  -        x"));
+}
+
+#[test]
+fn versions_are_found_in_what_programs_print() {
+    for (said, version) in [
+        ("2.1.197 (Claude Code)", Some(("2.1.197", (2, 1)))),
+        ("codex-cli 0.169.0", Some(("0.169.0", (0, 169)))),
+        ("aider 0.86.2", Some(("0.86.2", (0, 86)))),
+        ("kimi, version 2.1.0.", Some(("2.1.0", (2, 1)))),
+        ("v1.18.33-beta.1", Some(("1.18.33-beta.1", (1, 18)))),
+        ("3.0-rc1", Some(("3.0-rc1", (3, 0)))),
+        ("no version", None),
+        ("e.g. this one", None),
+        ("", None),
+    ] {
+        let expected = version.map(|(whole, parts)| (whole.to_owned(), parts));
+        assert_eq!(version_in(said), expected, "{said}");
+    }
+}
+
+#[test]
+fn every_preset_is_known() {
+    let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
+    assert_eq!(names, crate::config::PRESETS);
+}
