@@ -7,9 +7,9 @@ use super::extract::{Comment, Ended, Guideline, IterationFacts, LoopFacts, Redir
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::intelligence::reported;
 use crate::domain::lifecycle::{
-    CLEAN_MERGE, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
+    CLEAN_MERGE, Found, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
 };
-use crate::domain::oversight::Level;
+use crate::domain::oversight::{Kind, Level};
 use crate::domain::sanitize;
 use crate::domain::task::AgentReport;
 
@@ -129,7 +129,10 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
 /// The approach that the overseer had given up, and what it proposes.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
     let judged = iteration.judged.as_ref()?;
-    let ordered = judged.found.iter().any(|found| found.level == Level::Redirect && found.fresh);
+    // A backend that fails and a run that costs too much are ordered about for other reasons than the approach.
+    let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
+    let ordered = |found: &Found| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
+    let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
 }
 
