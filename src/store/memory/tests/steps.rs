@@ -258,7 +258,8 @@ async fn what_a_prompt_carried_gets_what_comes_of_it() {
     assert!(after_success > 0.9, "{after_success}");
     run.tell(Input::PullMerged).await;
     assert!(confidence(&good).await > after_success, "the loop's end counts as well");
-    let learning = good.clone();
+    // The sample's task is of another sort than the learning, so it is measured over all sorts.
+    let learning = Learning { task_type: TaskType::Other, ..good.clone() };
     let measured = store.read(move |c| uplift(c, &learning)).await.expect("measured");
     assert_eq!((measured.with.succeeded, measured.with.loops), (1, 1));
 }
