@@ -9,13 +9,17 @@ use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus};
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, RepoRef, Timestamp};
+use crate::domain::intelligence::{Context, Intelligence, count};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Input, Loop};
-use crate::domain::prompt;
+use crate::domain::prompt::{self, Extras};
 use crate::engine::Engine;
 use crate::engine::executor::{Failure, Receipt};
 use crate::failpoint::kill_point;
 use crate::process::Cookie;
 use crate::store::outbox::Claimed;
+
+/// Tokens of a prompt's context block.
+const CONTEXT_TOKENS: usize = 500;
 
 impl Engine {
     pub(super) async fn agent(
@@ -50,7 +54,8 @@ impl Engine {
         std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let report_path = agent::report_path(&scratch);
-        let view = prompt::view(current, &nonce, &report_path.display().to_string());
+        let extras = self.extras(current, iteration).await;
+        let view = prompt::view_with(current, &nonce, &report_path.display().to_string(), &extras);
         let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
         let seen = self.workspaces.agent_view(&current.id, repo);
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
@@ -88,6 +93,16 @@ impl Engine {
             format!("{:?}", outcome.status),
             Input::AgentEnded { ticket, run: Box::new(facts(outcome)) },
         ))
+    }
+
+    /// What is known at this moment and remembered of earlier loops.
+    async fn extras(&self, current: &Loop, iteration: u32) -> Extras {
+        let mut context = Context::of(current, self.clock.now());
+        let recalled = self.recall(current).await;
+        (context.recall, context.history.reflections) = (recalled.learnings, recalled.reflections);
+        let block = context.block(CONTEXT_TOKENS, &count);
+        self.carried(current, iteration, &block.learnings).await;
+        Extras { intelligence: Intelligence::Fallback, context: Some(block), ..Extras::default() }
     }
 
     /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
