@@ -51,8 +51,7 @@ pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
             found.push(Observation::Rule { text });
         }
     }
-    let judged = after.iterations.iter().filter(|iteration| is_judged_anew(before, iteration));
-    found.extend(judged.map(|iteration| of_iteration(after, iteration)));
+    found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
     found.extend(ended(before, after).map(|(how, succeeded)| of_end(after, how, succeeded)));
     found
 }
@@ -62,11 +61,12 @@ fn is_known(before: &Loop, guidance: &Guidance) -> bool {
     before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
-/// Whether an agent ran in it, and supervision judged it in this step.
-fn is_judged_anew(before: &Loop, iteration: &Iteration) -> bool {
-    let known = before.iterations.iter().find(|known| known.number == iteration.number);
+/// The iteration that supervision judged in this step, if an agent ran in it.
+fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
+    let iteration = after.current().filter(|iteration| iteration.judged.is_some())?;
+    let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
     let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
-    iteration.judged.is_some() && !merge && known.is_none_or(|known| known.judged != iteration.judged)
+    (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)
 }
 
 fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
@@ -142,7 +142,7 @@ fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
         return None;
     }
     // People end a loop for reasons of their own; the overseer and a best state that cannot be put back do not.
-    let given_up = || before.halting.is_some() || after.iterations.iter().any(|it| is_judged_anew(before, it));
+    let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         State::Merged => Some((Ended::Merged, Some(true))),
         State::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),
