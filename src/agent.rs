@@ -120,6 +120,32 @@ pub struct AgentOutcome {
     pub signals: Signals,
 }
 
+impl AgentOutcome {
+    /// Of a run that never began.
+    pub fn not_run(reason: String) -> Self {
+        Self {
+            status: AgentStatus::Unavailable { reason },
+            report: None,
+            report_problem: None,
+            final_message: String::new(),
+            session: None,
+            tokens_in: 0,
+            tokens_out: 0,
+            cache_read: 0,
+            cache_write: 0,
+            cost: None,
+            tool_calls: 0,
+            tool_errors: 0,
+            errors: Vec::new(),
+            duration_ms: 0,
+            output: String::new(),
+            denied: Vec::new(),
+            stop_reason: String::new(),
+            signals: Signals::default(),
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "snake_case")]

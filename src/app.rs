@@ -239,6 +239,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         assistants: built.assistants,
         checks,
         renderer: Renderer::new(Vec::new())?,
+        mcp_key: mcp_key(&store).await?,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
         owner: owner(),
@@ -400,6 +401,12 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     Ok(identity)
 }
 
+/// What tokens of the session memory's servers are made with; made up once.
+async fn mcp_key(store: &Store) -> anyhow::Result<String> {
+    let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
+    Ok(store.write(move |c| facts::meta_or_insert(c, "mcp_key", &made)).await?)
+}
+
 fn settings(
     config: &Config,
     data: &Path,
@@ -435,6 +442,7 @@ fn settings(
         fingerprints: built.fingerprints.clone(),
         memory: config.memory.clone(),
         money: config.money,
+        program: std::env::current_exe().ok(),
         logs: data.join("logs"),
         keep: Duration::from_secs(u64::from(config.retention.days) * 86_400),
         scratch: data.join("scratch"),

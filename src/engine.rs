@@ -10,6 +10,7 @@ mod intake;
 mod logs;
 mod memory;
 mod notify;
+mod providers;
 mod recall;
 mod reconcile;
 mod settings;
@@ -98,6 +99,8 @@ pub struct Engine {
     pub checks: CheckRunner,
     /// Texts.
     pub renderer: Renderer,
+    /// What the tokens of the session memory's servers are made with.
+    pub mcp_key: String,
     /// What the markers in our texts are signed with.
     pub marker_key: MarkerKey,
     /// Settings.

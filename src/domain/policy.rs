@@ -192,12 +192,6 @@ pub struct Policy {
     pub base: Option<String>,
     /// Task type that the repository's file names.
     pub task_type: Option<TaskType>,
-    /// Rules of the operator that act at given moments.
-    #[serde(default)]
-    pub schedule: Vec<ScheduleEntry>,
-    /// How much helps with prompts.
-    #[serde(default = "off")]
-    pub intelligence: Intelligence,
     /// Limits of one run of an agent.
     pub agent: AgentLimits,
     /// How long an escalation stays unanswered before the one reminder, in seconds.
@@ -206,10 +200,6 @@ pub struct Policy {
     /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
     /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
-}
-
-fn off() -> Intelligence {
-    Intelligence::Off
 }
 
 /// A day.
@@ -235,8 +225,6 @@ impl Default for Policy {
             checks: Vec::new(),
             base: None,
             task_type: None,
-            schedule: Vec::new(),
-            intelligence: Intelligence::Off,
             agent: AgentLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),

@@ -1,13 +1,14 @@
 //! Calls of backends, from the choice to the booking: the same for agents and assistants.
 
 use super::Engine;
-use crate::domain::backends::{Advice, Blocked, Change, Observation, Request, Role};
+use crate::domain::backends::{Advice, Blocked, BlockedBy, Change, Observation, Request, Role, RotationMode};
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::Loop;
 use crate::domain::limit::Limit;
 use crate::domain::money::Ending;
 use crate::domain::prices::Usage;
+use crate::domain::task::CheckReport;
 use crate::store::StoreError;
 use crate::store::calls::{self, Begun, Booking, Caller, MoneyLimits, Observed};
 
@@ -88,7 +89,8 @@ impl Engine {
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
         let begun = self.store.write(move |c| {
-            let model = |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
+            let model =
+                |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
             calls::begin(c, &caller, &request, &model, &settings, limits, seed, now)
         });
         let begun = begun.await?;
@@ -146,6 +148,23 @@ impl Engine {
         Ok(advice)
     }
 
+    /// The first words of a call's model came.
+    pub(super) async fn answered(&self, key: &str) {
+        let (key, now, settings) = (key.to_owned(), self.clock.now(), self.settings.backends.clone());
+        match self.store.write(move |c| calls::answered(c, &key, &settings, now)).await {
+            Ok(observed) => self.tell_changes(&observed.changes),
+            Err(error) => tracing::warn!(%error, "the answer of a backend could not be noted"),
+        }
+    }
+
+    /// Gives the first backend that waits for a person another chance; whether there is one.
+    pub(super) async fn enable_one(&self, reasons: &[Blocked]) -> bool {
+        let waits = reasons.iter().find(|blocked| matches!(blocked.by, BlockedBy::Disabled(..)));
+        let Some(blocked) = waits else { return false };
+        self.observe(Observation::Enabled { backend: blocked.backend.clone() }).await;
+        true
+    }
+
     /// Takes something into account that was seen of backends; what cannot be stored is told in the log.
     pub(super) async fn observe(&self, observation: Observation) {
         let (now, settings) = (self.clock.now(), self.settings.backends.clone());
@@ -170,6 +189,19 @@ impl Engine {
                 Change::Rotated { key, from, to } => tracing::info!(call = key, from, to, "another backend takes over"),
             }
         }
+    }
+
+    /// What the iteration's backend was worth, where backends are chosen by that.
+    pub(super) async fn judge_backend(&self, current: &Loop, report: &CheckReport) {
+        let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
+        let Some(last) = current.current().filter(|last| adaptive && !last.served.backend.is_empty()) else { return };
+        let judged = Observation::Judged {
+            backend: last.served.backend.clone(),
+            task_type: current.task_type(),
+            progress: report.completion(None).get() - current.completion().get(),
+            cost: Some(last.cost),
+        };
+        self.observe(judged).await;
     }
 
     /// What tokens of a backend's model cost by the price table.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner, logs};
+use crate::domain::backends::Observation;
 use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
@@ -309,6 +310,7 @@ impl Engine {
     /// Ends the leases of processes that are gone, and what they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
         self.forget_channels().await?;
+        self.observe(Observation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
         let now = self.clock.now();
         let here = self.owner.clone();
         let own = here.name();

@@ -49,6 +49,8 @@ pub struct EngineSettings {
     pub memory: MemorySettings,
     /// Money that is spent at most within a day.
     pub money: MoneyLimits,
+    /// This program, as agents can call it; `None` where that is not known.
+    pub program: Option<PathBuf>,
     /// Where prompts, reports and agents' output are kept.
     pub logs: PathBuf,
     /// How long they are kept after a loop's end, and handled deliveries against replays.

@@ -2,6 +2,8 @@
 
 mod agent;
 mod git;
+mod hearing;
+mod project;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -319,6 +321,9 @@ impl Engine {
             }
             self.run_checks(current, &view.tree, &view.read_only, &current.checks, cancel).await?
         };
+        if purpose == CheckPurpose::Iteration {
+            self.judge_backend(current, &report).await;
+        }
         let text = format!("{} of {} hold", report.held(), report.outcomes.len());
         Ok(Receipt::telling(text, Input::Checked { ticket, report }))
     }

@@ -202,6 +202,14 @@ pub fn begin(
     Ok(Begun::Call { backend, model, why, session, at_most, changes })
 }
 
+/// The first words of a call came: its backend serves us.
+pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<Observed> {
+    let sql = "SELECT call FROM calls WHERE key = ?1 AND ended_at IS NULL";
+    let call: Option<String> = c.query_row(sql, [key], |row| row.get(0)).optional()?;
+    let Some(call) = call else { return Ok(Observed::default()) };
+    observe(c, &Observation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
+}
+
 /// Notes what a call under way has cost up to now, so that a lost process is not forgotten money.
 pub fn shown(c: &Connection, key: &str, cost: Money) -> StoreResult<()> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";

@@ -9,6 +9,7 @@ mod forge_faults;
 mod git_faults;
 mod harness;
 mod kills;
+mod learning;
 mod memory;
 mod parts;
 mod permission;

@@ -54,7 +54,13 @@ pub enum Input {
     /// The agent's run ended.
     AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
     /// The process that ran the agent died; what was in the tree is kept under `salvaged`.
-    AgentLost { ticket: u64, salvaged: Option<Sha> },
+    AgentLost {
+        ticket: u64,
+        salvaged: Option<Sha>,
+        /// What the lost run is taken to have cost.
+        #[serde(default)]
+        cost: Money,
+    },
     /// The tree was recorded.
     Committed { ticket: u64, change: Box<Change> },
     /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.
@@ -145,6 +151,24 @@ pub struct AgentRunFacts {
     /// Who served it.
     #[serde(default)]
     pub served: Served,
+}
+
+impl AgentRunFacts {
+    /// A run of which nothing but its end is known.
+    pub fn ending(end: AgentEnd) -> Self {
+        Self {
+            end,
+            report: None,
+            message: String::new(),
+            cost: None,
+            tokens_in: 0,
+            tokens_out: 0,
+            tool_calls: 0,
+            tool_errors: 0,
+            duration_ms: 0,
+            served: Served::default(),
+        }
+    }
 }
 
 /// Who served a run of the agent.

@@ -839,3 +839,20 @@ proptest! {
         prop_assert_eq!(again.as_ref(), Some(&run.current));
     }
 }
+
+#[test]
+fn a_rule_to_remember_is_guidance_as_well() {
+    for remember in [false, true] {
+        let mut run = Run::in_state(State::Running);
+        run.command(Command::Guide { remember, text: "keep it pure".into() });
+        let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
+        assert_eq!(
+            (told.remember, told.text.as_str(), told.source),
+            (remember, "keep it pure", GuidanceSource::Command)
+        );
+        assert_eq!(run.reasons.iter().any(|reason| reason.contains("to be remembered")), remember, "{:?}", run.reasons);
+    }
+    // Guidance that an older version stored has no such field.
+    let old = r#"{"who":"olaf","source":"command","text":"shorter","path":null}"#;
+    assert!(!serde_json::from_str::<Guidance>(old).expect("readable").remember);
+}

@@ -34,6 +34,9 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
     if let Input::AgentEnded { run, .. } = &input {
         book(turn, run);
     }
+    if let Input::AgentLost { cost, .. } = &input {
+        turn.next.spent.cost = turn.next.spent.cost.plus((*cost).max(Money(0)));
+    }
     // So is a push a fact: without it, our own commit would later be taken for somebody else's.
     if let Input::Pushed { commit, .. } = &input {
         turn.next.pushed = Some(commit.clone());

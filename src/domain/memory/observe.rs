@@ -7,9 +7,9 @@ use super::extract::{Comment, Ended, Guideline, IterationFacts, LoopFacts, Redir
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::intelligence::reported;
 use crate::domain::lifecycle::{
-    CLEAN_MERGE, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
+    CLEAN_MERGE, Found, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
 };
-use crate::domain::oversight::Level;
+use crate::domain::oversight::{Kind, Level};
 use crate::domain::sanitize;
 use crate::domain::task::AgentReport;
 
@@ -51,8 +51,7 @@ pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
             found.push(Observation::Rule { text });
         }
     }
-    let judged = after.iterations.iter().filter(|iteration| is_judged_anew(before, iteration));
-    found.extend(judged.map(|iteration| of_iteration(after, iteration)));
+    found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
     found.extend(ended(before, after).map(|(how, succeeded)| of_end(after, how, succeeded)));
     found
 }
@@ -62,11 +61,12 @@ fn is_known(before: &Loop, guidance: &Guidance) -> bool {
     before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
-/// Whether an agent ran in it, and supervision judged it in this step.
-fn is_judged_anew(before: &Loop, iteration: &Iteration) -> bool {
-    let known = before.iterations.iter().find(|known| known.number == iteration.number);
+/// The iteration that supervision judged in this step, if an agent ran in it.
+fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
+    let iteration = after.current().filter(|iteration| iteration.judged.is_some())?;
+    let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
     let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
-    iteration.judged.is_some() && !merge && known.is_none_or(|known| known.judged != iteration.judged)
+    (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)
 }
 
 fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
@@ -129,7 +129,10 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
 /// The approach that the overseer had given up, and what it proposes.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
     let judged = iteration.judged.as_ref()?;
-    let ordered = judged.found.iter().any(|found| found.level == Level::Redirect && found.fresh);
+    // A backend that fails and a run that costs too much are ordered about for other reasons than the approach.
+    let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
+    let ordered = |found: &Found| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
+    let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
 }
 
@@ -139,7 +142,7 @@ fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
         return None;
     }
     // People end a loop for reasons of their own; the overseer and a best state that cannot be put back do not.
-    let given_up = || before.halting.is_some() || after.iterations.iter().any(|it| is_judged_anew(before, it));
+    let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         State::Merged => Some((Ended::Merged, Some(true))),
         State::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),

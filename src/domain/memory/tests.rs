@@ -1,6 +1,7 @@
 //! Learnings from their first sighting to the archive, what prompts carry, and what that is worth.
 
 mod evolution;
+mod observe;
 mod retrieval;
 
 use super::experiment::{Condition, play, table};

@@ -1,21 +1,56 @@
-//! One run of an agent, from the prompt to what came of it.
+//! One run of an agent, from the prompt to what came of it. Where a provider refuses, the run goes on with the next
+//! backend; the loop waits only where none is left.
 
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Attempt, remove_folder};
+use super::hearing::Hearing;
+use super::{Attempt, project, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus};
-use crate::domain::control::ModelTier;
-use crate::domain::ids::{Money, RepoRef, Timestamp};
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Input, Loop};
-use crate::domain::prompt;
-use crate::engine::Engine;
+use crate::domain::backends::{Advice, Role};
+use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::intelligence::{self, Block, Context};
+use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Input, Loop, Served};
+use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
+use crate::domain::prices::Usage;
+use crate::domain::prompt::{self, Extras};
+use crate::domain::session;
 use crate::engine::executor::{Failure, Receipt};
+use crate::engine::providers::{CallEnd, Used, reasons_words};
+use crate::engine::{Engine, Recalled};
 use crate::failpoint::kill_point;
+use crate::mcp;
 use crate::process::Cookie;
+use crate::store::calls::{self, Begun};
 use crate::store::outbox::Claimed;
+use crate::store::session as turns;
+
+/// Backends that one run tries at most; each refusal parks one, so more would go in a circle.
+const MOST_CALLS: usize = 8;
+/// Tokens of the context block, and its most as a share of the model's window in percent.
+const CONTEXT_TOKENS: usize = 500;
+const CONTEXT_PCT: f64 = 10.0;
+
+/// What a run is made of, the same for each backend that it is tried with.
+struct Task<'a> {
+    current: &'a Loop,
+    repo: &'a RepoRef,
+    head: &'a Sha,
+    iteration: u32,
+    attempt: u32,
+    recalled: Recalled,
+}
+
+/// A backend that was chosen for a call, and the call.
+struct Chosen {
+    key: String,
+    backend: String,
+    model: Option<String>,
+    at_most: Option<Money>,
+}
 
 impl Engine {
     pub(super) async fn agent(
@@ -29,67 +64,288 @@ impl Engine {
         self.end_processes(current).await;
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
+            let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
+            let cost = self.store.write(move |c| calls::abandon(c, &id, &settings, now)).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged }));
+            return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged, cost }));
         }
-        let name = self.backend_of(current);
-        let Some(backend) = self.backends.get(name) else {
-            let known: Vec<_> = self.backends.keys().map(String::as_str).collect();
-            let reason = format!("no backend `{name}` is configured; there is {}", known.join(", "));
-            return Ok(Receipt::telling(reason.clone(), Input::AgentEnded { ticket, run: Box::new(no_run(reason)) }));
-        };
         let Some(head) = &current.head else {
             return Err(Failure::Never { why: "the loop has no commit to work on".into() });
         };
+        self.put_tree_back(current, repo, head).await?;
+        let recalled = self.recall(current).await;
+        let run = self.run(&Task { current, repo, head, iteration, attempt, recalled }, cancel).await?;
+        Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
+    }
+
+    async fn put_tree_back(&self, current: &Loop, repo: &RepoRef, head: &Sha) -> Result<(), Failure> {
         self.workspaces.reset(&current.id, repo, head).await?;
         if let Some(merging) = &current.merging {
             self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
         }
+        Ok(())
+    }
+
+    /// Runs the agent with one backend after the other until one was not refused.
+    async fn run(&self, task: &Task<'_>, cancel: &CancellationToken) -> Result<AgentRunFacts, Failure> {
+        let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
+        let (mut exclude, mut asked_disabled) = (Vec::new(), false);
+        let mut note = None;
+        for number in 0..MOST_CALLS {
+            let key = format!("{}/{}/{}/{number}", task.current.id, task.iteration, task.attempt);
+            let begun = self.begin_call(task.current, key.clone(), "agent", Role::Agent, &exclude).await?;
+            let chosen = match begun {
+                Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most },
+                Begun::Wait { until, reasons } => {
+                    let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
+                    return Ok(AgentRunFacts { end, ..sum });
+                }
+                // Somebody may have logged in or paid meanwhile, and whoever resumes the loop expects a try.
+                Begun::Never { reasons } if !asked_disabled && self.enable_one(&reasons).await => {
+                    asked_disabled = true;
+                    continue;
+                }
+                Begun::Never { reasons } => {
+                    let reason = if sum.served.switched.is_empty() {
+                        reasons_words(&reasons)
+                    } else {
+                        sum.served.switched.join("; ")
+                    };
+                    return Ok(AgentRunFacts { end: AgentEnd::Unavailable { reason }, ..sum });
+                }
+                Begun::NoMoney(reached) => {
+                    let end = AgentEnd::NoMoney { reason: reached.to_string() };
+                    return Ok(AgentRunFacts { end, ..sum });
+                }
+            };
+            let outcome = self.call(task, &chosen, note.take(), cancel).await?;
+            let left = left_for(&outcome, self.clock.now());
+            let end = match (&left, &outcome.status) {
+                (Some(limit), _) => CallEnd::Limited(limit.clone()),
+                (None, AgentStatus::Finished) => CallEnd::Succeeded,
+                (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
+                (None, status) => CallEnd::Failed(format!("{status:?}")),
+            };
+            let used = self.used(&chosen, &outcome);
+            let advice = self.end_call(&chosen.key, &end, used).await?;
+            let refused = left.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
+            add(&mut sum, outcome, &chosen, used);
+            if !refused || cancel.is_cancelled() {
+                return Ok(sum);
+            }
+            let why = left.as_ref().map_or_else(|| problem(&sum.end), |limit| limit.evidence.clone());
+            sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
+            if left.is_none() || matches!(advice, Some(Advice::ShorterPrompt { .. } | Advice::OtherModel { .. })) {
+                exclude.push(chosen.backend);
+            }
+            note = self.after_refusal(task, &sum).await?;
+        }
+        let reason = sum.served.switched.join("; ");
+        Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
+    }
+
+    /// The tree that a refused run leaves: work that went well so far stays for the next backend, which is told of it;
+    /// anything else is put back.
+    async fn after_refusal(&self, task: &Task<'_>, sum: &AgentRunFacts) -> Result<Option<String>, Failure> {
+        if sum.tool_calls == 0 || sum.tool_errors * 2 > sum.tool_calls {
+            self.put_tree_back(task.current, task.repo, task.head).await?;
+            return Ok(None);
+        }
+        Ok(Some(
+            "Another agent began this iteration and was cut off by its provider. What it changed is in the work tree: \
+             look at it first, and go on from there or undo it."
+                .to_owned(),
+        ))
+    }
+
+    /// One call of a backend, to its end; what it said is kept.
+    async fn call(
+        &self,
+        task: &Task<'_>,
+        chosen: &Chosen,
+        note: Option<String>,
+        cancel: &CancellationToken,
+    ) -> Result<AgentOutcome, Failure> {
+        let Task { current, iteration, attempt, .. } = *task;
+        let Some(backend) = self.backends.get(&chosen.backend) else {
+            return Ok(AgentOutcome::not_run(format!("the backend `{}` cannot be used here", chosen.backend)));
+        };
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
         std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
-        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
-        let report_path = agent::report_path(&scratch);
-        let view = prompt::view(current, &nonce, &report_path.display().to_string());
-        let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
-        let seen = self.workspaces.agent_view(&current.id, repo);
+        let seen = self.workspaces.agent_view(&current.id, task.repo);
+        let (prompt, carried) = self.prompt(task, chosen, note, &seen.tree, &scratch)?;
+        self.carried(current, iteration, &carried).await;
+        let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let limits = current.policy.agent;
-        let course = current.course.as_ref();
         // As far as a valid law goes, whatever was stored.
-        let effort = course.map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
+        let effort = current.course.as_ref().map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
         let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
-        let tier = course.map_or(ModelTier::Default, |course| course.model);
+        let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
+        let of_loop = (current.limits.cost > Money(0)).then_some(of_loop);
         let run = AgentRun {
             prompt: prompt.clone(),
             tree: seen.tree,
-            read_only: seen.read_only,
+            read_only: seen.read_only.into_iter().chain(server.iter().flat_map(|s| s.read_only.clone())).collect(),
             scratch: scratch.clone(),
             loop_id: current.id.to_string(),
             iteration,
-            model: self.settings.models.get(name).and_then(|models| models.of(tier)).cloned(),
+            model: chosen.model.clone(),
             wall,
             idle: Duration::from_secs(limits.idle_s),
             max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
-            max_cost: (current.limits.cost > Money(0))
-                .then(|| Money((current.limits.cost.0 - current.spent.cost.0).max(0))),
+            max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
             session: None,
-            mcp_config: None,
+            mcp_config: server.as_ref().map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
             network: self.settings.agent_network,
         };
+        let mut hearing = Hearing {
+            key: chosen.key.clone(),
+            backend: chosen.backend.clone(),
+            model: chosen.model.clone(),
+            iteration,
+            at_most: run.max_cost,
+            answered: false,
+            over_budget: false,
+            events: Vec::new(),
+        };
+        let started = self.clock.now();
+        // The first reading of a refusal takes a moment; that is now, and not when another backend waits to take over.
+        let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
-        let outcome = backend.run(run, cancel, &mut |_event| {}).await;
+        let stop = cancel.child_token();
+        let (heard, mut events) = mpsc::unbounded_channel();
+        let mut on_event = |event| drop(heard.send(event));
+        let served = CancellationToken::new();
+        let serving = async {
+            match server {
+                Some(server) => mcp::serve(server.listener, server.session, served.clone()).await,
+                None => served.cancelled().await,
+            }
+        };
+        let running = async {
+            let running = backend.run(run, &stop, &mut on_event);
+            tokio::pin!(running);
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut running => break outcome,
+                    Some(event) = events.recv() => hearing.hear(self, event, &stop).await,
+                }
+            };
+            while let Ok(event) = events.try_recv() {
+                hearing.hear(self, event, &stop).await;
+            }
+            served.cancel();
+            outcome
+        };
+        let (mut outcome, ()) = tokio::join!(running, serving);
+        drop(ready);
         kill_point("K18");
+        if hearing.over_budget && outcome.status == AgentStatus::Cancelled {
+            outcome.status = AgentStatus::OverBudget;
+        }
         let cost = outcome.cost.unwrap_or_default().usd();
-        self.metrics.agent_run(name, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0, cost);
+        let seconds = outcome.duration_ms as f64 / 1000.0;
+        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), seconds, cost);
         self.keep_log(current, iteration, attempt, &prompt, &outcome);
+        self.keep_turn(task, chosen, &prompt, carried, &outcome, hearing.events, started).await;
         remove_folder(&scratch);
-        Ok(Receipt::telling(
-            format!("{:?}", outcome.status),
-            Input::AgentEnded { ticket, run: Box::new(facts(outcome)) },
-        ))
+        Ok(outcome)
+    }
+
+    /// The prompt, and the ids of the learnings that it carries.
+    fn prompt(
+        &self,
+        task: &Task<'_>,
+        chosen: &Chosen,
+        note: Option<String>,
+        tree: &Path,
+        scratch: &Path,
+    ) -> Result<(String, Vec<String>), Failure> {
+        let current = task.current;
+        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let intelligence = current.policy.intelligence;
+        let block = intelligence.adapts().then(|| self.context(task, chosen, tree));
+        let extras = Extras { intelligence, context: block.clone(), middle: None, tools: Vec::new() };
+        let report = agent::report_path(scratch).display().to_string();
+        let mut view = prompt::view_with(current, &nonce, &report, &extras);
+        view.warnings.extend(note);
+        let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
+        Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
+    }
+
+    /// The context block: what is known at this moment, within its budget.
+    fn context(&self, task: &Task<'_>, chosen: &Chosen, tree: &Path) -> Block {
+        let mut context = Context::of(task.current, self.clock.now());
+        context.session.backend = chosen.backend.clone();
+        context.session.model = chosen.model.clone().unwrap_or_default();
+        context.history.reflections = task.recalled.reflections.clone();
+        context.recall = task.recalled.learnings.clone();
+        context.project = project::look(tree, &task.current.branch);
+        let window = self.settings.context_windows.get(&chosen.backend).copied();
+        let tokens = intelligence::token_budget(CONTEXT_TOKENS, CONTEXT_PCT, window);
+        context.block(tokens, &intelligence::count)
+    }
+
+    /// What a run used; where the backend says no cost, by the price table.
+    fn used(&self, chosen: &Chosen, outcome: &AgentOutcome) -> Used {
+        let cached = outcome.cache_read.saturating_add(outcome.cache_write);
+        let usage = Usage {
+            input: outcome.tokens_in.saturating_sub(cached),
+            output: outcome.tokens_out,
+            cache_read: outcome.cache_read,
+            cache_write: outcome.cache_write,
+        };
+        let estimate = || self.estimated(&chosen.backend, chosen.model.as_deref(), &usage);
+        let cost = outcome.cost.or_else(estimate);
+        Used { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
+    }
+
+    /// The run as a turn of the session memory, with its events; a full disk loses them, not the run.
+    async fn keep_turn(
+        &self,
+        task: &Task<'_>,
+        chosen: &Chosen,
+        prompt: &str,
+        learnings: Vec<String>,
+        outcome: &AgentOutcome,
+        events: Vec<session::Event>,
+        started: Timestamp,
+    ) {
+        let used = self.used(chosen, outcome);
+        let failed = !matches!(outcome.status, AgentStatus::Finished);
+        let turn = session::Turn {
+            iteration: task.iteration,
+            attempt: task.attempt,
+            role: session::Role::Agent,
+            prompt: prompt.to_owned(),
+            response: outcome.final_message.clone(),
+            backend: chosen.backend.clone(),
+            model: chosen.model.clone(),
+            tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
+            tokens_out: used.usage.output,
+            tokens_cached: used.usage.cache_read,
+            cost: used.cost.unwrap_or_default(),
+            estimated: used.estimated,
+            error: failed.then(|| format!("{:?}", outcome.status)),
+            learnings,
+            started,
+            ended: self.clock.now(),
+        };
+        let id = task.current.id.clone();
+        let kept = self.store.write(move |c| {
+            if turns::add_turn(c, &id, &turns::NewTurn::pack(turn))? {
+                let events: Vec<_> = events.into_iter().map(turns::NewEvent::pack).collect();
+                turns::add_events(c, &id, &events)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = kept.await {
+            tracing::warn!(loop_id = %task.current.id, %error, "a run could not be kept in the session memory");
+        }
     }
 
     /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
@@ -106,22 +362,36 @@ impl Engine {
     }
 }
 
-fn no_run(reason: String) -> AgentRunFacts {
-    AgentRunFacts {
-        end: AgentEnd::Unavailable { reason },
-        report: None,
-        message: String::new(),
-        cost: None,
-        tokens_in: 0,
-        tokens_out: 0,
-        tool_calls: 0,
-        tool_errors: 0,
-        duration_ms: 0,
+/// Makes what reads refusals ready.
+fn warm_up() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let sample = Signals { messages: vec!["rate limit, try again in 1s".to_owned()], ..Signals::default() };
+        classify(&sample, Timestamp(0));
+    });
+}
+
+/// The limit that a run met, if any. The words of a run that came to its end are never looked at.
+fn left_for(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
+    match &outcome.status {
+        AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } => classify(&outcome.signals, now),
+        AgentStatus::Limited { until_ms, reason } => {
+            let told = Limit {
+                kind: LimitKind::Rate,
+                until: until_ms.map(Timestamp),
+                source: LimitSource::Stream,
+                evidence: reason.chars().take(300).collect(),
+            };
+            let found = classify(&outcome.signals, now);
+            Some(found.map_or(told.clone(), |limit| Limit { until: limit.until.or(told.until), ..limit }))
+        }
+        AgentStatus::Finished | AgentStatus::TimedOut { .. } | AgentStatus::Cancelled | AgentStatus::OverBudget => None,
     }
 }
 
-fn facts(outcome: AgentOutcome) -> AgentRunFacts {
-    let end = match outcome.status {
+/// Adds a call to what the run is made of; its end and words are those of the run as long as none follows.
+fn add(sum: &mut AgentRunFacts, outcome: AgentOutcome, chosen: &Chosen, used: Used) {
+    sum.end = match outcome.status {
         AgentStatus::Finished => AgentEnd::Finished,
         AgentStatus::Failed { reason } => AgentEnd::Failed { reason },
         AgentStatus::TimedOut { what } => AgentEnd::TimedOut { what },
@@ -130,16 +400,34 @@ fn facts(outcome: AgentOutcome) -> AgentRunFacts {
         AgentStatus::Limited { until_ms, reason } => AgentEnd::Limited { until: until_ms.map(Timestamp), reason },
         AgentStatus::OverBudget => AgentEnd::OverBudget,
     };
-    AgentRunFacts {
-        end,
-        report: outcome.report,
-        message: outcome.final_message,
-        cost: outcome.cost,
-        tokens_in: outcome.tokens_in,
-        tokens_out: outcome.tokens_out,
-        tool_calls: outcome.tool_calls,
-        tool_errors: outcome.tool_errors,
-        duration_ms: outcome.duration_ms,
+    sum.report = outcome.report;
+    sum.message = outcome.final_message;
+    sum.cost = match (sum.cost, used.cost) {
+        (Some(one), Some(other)) => Some(one.plus(other)),
+        (one, other) => one.or(other),
+    };
+    sum.tokens_in = sum.tokens_in.saturating_add(outcome.tokens_in);
+    sum.tokens_out = sum.tokens_out.saturating_add(outcome.tokens_out);
+    sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
+    sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
+    sum.duration_ms = sum.duration_ms.saturating_add(outcome.duration_ms);
+    sum.served = Served {
+        backend: chosen.backend.clone(),
+        model: chosen.model.clone(),
+        estimated: sum.served.estimated || used.estimated,
+        session: outcome.session,
+        context_pct: None,
+        switched: std::mem::take(&mut sum.served.switched),
+    };
+}
+
+/// Why a run that was refused ended, in words.
+fn problem(end: &AgentEnd) -> String {
+    match end {
+        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => {
+            reason.clone()
+        }
+        other => format!("{other:?}"),
     }
 }
 

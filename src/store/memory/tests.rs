@@ -1,6 +1,7 @@
 //! Learnings on a real database: what is found, what is set aside, what goes out and in.
 
 mod quality;
+mod steps;
 
 use super::*;
 use crate::domain::criteria::TaskType;

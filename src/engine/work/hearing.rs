@@ -1,0 +1,157 @@
+//! What is heard of a run while it lasts: kept for the session memory, shown to the money limits, and the sign that its
+//! provider answers. Beside it the run's own MCP server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::AgentEvent;
+use crate::clock::Clock;
+use crate::domain::criteria::TaskType;
+use crate::domain::ids::{Money, RepoRef, Timestamp};
+use crate::domain::lifecycle::Loop;
+use crate::domain::memory::{MemorySettings, Query};
+use crate::domain::prices::Usage;
+use crate::domain::session::{Event, EventKind};
+use crate::engine::Engine;
+use crate::mcp;
+use crate::store::{Store, calls, memory};
+
+/// Events of one run that are kept.
+const MOST_EVENTS: usize = 2_000;
+
+/// The ear at one run.
+pub(super) struct Hearing {
+    /// The call's key.
+    pub key: String,
+    /// Its backend.
+    pub backend: String,
+    /// Its model.
+    pub model: Option<String>,
+    /// Number of the iteration.
+    pub iteration: u32,
+    /// What it may cost.
+    pub at_most: Option<Money>,
+    /// Whether it was heard yet.
+    pub answered: bool,
+    /// Whether it was ended because it cost more.
+    pub over_budget: bool,
+    /// What was kept of it.
+    pub events: Vec<Event>,
+}
+
+impl Hearing {
+    /// Takes an event. Ends the run by `stop` once it has cost more than it may.
+    pub async fn hear(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {
+        let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
+        if speaks && !self.answered {
+            self.answered = true;
+            engine.answered(&self.key).await;
+        }
+        match event {
+            AgentEvent::ToolCalled { name, input } => {
+                self.keep(engine.clock.now(), EventKind::ToolCall, name, None, input, false);
+            }
+            AgentEvent::ToolFailed { text } => {
+                self.keep(engine.clock.now(), EventKind::ToolResult, String::new(), None, text, true);
+            }
+            AgentEvent::FileChanged { path } => {
+                self.keep(engine.clock.now(), EventKind::FileChange, String::new(), Some(path), String::new(), false);
+            }
+            AgentEvent::Retried { reason } => {
+                self.keep(engine.clock.now(), EventKind::Error, String::new(), None, reason, true);
+            }
+            AgentEvent::Used { tokens_in, tokens_out, cost } => {
+                let usage = Usage { input: tokens_in, output: tokens_out, ..Usage::default() };
+                let cost = cost.or_else(|| engine.estimated(&self.backend, self.model.as_deref(), &usage));
+                let Some(cost) = cost else { return };
+                let key = self.key.clone();
+                if let Err(error) = engine.store.write(move |c| calls::shown(c, &key, cost)).await {
+                    tracing::warn!(%error, "what a run has cost up to now could not be noted");
+                }
+                if self.at_most.is_some_and(|most| cost > most) {
+                    self.over_budget = true;
+                    stop.cancel();
+                }
+            }
+            AgentEvent::Session { .. } | AgentEvent::Text { .. } => {}
+        }
+    }
+
+    fn keep(&mut self, at: Timestamp, kind: EventKind, tool: String, path: Option<String>, text: String, failed: bool) {
+        if self.events.len() < MOST_EVENTS {
+            let tool = Some(tool).filter(|tool| !tool.is_empty());
+            self.events.push(Event { iteration: self.iteration, kind, tool, path, text, failed, at });
+        }
+    }
+}
+
+/// What loops of a repository learnt, for the agent of one.
+struct RepositoryLearnings {
+    store: Store,
+    settings: MemorySettings,
+    clock: Clock,
+    repository: RepoRef,
+    task_type: TaskType,
+}
+
+#[async_trait]
+impl mcp::Learnings for RepositoryLearnings {
+    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
+        let query = Query { text: query.to_owned(), task_type: self.task_type, repository: self.repository.clone() };
+        let now = self.clock.now();
+        let found = memory::recall(&self.store, query, self.settings.clone(), now).await;
+        let found = found.map_err(|error| format!("the memory cannot be read now: {error}"))?;
+        Ok(found.into_iter().map(|recalled| recalled.learning.line()).collect())
+    }
+}
+
+/// The MCP server of one run.
+pub(super) struct Server {
+    /// What it listens on.
+    pub listener: tokio::net::UnixListener,
+    /// Whose memory it tells.
+    pub session: mcp::Session,
+    /// The file that tells the agent of it.
+    pub config: PathBuf,
+    /// What the agent has to be able to read for it.
+    pub read_only: Vec<PathBuf>,
+}
+
+impl Engine {
+    /// The session memory's server for a run with this scratch folder; `None` where memory is off or it cannot be.
+    pub(super) fn memory_server(&self, current: &Loop, run: &str, scratch: &std::path::Path) -> Option<Server> {
+        let program = self.settings.program.as_ref().filter(|_| self.settings.memory.enabled)?;
+        let token = mcp::Token::new(self.mcp_key.as_bytes(), &current.id, run);
+        let made = mcp::listen(scratch).and_then(|(listener, socket)| {
+            let config = scratch.join("mcp.json");
+            std::fs::write(&config, mcp::config(&socket, &token, program).to_string())?;
+            Ok((listener, socket, config))
+        });
+        let (listener, socket, config) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(loop_id = %current.id, %error, "the agent runs without session memory");
+                return None;
+            }
+        };
+        let learnings = RepositoryLearnings {
+            store: self.store.clone(),
+            settings: self.settings.memory.clone(),
+            clock: self.clock.clone(),
+            repository: current.place.repo.clone(),
+            task_type: current.task_type(),
+        };
+        let session = mcp::Session {
+            store: self.store.clone(),
+            loop_id: current.id.clone(),
+            token,
+            learnings: Some(Arc::new(learnings)),
+            answer_tokens: mcp::ANSWER_TOKENS,
+        };
+        let read_only = vec![socket, config.clone(), program.clone()];
+        Some(Server { listener, session, config, read_only })
+    }
+}

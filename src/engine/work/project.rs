@@ -1,0 +1,84 @@
+//! What a work tree tells of its project, for the context of a prompt.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::domain::intelligence::Project;
+
+/// Files in which projects speak to agents, the first that is there counts.
+const GUIDES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"];
+/// Bytes of such a file that are read.
+const GUIDE_BYTES: u64 = 4 * 1024;
+/// Entries of the outline.
+const ENTRIES: usize = 40;
+/// Files by which a build and its tests are known.
+const BUILDS: [(&str, &str, &str); 9] = [
+    ("Cargo.toml", "cargo", "cargo test"),
+    ("package.json", "npm", "npm test"),
+    ("go.mod", "go", "go test ./..."),
+    ("pyproject.toml", "python", "pytest"),
+    ("setup.py", "python", "pytest"),
+    ("pom.xml", "maven", "mvn test"),
+    ("build.gradle", "gradle", "gradle test"),
+    ("Makefile", "make", "make test"),
+    ("CMakeLists.txt", "cmake", "ctest"),
+];
+
+/// Looks at a tree; what cannot be read is left out. Links are not followed: an agent may have made them.
+pub(super) fn look(tree: &Path, branch: &str) -> Project {
+    let known = BUILDS.iter().find(|(file, ..)| is_file(&tree.join(file)));
+    let mut entries: Vec<String> = std::fs::read_dir(tree)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name() != ".git")
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(if entry.file_type().ok()?.is_dir() { format!("{name}/") } else { name })
+        })
+        .collect();
+    entries.sort();
+    let more = entries.len().saturating_sub(ENTRIES);
+    entries.truncate(ENTRIES);
+    let mut outline = entries.join(" ");
+    if more > 0 {
+        outline.push_str(&format!(" and {more} more"));
+    }
+    Project {
+        guide: GUIDES.iter().find_map(|name| text(&tree.join(name))).unwrap_or_default(),
+        outline,
+        tests: known.map_or_else(String::new, |(_, _, tests)| (*tests).to_owned()),
+        build: known.map_or_else(String::new, |(file, build, _)| format!("{build} ({file})")),
+        branch: branch.to_owned(),
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
+}
+
+fn text(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok().filter(|_| is_file(path))?.take(GUIDE_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_tells_its_guide_and_how_it_is_built() {
+        let tree = tempfile::tempdir().expect("a folder");
+        assert_eq!(look(tree.path(), "ralph/1"), Project { branch: "ralph/1".into(), ..Project::default() });
+        std::fs::write(tree.path().join("Cargo.toml"), "[package]").expect("written");
+        std::fs::write(tree.path().join("CLAUDE.md"), "x".repeat(9000)).expect("written");
+        std::fs::create_dir(tree.path().join("src")).expect("made");
+        std::os::unix::fs::symlink("/etc/passwd", tree.path().join("AGENTS.md")).expect("a link");
+        let seen = look(tree.path(), "ralph/1");
+        assert_eq!(seen.guide.len(), GUIDE_BYTES as usize, "the link is passed over");
+        assert_eq!(seen.outline, "AGENTS.md CLAUDE.md Cargo.toml src/");
+        assert_eq!((seen.build.as_str(), seen.tests.as_str()), ("cargo (Cargo.toml)", "cargo test"));
+    }
+}

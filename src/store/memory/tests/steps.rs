@@ -1,0 +1,327 @@
+//! What steps of stored loops teach: once, whatever happens beside it.
+
+use super::*;
+use crate::domain::command::{Command, RunOptions};
+use crate::domain::effect::Place;
+use crate::domain::ids::{AccountKind, Money, Number, Sha, User, UserId};
+use crate::domain::lifecycle::{
+    AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task,
+};
+use crate::domain::memory::{Kind, ReflectionOutcome};
+use crate::domain::policy::Policy;
+use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
+use crate::store::loops;
+
+/// A loop in a store, and what learns from it.
+struct Run {
+    store: Store,
+    memory: Memory,
+    id: LoopId,
+    told: i64,
+}
+
+fn maja() -> User {
+    User { id: UserId(7), login: "maja".into(), kind: AccountKind::User }
+}
+
+fn report(failing: u64) -> CheckReport {
+    let outcome = CheckOutcome {
+        name: "tests".into(),
+        command: "pytest".into(),
+        holds: failing == 0,
+        why: String::new(),
+        exit_code: None,
+        duration_ms: 1,
+        tests: Some(TestCounts { passing: 10 - failing, failing, skipped: 0 }),
+        measured: None,
+        output: "E   ValueError: the ledger is not balanced\n".into(),
+    };
+    CheckReport { outcomes: vec![outcome] }
+}
+
+impl Run {
+    async fn new(store: &Store, name: &str, memory: Memory) -> Self {
+        let id = LoopId::new(name);
+        let start = Start {
+            id: id.clone(),
+            place: Place {
+                repo: repository(1),
+                issue: Number(name.len() as u64 * 100 + u64::from(name.as_bytes()[2])),
+            },
+            by: maja(),
+            task: Task {
+                title: "The ledger is not balanced".into(),
+                body: String::new(),
+                url: String::new(),
+                hash: "0123456789".into(),
+                author: Some(maja()),
+                author_trusted: true,
+                unconfirmed_editor: None,
+                labels: vec!["test".into()],
+            },
+            options: RunOptions { checks: vec!["pytest".into()], ..RunOptions::default() },
+            policy: Policy::default(),
+            comment: None,
+            hidden_removed: 0,
+            round: 1,
+        };
+        let origin = format!("start/{name}");
+        assert!(store.write(move |c| loops::begin(c, start, &origin, NOW)).await.expect("begun"));
+        Self { store: store.clone(), memory, id, told: 0 }
+    }
+
+    /// Tells the loop an input and lets it take the step: the loop before and after it.
+    async fn tell(&mut self, input: Input) -> (Loop, Loop) {
+        self.told += 1;
+        let (id, at, memory) = (self.id.clone(), NOW.plus_ms(self.told * 1_000), self.memory.clone());
+        let origin = format!("{id}/{}", self.told);
+        let stepped = self.store.write(move |c| {
+            let before = loops::get(c, &id)?.expect("there");
+            assert!(loops::tell(c, &id, &origin, &input, at)?);
+            let after = loops::step_next(c, &[], &memory, at)?.expect("a step").next;
+            // The same input again is none.
+            assert!(!loops::tell(c, &id, &origin, &input, at)? && loops::step_next(c, &[], &memory, at)?.is_none());
+            Ok((before, after))
+        });
+        stepped.await.expect("a step")
+    }
+
+    async fn now(&self) -> Loop {
+        let id = self.id.clone();
+        self.store.read(move |c| loops::get(c, &id)).await.expect("read").expect("there")
+    }
+
+    async fn ticket(&self) -> u64 {
+        self.now().await.ticket
+    }
+
+    /// To the agent's first turn.
+    async fn begin(&mut self) {
+        self.tell(Input::SlotGranted).await;
+        let tree = Prepared {
+            base_branch: "main".into(),
+            base: Sha::new("a".repeat(40)),
+            head: Sha::new("a".repeat(40)),
+            remote: None,
+            policy: Policy::default(),
+            notes: Vec::new(),
+            settings: None,
+            detected: Vec::new(),
+            sandbox: String::new(),
+        };
+        let ticket = self.ticket().await;
+        self.tell(Input::Prepared { ticket, tree: Box::new(tree) }).await;
+        let ticket = self.ticket().await;
+        self.tell(Input::Checked { ticket, report: report(8) }).await;
+    }
+
+    /// One iteration, up to the step that judges it.
+    async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
+        assert_eq!(self.now().await.step, Step::Agent);
+        let said = AgentReport { approach: approach.into(), ..AgentReport::default() };
+        let run = AgentRunFacts {
+            end: AgentEnd::Finished,
+            report: Some(said),
+            message: String::new(),
+            cost: Some(Money(100)),
+            tokens_in: 1,
+            tokens_out: 1,
+            tool_calls: 1,
+            tool_errors: 0,
+            duration_ms: 100,
+        };
+        let ticket = self.ticket().await;
+        self.tell(Input::AgentEnded { ticket, run: Box::new(run) }).await;
+        let commit = Sha::new(format!("{:040x}", 0xabc0 + self.told));
+        let change = Change {
+            commit: Some(commit.clone()),
+            tree: commit.clone(),
+            stat: DiffStat::default(),
+            restored: Vec::new(),
+            findings: Vec::new(),
+            conflict_markers: Vec::new(),
+            blocked: None,
+        };
+        let ticket = self.ticket().await;
+        self.tell(Input::Committed { ticket, change: Box::new(change) }).await;
+        let ticket = self.ticket().await;
+        self.tell(Input::Pushed { ticket, commit }).await;
+        let ticket = self.ticket().await;
+        let stepped = self.tell(Input::Checked { ticket, report: report(failing) }).await;
+        if failing > 0 {
+            return stepped;
+        }
+        let ticket = self.ticket().await;
+        self.tell(Input::Checked { ticket, report: report(0) }).await
+    }
+
+    async fn reflections(&self) -> Vec<ReflectionOutcome> {
+        let id = self.id.clone();
+        let read = self.store.read(move |c| reflections(c, &id, 9)).await.expect("read");
+        read.into_iter().map(|reflection| reflection.outcome).collect()
+    }
+}
+
+async fn exported(store: &Store) -> String {
+    store.read(export).await.expect("read").0
+}
+
+async fn by_line(store: &Store, line: &str) -> Option<Learning> {
+    let (all, _) = store.read(|c| list(c, "", 99)).await.expect("read");
+    all.into_iter().find(|learning| learning.line().contains(line))
+}
+
+#[tokio::test]
+async fn a_step_teaches_once() {
+    let store = Store::in_memory().expect("opened");
+    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    run.begin().await;
+    assert_eq!(counted(&store).await, Counts::default());
+    let (before, after) = run.iterate("balance each entry on its own", 0).await;
+    assert_eq!((after.state, run.reflections().await), (Stage::Review, vec![ReflectionOutcome::Done]));
+    let strategy = by_line(&store, "balance each entry").await.expect("learnt");
+    assert_eq!((strategy.state, strategy.seen, strategy.kind()), (State::Candidate, 1, Kind::Strategy));
+    let (pending, merged) = run.tell(Input::PullMerged).await;
+    let strategy = by_line(&store, "balance each entry").await.expect("learnt");
+    assert_eq!((strategy.state, strategy.seen, strategy.merged), (State::Active, 2, true));
+    assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
+    // The very same steps once more, as after a crash or from a copy.
+    let known = exported(&store).await;
+    for (before, after) in [(before, after), (pending, merged)] {
+        let memory = Memory::default();
+        let again = store.write(move |c| memory.learn_from(c, &before, &after, NOW.plus_ms(99_000)));
+        again.await.expect("a no-op");
+    }
+    assert_eq!(exported(&store).await, known);
+    assert_eq!(run.reflections().await.len(), 1);
+}
+
+#[tokio::test]
+async fn with_memory_off_nothing_is_learnt() {
+    let store = Store::in_memory().expect("opened");
+    let mut run = Run::new(&store, "r-1", Memory::off()).await;
+    run.begin().await;
+    run.iterate("balance each entry on its own", 0).await;
+    run.tell(Input::PullMerged).await;
+    assert_eq!((counted(&store).await, run.reflections().await), (Counts::default(), Vec::new()));
+}
+
+#[tokio::test]
+async fn a_rule_is_told_from_then_on() {
+    let store = Store::in_memory().expect("opened");
+    let masker = Masker::new(["swordfish-in-a-token"]);
+    let mut run = Run::new(&store, "r-1", Memory { masker, ..Memory::default() }).await;
+    run.begin().await;
+    let guide = |text: &str| {
+        let command = Command::Guide { remember: true, text: text.into() };
+        Input::Command { by: maja(), command, comment: None }
+    };
+    run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
+    let settings = MemorySettings::default;
+    assert_eq!(told(&store, query(1, "anything"), settings()).await, ["Sign entries with ***"]);
+    // Archived by hand, and told again in another loop.
+    let rule = by_line(&store, "Sign entries").await.expect("learnt");
+    let id = rule.id.clone();
+    store.write(move |c| set_state(c, &id, State::Archived, NOW)).await.expect("archived");
+    assert!(told(&store, query(1, "anything"), settings()).await.is_empty());
+    let mut other = Run::new(&store, "r-2", Memory::default()).await;
+    other.tell(guide("Sign entries with ***")).await;
+    assert_eq!(told(&store, query(1, "anything"), settings()).await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_prompt_carried_gets_what_comes_of_it() {
+    let store = Store::in_memory().expect("opened");
+    let [good, bad] =
+        ["balance each entry on its own", "round every amount first"].map(|text| active(1, strategy(text)));
+    for learning in [&good, &bad] {
+        keep(&store, learning.clone()).await;
+    }
+    let confidence = async |learning: &Learning| {
+        let id = learning.id.clone();
+        store.write(move |c| get(c, &id, NOW)).await.expect("read").expect("there").confidence
+    };
+    let carries = async |run: &Run, iteration: u32| {
+        let (id, ids) = (run.id.clone(), vec![good.id.clone(), bad.id.clone()]);
+        store.write(move |c| carried(c, &id, iteration, &ids, NOW)).await.expect("noted");
+    };
+    let mut run = Run::new(&store, "r-9", Memory::default()).await;
+    run.begin().await;
+    carries(&run, 1).await;
+    run.iterate("round every amount first", 8).await;
+    let after_failure = (confidence(&good).await, confidence(&bad).await);
+    assert_eq!(after_failure.0, 0.9, "nobody followed it");
+    assert!(after_failure.1 < 0.9, "{after_failure:?}");
+    carries(&run, 2).await;
+    run.iterate("balance each entry on its own", 0).await;
+    let after_success = confidence(&good).await;
+    assert!(after_success > 0.9, "{after_success}");
+    run.tell(Input::PullMerged).await;
+    assert!(confidence(&good).await > after_success, "the loop's end counts as well");
+    // The sample's task is of another sort than the learning, so it is measured over all sorts.
+    let learning = Learning { task_type: TaskType::Other, ..good.clone() };
+    let measured = store.read(move |c| uplift(c, &learning)).await.expect("measured");
+    assert_eq!((measured.with.succeeded, measured.with.loops), (1, 1));
+}
+
+#[tokio::test]
+async fn a_limit_that_was_raised_is_not_the_last_word() {
+    let store = Store::in_memory().expect("opened");
+    let outcome = |succeeded| Outcome {
+        loop_id: LoopId::new("r-1"),
+        repository: repository(1),
+        task_type: TaskType::TestFix,
+        succeeded,
+    };
+    let learning = active(1, strategy("balance each entry"));
+    keep(&store, learning.clone()).await;
+    let id = learning.id.clone();
+    store.write(move |c| carried(c, &LoopId::new("r-1"), 1, &[id], NOW)).await.expect("noted");
+    let mut seen = Vec::new();
+    for succeeded in [false, false, true, true] {
+        let (outcome, wanted) = (outcome(succeeded), learning.clone());
+        let now = store.write(move |c| {
+            credit_loop(c, &outcome, &MemorySettings::default(), NOW)?;
+            let known = get(c, &wanted.id, NOW)?.expect("there");
+            Ok((known.evidence.successes, known.evidence.failures, uplift(c, &known)?.with.succeeded))
+        });
+        seen.push(now.await.expect("credited"));
+    }
+    let (s, f) = (learning.evidence.successes + 0.0, 0.5);
+    assert_eq!(seen, [(s, f, 0), (s, f, 0), (s + 0.5, f, 1), (s + 0.5, f, 1)]);
+}
+
+#[tokio::test]
+async fn a_damaged_learning_fails_no_step() {
+    let store = Store::in_memory().expect("opened");
+    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let learning = active(1, strategy("balance each entry on its own"));
+    keep(&store, learning.clone()).await;
+    run.begin().await;
+    let (id, ids) = (run.id.clone(), vec![learning.id.clone()]);
+    store.write(move |c| carried(c, &id, 1, &ids, NOW)).await.expect("noted");
+    store
+        .write(|c| Ok(c.execute("UPDATE learnings SET data = replace(data, '0.9', '0.8')", [])?))
+        .await
+        .expect("harmed");
+    let (_, after) = run.iterate("balance each entry on its own", 0).await;
+    assert_eq!(after.state, Stage::Review);
+    let Counts { candidates, quarantined: aside, .. } = counted(&store).await;
+    assert_eq!((candidates, aside), (1, 1), "what the step teaches is learnt anew");
+    assert_eq!(store.read(quarantined).await.expect("counted"), 1);
+}
+
+#[tokio::test]
+async fn what_cannot_be_learnt_is_undone_and_fails_no_step() {
+    let store = Store::in_memory().expect("opened");
+    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    run.begin().await;
+    store.write(|c| Ok(c.execute_batch("ALTER TABLE learnings RENAME TO gone")?)).await.expect("harmed");
+    let (_, after) = run.iterate("balance each entry on its own", 0).await;
+    assert_eq!(after.state, Stage::Review, "{}", after.why);
+    assert_eq!(run.now().await.state, Stage::Review);
+    assert_eq!(run.reflections().await, [], "half of it would be a reflection");
+    store.write(|c| Ok(c.execute_batch("ALTER TABLE gone RENAME TO learnings")?)).await.expect("mended");
+    run.tell(Input::PullMerged).await;
+    assert!(by_line(&store, "balance each entry").await.is_some(), "it learns again");
+}

@@ -1,0 +1,72 @@
+//! What one loop learnt is in the prompts of the next one, unless memory is off.
+
+use ralph_bot::domain::ids::Number;
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::Dialect;
+use ralph_bot::store::memory;
+
+use crate::harness::{Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(what_a_loop_learnt_is_told_to_the_next, without_memory_every_loop_begins_anew);
+
+/// Writes down what it did, as its task says.
+const AGENT: &str = r#"case "$(cat)" in *'other answer'*) echo 7 >other.txt ;; *) echo 42 >answer.txt ;; esac
+printf '{"approach": "Write the bare number into the text file", "summary": "Done.", "learnings": ["check.sh compares the text"]}' >"$RALPH_REPORT"
+"#;
+const RULE: &str = "Answers end with a line feed";
+const APPROACH: &str = "Write the bare number into the text file";
+
+/// A loop that is told a rule, ends well and is merged, then a loop on another issue: the prompts of both.
+async fn two_loops(world: &World) -> (Vec<String>, Vec<String>) {
+    world.label().await;
+    world.settle_until("its checks", |l| !l.checks.is_empty()).await;
+    world.say(&format!("/ralph guide --remember {RULE}")).await;
+    world.settle().await;
+    let first = world.the_loop().await;
+    assert_eq!(first.state, State::Review, "{}", first.why);
+    let prompts = world.prompts().await;
+    let pull = first.pull.expect("a pull request").number;
+    world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Merged);
+
+    world.clock.advance_ms(60_000);
+    let (title, body) = ("The other answer is wrong", "The text file other.txt should hold 7.");
+    let issue: Number =
+        world.forge.open_issue(&world.maintainer, world.repo, title, body, &[]).await.expect("an issue");
+    let start = "/ralph run --check \"grep -q 7 other.txt\"";
+    world.forge.comment(&world.maintainer, world.repo, issue, start).await.expect("commented");
+    world.settle().await;
+    let second = world.the_loop().await;
+    assert_eq!((second.place.issue, second.state), (issue, State::Review), "{}", second.why);
+    (prompts, world.prompts().await)
+}
+
+async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(AGENT)).await;
+    let (first, second) = two_loops(&world).await;
+    assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
+    for wanted in [APPROACH, RULE] {
+        assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
+    }
+    // What the prompt carried has been noted, and got what came of the iteration.
+    let (known, _) = world.engine().store.read(|c| memory::list(c, "", 99)).await.expect("read");
+    let strategy = known.iter().find(|learning| learning.content.gist() == APPROACH).expect("learnt");
+    assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
+    let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
+    assert_eq!(rule.uses, 1, "{rule:?}");
+    assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
+    world.finish().await;
+}
+
+async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }")).await;
+    let (_, second) = two_loops(&world).await;
+    for unwanted in [APPROACH, RULE] {
+        assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
+    }
+    let counts = world.engine().store.read(memory::counts).await.expect("counted");
+    assert_eq!(counts, memory::Counts::default());
+    world.finish().await;
+}
