@@ -139,6 +139,11 @@ fn title(name: &str) -> String {
     format!("backend {name}")
 }
 
+/// A sentence without the backend's name before it, which the finding has already.
+fn bare(name: &str, why: &str) -> String {
+    why.strip_prefix(&format!("backend {name}: ")).unwrap_or(why).to_owned()
+}
+
 fn silent(name: &str) -> Finding {
     let detail = format!("no answer within {} s", PATIENCE.as_secs());
     Finding::fail(title(name), detail, "run it by hand: it may wait for a login or for an update")
@@ -160,17 +165,19 @@ async fn ask_command(
 ) -> (Vec<Finding>, Option<String>) {
     let known = KNOWN.iter().find(|known| backend.kind.is_none() && known.name == name);
     let install = known.map_or("install it, or mend its `command`".to_owned(), |known| {
-        format!("install it (`{}`), or name its program with `command`", known.install)
+        format!("`{}` installs it; `command` names it where it is elsewhere", known.install)
     });
     let built = match app::backend(config, name, env) {
         Ok(built) => built,
-        Err(why) => return (vec![Finding::fail(title(name), why, install)], None),
+        Err(why) => return (vec![Finding::fail(title(name), bare(name, &why), install)], None),
     };
     let said = match built.probe().await {
         Ok(said) => said,
         Err(why) => return (vec![Finding::fail(title(name), why, install)], None),
     };
-    let Some(known) = known else { return (vec![Finding::ok(title(name), said)], None) };
+    let Some(known) = known else {
+        return (vec![Finding::ok(title(name), "its program is there; whether it works, a run will show")], None);
+    };
     let (finding, version) = judge_version(known, &said);
     let is_sound = version.is_some();
     let login = is_sound.then(|| login(known, backend)).flatten();
@@ -225,13 +232,17 @@ fn login(known: &Known, backend: &BackendConfig) -> Option<Finding> {
 async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> Finding {
     let client = match app::api(config, name) {
         Ok(client) => client,
-        Err(why) => return Finding::fail(title(name), why, "mend its entry in `backends`"),
+        Err(why) => return Finding::fail(title(name), bare(name, &why), "mend its entry in `backends`"),
     };
     // Our own agent needs a shell here as well.
     if backend.roles.contains(&Role::Agent)
         && let Err(why) = app::backend(config, name, env)
     {
-        return Finding::fail(title(name), why, "mend its entry in `backends`, or install what is missing");
+        return Finding::fail(
+            title(name),
+            bare(name, &why),
+            "mend its entry in `backends`, or install what is missing",
+        );
     }
     let wanted = backend.models.default.as_deref().unwrap_or_default();
     match client.offered().await {

@@ -67,6 +67,7 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
     let (config_gone, env) = config(folder.path(), "  claude: { command: [./gone] }\n");
     let gone = look(&config_gone, &env).await.remove(0);
     assert!(gone.outcome == Outcome::Fail && gone.fix.contains("npm install"), "{gone:?}");
+    assert!(gone.detail.starts_with("there is no program"), "{gone:?}");
     assert!(overview(&[gone]).contains("claude   preset  agent  -"));
 
     let (config_bare, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", "");
