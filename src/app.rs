@@ -229,6 +229,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
     (options.tune)(&mut settings);
+    let mcp_key = mcp_key(&store).await?;
     Ok(Engine {
         store,
         clock: options.clock.clone(),
@@ -239,7 +240,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         assistants: built.assistants,
         checks,
         renderer: Renderer::new(Vec::new())?,
-        mcp_key: mcp_key(&store).await?,
+        mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
         owner: owner(),

@@ -192,6 +192,12 @@ pub struct Policy {
     pub base: Option<String>,
     /// Task type that the repository's file names.
     pub task_type: Option<TaskType>,
+    /// Rules of the operator that act at given moments.
+    #[serde(default)]
+    pub schedule: Vec<ScheduleEntry>,
+    /// How much of the intelligence layer a loop uses.
+    #[serde(default = "off")]
+    pub intelligence: Intelligence,
     /// Limits of one run of an agent.
     pub agent: AgentLimits,
     /// How long an escalation stays unanswered before the one reminder, in seconds.
@@ -200,6 +206,11 @@ pub struct Policy {
     /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
     /// leave alone is not kept.
     pub thresholds: Map<String, Value>,
+}
+
+/// What was stored before there was a choice uses nothing of it.
+fn off() -> Intelligence {
+    Intelligence::Off
 }
 
 /// A day.
@@ -225,6 +236,8 @@ impl Default for Policy {
             checks: Vec::new(),
             base: None,
             task_type: None,
+            schedule: Vec::new(),
+            intelligence: Intelligence::Off,
             agent: AgentLimits::default(),
             remind_after_s: remind_after_default(),
             thresholds: Map::new(),
