@@ -55,7 +55,7 @@ async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
     let strategy = known.iter().find(|learning| learning.content.gist() == APPROACH).expect("learnt");
     assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
     let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
-    assert_eq!(rule.uses, 1, "{rule:?}");
+    assert!(rule.uses >= 1 && rule.seen == 1, "its own loop may have carried it as well: {rule:?}");
     assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
     world.finish().await;
 }

@@ -63,7 +63,8 @@ fn is_known(before: &Loop, guidance: &Guidance) -> bool {
 
 /// The iteration that supervision judged in this step, if an agent ran in it.
 fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
-    let iteration = after.current().filter(|iteration| iteration.judged.is_some())?;
+    // The next one may have begun in the same step.
+    let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
     let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
     let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
     (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)

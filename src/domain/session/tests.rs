@@ -209,3 +209,22 @@ proptest! {
         prop_assert!(forms(&query).len() <= 3);
     }
 }
+
+#[test]
+fn summaries_are_due_at_each_interval_and_at_the_end() {
+    let cases = [
+        (0, 0, false, None),
+        (9, 0, false, None),
+        (10, 0, false, Some(1..=10)),
+        (19, 10, false, None),
+        (23, 10, false, Some(11..=23)),
+        (3, 0, true, Some(1..=3)),
+        (23, 20, true, Some(21..=23)),
+        (20, 20, true, None),
+        (5, 9, true, None),
+    ];
+    for (done, summed, ended, expected) in cases {
+        assert_eq!(due(done, summed, 10, ended), expected, "{done} {summed} {ended}");
+    }
+    assert_eq!(due(1, 0, 0, false), Some(1..=1), "an interval of none is one of one");
+}

@@ -340,3 +340,20 @@ fn deep_and_long_expressions_are_answered() {
         assert!(found.is_ok(), "{short}: {found:?}");
     }
 }
+
+#[test]
+fn ended_loops_without_their_last_summary_are_known() {
+    let (c, ended) = (database(), LoopId::new("r-3-cccccc"));
+    assert_eq!(last_iteration(&c, &ended).expect("read"), 0);
+    for id in [&ended, &own()] {
+        add(&c, id, sample(1, "One."));
+        add(&c, id, sample(2, "Two."));
+    }
+    assert_eq!(unsummarised(&c, 9).expect("read"), [ended.clone()], "the others go on");
+    assert_eq!(last_iteration(&c, &ended).expect("read"), 2);
+    let sum_up = |to| add_summary(&c, &ended, &extract(1, to, &[], &[], Timestamp(1))).expect("added");
+    sum_up(1);
+    assert_eq!(unsummarised(&c, 9).expect("read").len(), 1);
+    sum_up(2);
+    assert!(unsummarised(&c, 9).expect("read").is_empty());
+}

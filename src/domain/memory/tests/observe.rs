@@ -69,6 +69,7 @@ fn a_judged_iteration_is_seen_once() {
     let mut next = now.clone();
     begin(&mut next);
     assert_eq!(observed(&now, &next), []);
+    assert_eq!(observed(&before, &next), observed(&before, &now), "the next one begins in the same step");
 }
 
 #[test]
