@@ -280,7 +280,7 @@ impl World {
                 Input::Checked { ticket: *ticket, report: checks(holds) }
             }
             Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
-                Input::AgentLost { ticket: *ticket, salvaged: None }
+                Input::AgentLost { ticket: *ticket, salvaged: None, cost: Money(0) }
             }
             Effect::Agent { ticket, iteration, .. } => {
                 self.trees.insert(current.id.clone(), Some(*iteration));
@@ -376,7 +376,7 @@ fn facts(end: AgentEnd) -> AgentRunFacts {
         tool_calls: 1,
         tool_errors: 0,
         duration_ms: 100,
-        served: Served::default(),
+        served: ralph_bot::domain::lifecycle::Served::default(),
     }
 }
 

@@ -524,11 +524,12 @@ fn prepared_like(current: &Loop) -> Prepared {
 fn agents_that_are_lost_limited_or_failing() {
     let mut run = Run::in_state(State::Running);
     for attempt in 2..=3 {
-        run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)) })
+        run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
             .is(State::Running, Step::Agent);
         assert!(run.has(|e| matches!(e, Effect::Agent { iteration: 1, attempt: a, .. } if *a == attempt)));
     }
-    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None }).is(State::Failed, Step::Idle);
+    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) })
+        .is(State::Failed, Step::Idle);
 
     let mut run = Run::in_state(State::Running);
     let mut waits = Vec::new();
@@ -762,7 +763,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
         10 => Input::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
         11 => said(Command::Budget { limit: Money(90_000_000) }),
         12 => Input::TimerDue { timer: TimerKind::Deadline },
-        13 => Input::AgentLost { ticket, salvaged: None },
+        13 => Input::AgentLost { ticket, salvaged: None, cost: Money(0) },
         14 => Input::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
         16 => Input::AuthorityLost { who: "maja".into() },

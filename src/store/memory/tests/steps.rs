@@ -129,6 +129,7 @@ impl Run {
             tool_calls: 1,
             tool_errors: 0,
             duration_ms: 100,
+            served: Default::default(),
         };
         let ticket = self.ticket().await;
         self.tell(Input::AgentEnded { ticket, run: Box::new(run) }).await;
