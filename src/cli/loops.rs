@@ -15,7 +15,7 @@ use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::lifecycle::{Input, Loop};
 use crate::domain::oversight::{AuditEntry, Level, OversightReport, report};
-use crate::store::{Store, StoreResult, audit, loops, outbox};
+use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
 /// How long a command waits to see what the loop does with it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +68,9 @@ pub struct ShowArgs {
     /// What was detected and done, and whether progress followed: in this loop, its repository, and all loops
     #[arg(long)]
     pub report: bool,
+    /// Only the prompts of this iteration, as they were given
+    #[arg(long, value_name = "N", conflicts_with_all = ["audit", "report"])]
+    pub prompt: Option<u32>,
 }
 
 /// Arguments of `loops pause`.
@@ -122,6 +125,30 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
         store.close().await;
         outcome
     })
+}
+
+/// Foreign text of several lines for a terminal: without characters that would move the cursor or change colours.
+fn printable(text: &str) -> String {
+    text.chars().filter(|c| *c == '\n' || *c == '\t' || !c.is_control()).collect()
+}
+
+/// What was called for a loop and what it cost; empty where nothing was.
+fn calls_table(booked: &[calls::Booked]) -> String {
+    let mut text = String::new();
+    for call in booked {
+        let model = call.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+        let about = if call.estimated { "about " } else { "" };
+        let (at, outcome) = (moment(call.started_at), call.outcome.as_deref().unwrap_or("under way"));
+        text.push_str(&format!(
+            "  {at} {:>4} {} by {}{model}: {outcome}, {about}{}, {} tokens\n",
+            call.iteration,
+            call.purpose,
+            call.backend,
+            call.cost,
+            call.usage.total(),
+        ));
+    }
+    if text.is_empty() { text } else { format!("\nCalls:\n{text}") }
 }
 
 /// The stored loop of an id.
@@ -190,20 +217,47 @@ impl Shell<'_> {
         print(&table(&rows.collect::<Vec<_>>()))
     }
 
+    /// The prompts of an iteration: its runs and what was asked for them.
+    async fn prompts(&self, current: &Loop, iteration: u32) -> CliResult {
+        let id = current.id.clone();
+        let turns = self.read(move |c| session::turns(c, &id, iteration..=iteration)).await?;
+        if turns.is_empty() {
+            let last = current.spent.iterations;
+            return Err(CliError::Failed(format!(
+                "no prompt of iteration {iteration} is kept; the loop is at iteration {last}, and old prompts are dropped"
+            )));
+        }
+        if self.json {
+            return print(&format!("{}\n", serde_json::to_value(&turns).map_err(failed)?));
+        }
+        let told = turns.iter().map(|turn| {
+            let model = turn.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
+            let head = format!("{} of {}{model}, try {}", turn.role.as_str(), turn.backend, turn.attempt);
+            format!("{head}, {}\n\n{}\n", moment(turn.started), printable(&turn.prompt))
+        });
+        print(&told.collect::<Vec<_>>().join("\n"))
+    }
+
     async fn show(&self, args: &ShowArgs) -> CliResult {
         let audit = args.audit;
         let current = self.find(&args.id).await?;
+        if let Some(iteration) = args.prompt {
+            return self.prompts(&current, iteration).await;
+        }
         let now = self.clock.now();
         let (known, subject) = (current.id.clone(), current.id.to_string());
         let log = self.read(move |c| {
             Ok((loops::history(c, &known)?, outbox::of_subject(c, &subject)?, audit::trail(c, &known)?))
         });
         let log = log.await?;
+        let id = current.id.clone();
+        let booked = self.read(move |c| calls::of_loop(c, &id)).await?;
         let reports = if args.report { self.reports(&current).await? } else { Vec::new() };
         if self.json {
             let mut value = summary(&current, now);
             if let Some(map) = value.as_object_mut() {
                 map.insert("loop".into(), serde_json::to_value(&current).map_err(failed)?);
+                map.insert("calls".into(), serde_json::to_value(&booked).map_err(failed)?);
                 if args.report {
                     let reports: serde_json::Map<_, _> = reports
                         .iter()
@@ -221,6 +275,7 @@ impl Shell<'_> {
             return print(&format!("{value}\n"));
         }
         let mut text = details(&current, now);
+        text.push_str(&calls_table(&booked));
         for (of, report) in &reports {
             text.push_str(&format!("\n{of}\n{report}"));
         }

@@ -230,6 +230,8 @@ impl Turn {
     fn end_at_limit(&mut self, which: &str, why: &str) {
         self.next.halting = None;
         self.stop(State::LimitReached, why);
+        // The words about it depend on which limit it was.
+        self.next.escalated = Some(format!("limit_{which}"));
         self.close_open_iteration(why);
         self.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
         let view = report::completion(&self.next, self.now);

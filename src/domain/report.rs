@@ -81,7 +81,8 @@ fn commands(current: &Loop) -> Vec<CommandHint> {
 /// The resume command that raises the limit that was reached.
 fn limit_hint(current: &Loop) -> CommandHint {
     let (spent, limits) = (&current.spent, &current.limits);
-    if limits.cost > Money(0) && spent.cost >= limits.cost {
+    let of_money = current.escalated.as_deref() == Some("limit_money");
+    if limits.cost > Money(0) && (of_money || spent.cost >= limits.cost) {
         let more = limits.cost.plus(limits.cost).usd();
         return hint(format!("/ralph resume --budget {more:.2}"), "go on with more money");
     }

@@ -1,7 +1,9 @@
 //! Calls of backends, from the choice to the booking: the same for agents and assistants.
 
 use super::Engine;
-use crate::domain::backends::{Advice, Blocked, BlockedBy, Change, Observation, Request, Role, RotationMode};
+use crate::domain::backends::{
+    Advice, Blocked, BlockedBy, Change, Observation, ParkedFor, Request, Role, RotationMode, Status,
+};
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::Loop;
@@ -163,6 +165,18 @@ impl Engine {
         let Some(blocked) = waits else { return false };
         self.observe(Observation::Enabled { backend: blocked.backend.clone() }).await;
         true
+    }
+
+    /// Somebody let a loop go on whose runs had failed: its backend is not left alone for these errors any longer.
+    pub(super) async fn mended(&self, current: &Loop) {
+        let last = current.kept().rev().find(|iteration| iteration.ended_at.is_some());
+        let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
+        let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
+        let known = self.store.read(calls::state).await.unwrap_or_default();
+        let parked = known.backends.get(&name).map(|backend| &backend.status);
+        if matches!(parked, Some(Status::Parked(park)) if park.kind == ParkedFor::Errors) {
+            self.observe(Observation::Enabled { backend: name }).await;
+        }
     }
 
     /// Takes something into account that was seen of backends; what cannot be stored is told in the log.

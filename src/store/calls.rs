@@ -2,6 +2,7 @@
 //! two loops cannot take the same free place or the same last dollar, in one process or in several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::Serialize;
 
 use super::StoreResult;
 use crate::domain::backends::{
@@ -99,7 +100,7 @@ pub struct Booking {
 }
 
 /// A call as it is booked, for people.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Booked {
     /// Iteration, from 1.
     pub iteration: u32,

@@ -161,7 +161,8 @@ impl World {
             .expect("the agent is written");
     }
 
-    async fn hook(&mut self) {
+    /// Tells the forge where the service listens.
+    pub async fn hook(&mut self) {
         let address = self.app().address.expect("the service listens");
         let url = format!("http://{address}/webhooks/forge");
         self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");

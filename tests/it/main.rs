@@ -14,6 +14,7 @@ mod memory;
 mod parts;
 mod permission;
 mod processes;
+mod providers;
 mod real;
 mod replay;
 mod service;

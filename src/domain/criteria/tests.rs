@@ -68,7 +68,7 @@ fn a_block_gives_rules_timeouts_and_counts() {
                 kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)'}\n```";
     let checks = from_issue(body).expect("criteria");
     assert_eq!(checks[0].name, "cover");
-    assert_eq!(checks[0].timeout_s, None);
+    assert_eq!(checks[0].timeout_s, Some(600));
     assert!(matches!(&checks[0].rule, CheckRule::Coverage { min, .. } if *min == Percent(80.5)));
     assert_eq!(checks[1].timeout_s, Some(90));
     assert!(matches!(&checks[1].rule, CheckRule::Count { at_most: Some(most), at_least: None, .. } if *most == 0.0));

@@ -73,6 +73,7 @@ impl Engine {
             return Err(Failure::Never { why: "the loop has no commit to work on".into() });
         };
         self.put_tree_back(current, repo, head).await?;
+        self.mended(current).await;
         let recalled = self.recall(current).await;
         let run = self.run(&Task { current, repo, head, iteration, attempt, recalled }, cancel).await?;
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
