@@ -13,6 +13,7 @@ use ralph_bot::domain::lifecycle::{Input, Start, State, Task};
 use ralph_bot::domain::{command, policy::Policy};
 use ralph_bot::fake::{Access, Dialect, FakeForge};
 use ralph_bot::store::inbox::{Body, Delivery};
+use ralph_bot::store::memory::Memory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
 /// Secret of every webhook here.
@@ -192,7 +193,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     let pause = command::Command::Pause { now: true, reason: String::new() };
     let input = Input::Command { by: by.clone(), command: pause, comment: None };
     loops::tell(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
-    while loops::step_next(c, &[], now)?.is_some() {}
+    while loops::step_next(c, &[], &Memory::default(), now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;
     c.execute("DELETE FROM timers", [])?;
     Ok(())

@@ -59,12 +59,19 @@ impl Engine {
         role: Role,
         exclude: &[String],
     ) -> Result<Begun, StoreError> {
+        let limits = MoneyLimits {
+            of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
+            loop_spent: current.spent.cost,
+            of_repository: self.settings.money.per_repository_day,
+            of_service: self.settings.money.per_service_day,
+        };
         let caller = Caller {
             key,
             loop_id: current.id.clone(),
             repo: current.place.repo.clone(),
             iteration: current.spent.iterations,
             purpose: purpose.to_owned(),
+            limits,
         };
         let mut exclude = exclude.to_vec();
         let only = current.options.backend.as_ref().or(current.wanted.backend.as_ref());
@@ -81,19 +88,13 @@ impl Engine {
             prefer: previous.filter(|_| role == Role::Agent).cloned(),
             context_pct: None,
         };
-        let limits = MoneyLimits {
-            of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
-            loop_spent: current.spent.cost,
-            of_repository: self.settings.money.per_repository_day,
-            of_service: self.settings.money.per_service_day,
-        };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
         let begun = self.store.write(move |c| {
             let model =
                 |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
-            calls::begin(c, &caller, &request, &model, &settings, limits, seed, now)
+            calls::begin(c, &caller, &request, &model, &settings, seed, now)
         });
         let begun = begun.await?;
         if let Begun::Call { changes, .. } = &begun {

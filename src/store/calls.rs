@@ -28,6 +28,8 @@ pub struct Caller {
     pub iteration: u32,
     /// What for: `agent`, or the job of an assistant.
     pub purpose: String,
+    /// Limits of money that hold for it.
+    pub limits: MoneyLimits,
 }
 
 /// Limits of money, where there are any.
@@ -152,7 +154,6 @@ pub fn begin(
     request: &Request,
     model: &dyn Fn(&str) -> Option<String>,
     settings: &BackendsSettings,
-    limits: MoneyLimits,
     seed: u64,
     now: Timestamp,
 ) -> StoreResult<Begun> {
@@ -164,7 +165,7 @@ pub fn begin(
         Choice::Wait { until, reasons } => return Ok(Begun::Wait { until, reasons }),
         Choice::Never { reasons } => return Ok(Begun::Never { reasons }),
     };
-    let (reserve, at_most) = match ledger(c, caller, limits, now)?.permit(likely, now) {
+    let (reserve, at_most) = match ledger(c, caller, now)?.permit(likely, now) {
         Permit::Yes { reserve, at_most } => (reserve, at_most),
         Permit::No(reached) => return Ok(Begun::NoMoney(reached)),
     };
@@ -311,7 +312,8 @@ fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
     Ok(likely_cost(&known))
 }
 
-fn ledger(c: &Connection, caller: &Caller, limits: MoneyLimits, now: Timestamp) -> StoreResult<Ledger> {
+fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger> {
+    let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
         let sql = format!("SELECT coalesce(sum(cost), 0) FROM calls WHERE ended_at IS NOT NULL AND {condition}");
         Ok(c.prepare_cached(&sql)?.query_row(values, |row| row.get(0).map(Money))?)
@@ -376,7 +378,14 @@ mod tests {
 
     fn caller(key: &str, of: &str) -> Caller {
         let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
-        Caller { key: key.into(), loop_id: LoopId::new(of), repo, iteration: 1, purpose: "agent".into() }
+        Caller {
+            key: key.into(),
+            loop_id: LoopId::new(of),
+            repo,
+            iteration: 1,
+            purpose: "agent".into(),
+            limits: MoneyLimits::default(),
+        }
     }
 
     fn request() -> Request {
@@ -398,7 +407,8 @@ mod tests {
     }
 
     fn begun(c: &Connection, key: &str, of: &str, limits: MoneyLimits) -> StoreResult<Begun> {
-        begin(c, &caller(key, of), &request(), &|_| None, &settings(), limits, 1, NOW)
+        let caller = Caller { limits, ..caller(key, of) };
+        begin(c, &caller, &request(), &|_| None, &settings(), 1, NOW)
     }
 
     fn backend_of(begun: &Begun) -> &str {
@@ -450,7 +460,7 @@ mod tests {
             assert_eq!(backend_of(&begun(c, "a/2", "a", MoneyLimits::default())?), "one");
             let mut only = request();
             only.exclude = vec!["one".into(), "two".into()];
-            let none = begin(c, &caller("a/3", "a"), &only, &|_| None, &settings(), MoneyLimits::default(), 1, NOW)?;
+            let none = begin(c, &caller("a/3", "a"), &only, &|_| None, &settings(), 1, NOW)?;
             let Begun::Never { reasons } = none else { panic!("{none:?}") };
             assert!(reasons.iter().all(|blocked| blocked.by == BlockedBy::Excluded));
             Ok(())

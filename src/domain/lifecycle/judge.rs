@@ -450,11 +450,10 @@ pub(super) fn pause(turn: &mut Turn) {
 fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(State::Aborted, why);
-    if verdict.escalation.is_some_and(|escalation| escalation.outside) {
-        if let Some(found) = turn.next.judged().and_then(Judged::worst).cloned() {
-            let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
-            turn.effects.push(Effect::escalate(found.kind.name(), view));
-        }
+    let outside = verdict.escalation.is_some_and(|escalation| escalation.outside);
+    if let Some(found) = turn.next.judged().and_then(Judged::worst).filter(|_| outside).cloned() {
+        let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
+        turn.effects.push(Effect::escalate(found.kind.name(), view));
     }
 }
 

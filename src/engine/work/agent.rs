@@ -52,6 +52,14 @@ struct Chosen {
     at_most: Option<Money>,
 }
 
+/// What was said to an agent, and what was heard of it.
+struct Said {
+    prompt: String,
+    learnings: Vec<String>,
+    events: Vec<session::Event>,
+    started: Timestamp,
+}
+
 impl Engine {
     pub(super) async fn agent(
         &self,
@@ -252,7 +260,8 @@ impl Engine {
         let seconds = outcome.duration_ms as f64 / 1000.0;
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), seconds, cost);
         self.keep_log(current, iteration, attempt, &prompt, &outcome);
-        self.keep_turn(task, chosen, &prompt, carried, &outcome, hearing.events, started).await;
+        let said = Said { prompt, learnings: carried, events: hearing.events, started };
+        self.keep_turn(task, chosen, said, &outcome).await;
         remove_folder(&scratch);
         Ok(outcome)
     }
@@ -306,23 +315,15 @@ impl Engine {
     }
 
     /// The run as a turn of the session memory, with its events; a full disk loses them, not the run.
-    async fn keep_turn(
-        &self,
-        task: &Task<'_>,
-        chosen: &Chosen,
-        prompt: &str,
-        learnings: Vec<String>,
-        outcome: &AgentOutcome,
-        events: Vec<session::Event>,
-        started: Timestamp,
-    ) {
+    async fn keep_turn(&self, task: &Task<'_>, chosen: &Chosen, said: Said, outcome: &AgentOutcome) {
+        let Said { prompt, learnings, events, started } = said;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);
         let turn = session::Turn {
             iteration: task.iteration,
             attempt: task.attempt,
             role: session::Role::Agent,
-            prompt: prompt.to_owned(),
+            prompt,
             response: outcome.final_message.clone(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),

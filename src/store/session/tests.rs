@@ -349,7 +349,7 @@ fn ended_loops_without_their_last_summary_are_known() {
         add(&c, id, sample(1, "One."));
         add(&c, id, sample(2, "Two."));
     }
-    assert_eq!(unsummarised(&c, 9).expect("read"), [ended.clone()], "the others go on");
+    assert_eq!(unsummarised(&c, 9).expect("read"), std::slice::from_ref(&ended), "the others go on");
     assert_eq!(last_iteration(&c, &ended).expect("read"), 2);
     let sum_up = |to| add_summary(&c, &ended, &extract(1, to, &[], &[], Timestamp(1))).expect("added");
     sum_up(1);
