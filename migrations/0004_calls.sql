@@ -8,7 +8,7 @@ CREATE TABLE backends (
 -- A row is there before the call begins. Money is in millionths of a dollar.
 CREATE TABLE calls (
     id          INTEGER PRIMARY KEY,
-    key         TEXT    NOT NULL UNIQUE, -- loop, iteration, attempt and try
+    key         TEXT    NOT NULL UNIQUE, -- loop, ticket of the work, and try
     loop_id     TEXT    NOT NULL,
     forge       TEXT    NOT NULL,
     repo_id     BIGINT  NOT NULL,

@@ -18,7 +18,7 @@ const PAST: u32 = 20;
 /// Who calls, and for what.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
-    /// Unique over all calls: loop, iteration, attempt and try.
+    /// Unique over all calls: loop, ticket of the work, and try.
     pub key: String,
     /// The loop.
     pub loop_id: LoopId,

@@ -305,7 +305,8 @@ impl World {
             Effect::Restore { ticket, iteration, to } => {
                 let head = current.head.clone().expect("work to go back from");
                 let (tree, clean) = self.commits.get(to).map_or((false, false), |best| (best.tree, best.clean));
-                let what = format!("{}/back/{iteration}/{ticket}", current.id);
+                // Not by the ticket: with faults there are more of them.
+                let what = format!("{}/back/{iteration}/{head}", current.id);
                 let commit = Some(self.record(&what, vec![head], tree, clean));
                 Input::Restored { ticket: *ticket, commit }
             }

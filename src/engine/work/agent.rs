@@ -39,6 +39,7 @@ struct Task<'a> {
     current: &'a Loop,
     repo: &'a RepoRef,
     head: &'a Sha,
+    ticket: u64,
     iteration: u32,
     attempt: u32,
     recalled: Recalled,
@@ -83,7 +84,7 @@ impl Engine {
         self.put_tree_back(current, repo, head).await?;
         self.mended(current).await;
         let recalled = self.recall(current).await;
-        let run = self.run(&Task { current, repo, head, iteration, attempt, recalled }, cancel).await?;
+        let run = self.run(&Task { current, repo, head, ticket, iteration, attempt, recalled }, cancel).await?;
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
     }
 
@@ -101,7 +102,8 @@ impl Engine {
         let (mut exclude, mut asked_disabled) = (Vec::new(), false);
         let mut note = None;
         for number in 0..MOST_CALLS {
-            let key = format!("{}/{}/{}/{number}", task.current.id, task.iteration, task.attempt);
+            // By the ticket: an iteration that was given back has the same number again.
+            let key = format!("{}/{}/{number}", task.current.id, task.ticket);
             let begun = self.begin_call(task.current, key.clone(), "agent", Role::Agent, &exclude).await?;
             let chosen = match begun {
                 Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most },
