@@ -121,10 +121,10 @@ pub struct AgentOutcome {
 }
 
 impl AgentOutcome {
-    /// Of a run that never began.
-    pub fn not_run(reason: String) -> Self {
+    /// Of a run of which nothing but its end is known.
+    pub fn only(status: AgentStatus) -> Self {
         Self {
-            status: AgentStatus::Unavailable { reason },
+            status,
             report: None,
             report_problem: None,
             final_message: String::new(),
@@ -164,6 +164,19 @@ pub enum AgentStatus {
     Limited { until_ms: Option<i64>, reason: String },
     /// It stopped because it cost more than it may.
     OverBudget,
+}
+
+impl AgentStatus {
+    /// What went wrong, as a sentence without a full stop; for a run that went well, that it ended.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Finished => "it ended".to_owned(),
+            Self::Failed { reason } | Self::Unavailable { reason } | Self::Limited { reason, .. } => reason.clone(),
+            Self::TimedOut { what } => format!("it was stopped: {what}"),
+            Self::Cancelled => "it was stopped".to_owned(),
+            Self::OverBudget => "it was stopped at the money limit".to_owned(),
+        }
+    }
 }
 
 /// What an agent does while it runs; texts are masked and at most 4,000 characters.

@@ -70,7 +70,7 @@ pub struct OperatorFile {
     pub rotation: RotationSettings,
     /// How long a backend is left alone that met a limit or failed too often.
     pub parking: ParkingSettings,
-    /// Whether prompts are made for the moment, and whether models help with it.
+    /// Whether prompts are made for the moment; `full` will have models help, and is as `fallback` in this version.
     pub intelligence: Intelligence,
     /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
     /// (the defaults below), or those of the design, which stay.

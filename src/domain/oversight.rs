@@ -29,7 +29,6 @@ use scene::Scene;
 pub use audit::{AuditEntry, AuditEvent};
 pub use detection::{Detection, Evidence, Kind, Severity};
 pub use intervention::{Escalation, EscalationLevel, Intervention, Level};
-pub use regression::best_iteration;
 pub use report::{Followed, OversightReport, report};
 pub use scene::ControlView;
 pub use settings::{

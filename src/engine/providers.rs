@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::domain::backends::{
-    Advice, Blocked, BlockedBy, Change, Observation, ParkedFor, Request, Role, RotationMode, Status,
+    Advice, Backends, Blocked, BlockedBy, Change, Observation, ParkedFor, Request, Role, RotationMode, Status,
 };
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
@@ -173,7 +173,10 @@ impl Engine {
         let last = current.kept().rev().find(|iteration| iteration.ended_at.is_some());
         let failed = last.filter(|last| current.agent_failures == 0 && !last.agent_problem.is_empty());
         let Some(name) = failed.map(|last| last.served.backend.clone()) else { return };
-        let known = self.store.read(calls::state).await.unwrap_or_default();
+        let known = self.store.read(calls::state).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "what is known of backends cannot be read");
+            Backends::default()
+        });
         let parked = known.backends.get(&name).map(|backend| &backend.status);
         if matches!(parked, Some(Status::Parked(park)) if park.kind == ParkedFor::Errors) {
             self.observe(Observation::Enabled { backend: name }).await;

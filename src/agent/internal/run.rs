@@ -78,7 +78,7 @@ pub(super) async fn run(
         Ok(folders) => folders,
         Err(error) => {
             let reason = format!("its folder {} could not be made: {error}", run.scratch.display());
-            return nothing(AgentStatus::Failed { reason });
+            return AgentOutcome::only(AgentStatus::Failed { reason });
         }
     };
     let model = run.model.as_deref().unwrap_or(&agent.internal.default_model);
@@ -422,32 +422,8 @@ impl Run<'_> {
             errors: self.errors,
             duration_ms: u64::try_from(self.watch.elapsed().as_millis()).unwrap_or(u64::MAX),
             output: self.transcript.text(),
-            ..nothing(status)
+            ..AgentOutcome::only(status)
         }
-    }
-}
-
-/// The outcome of a run that never came about.
-fn nothing(status: AgentStatus) -> AgentOutcome {
-    AgentOutcome {
-        status,
-        report: None,
-        report_problem: None,
-        final_message: String::new(),
-        session: None,
-        tokens_in: 0,
-        tokens_out: 0,
-        cache_read: 0,
-        cache_write: 0,
-        cost: None,
-        tool_calls: 0,
-        tool_errors: 0,
-        errors: Vec::new(),
-        duration_ms: 0,
-        output: String::new(),
-        denied: Vec::new(),
-        stop_reason: String::new(),
-        signals: Signals::default(),
     }
 }
 

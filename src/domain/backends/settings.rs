@@ -75,7 +75,7 @@ pub struct Thresholds {
     #[serde(with = "dollars")]
     #[schemars(schema_with = "dollars::optional")]
     pub max_cost_per_day: Option<Money>,
-    /// Percent of the context window, from which on a session is not resumed but begun anew.
+    /// Percent of the context window, from which on a session is not resumed but begun anew; this version resumes none.
     #[schemars(range(min = 1, max = 100))]
     pub max_context_pct: u8,
     /// Errors in a row, of whichever loops, after which it is left alone for a while.

@@ -10,6 +10,7 @@ use super::{Turn, people};
 use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
 use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
+use crate::domain::intelligence::{Standing, best_state};
 use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
@@ -403,9 +404,8 @@ pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool 
     if turn.next.state != State::Running || turn.next.halting.is_some() {
         return false;
     }
-    let best = oversight::best_iteration(&turn.next.records());
-    let best = best.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
-    let Some((iteration, to)) = best.filter(|(_, to)| turn.next.head.as_ref() != Some(to)) else { return false };
+    let best = best_state(&turn.next).filter(|best| turn.next.head.as_ref() != Some(&best.commit));
+    let Some(Standing { iteration, commit: to, .. }) = best else { return false };
     turn.drop_work();
     turn.close_open_iteration(why);
     restore(turn, iteration, to, Halt::Limit { which: which.to_owned(), why: why.to_owned() });
@@ -417,7 +417,6 @@ pub(super) fn halt(turn: &mut Turn) {
     match turn.next.halting.take().map(|halting| halting.then) {
         Some(Halt::Limit { which, why }) => {
             let why = match turn.next.current().and_then(|last| last.restored_to) {
-                Some(0) => format!("{why}; the files are as they were before the first iteration, the best there is"),
                 Some(best) => format!("{why}; the files of iteration {best}, the best one, were put back"),
                 None => why,
             };

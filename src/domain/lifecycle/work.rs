@@ -319,7 +319,7 @@ fn wait_for_backend(turn: &mut Turn, until: Option<crate::domain::ids::Timestamp
         return turn.stop(State::Paused, &why);
     }
     turn.drop_work();
-    turn.go(State::Waiting, &format!("the agent's vendor limits it: {reason}"));
+    turn.go(State::Waiting, &format!("no backend serves now: {reason}"));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
     if turn.next.limited_tries == 1 {
         let view = report::waiting(&turn.next, at);

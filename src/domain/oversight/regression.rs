@@ -34,7 +34,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
 /// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before
 /// the first, where more passed then. `None` where it is the newest, so that there is nothing to restore. An iteration that
 /// weakened checks is never the best.
-pub fn best_iteration(history: &[Record]) -> Option<u32> {
+pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
     let passed = |record: &Record| record.checks.iter().filter(|check| check.passed).count();
     let rank = |record: &Record| (passed(record), record.completion);
     let (last, before) = history.split_last()?;

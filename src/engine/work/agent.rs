@@ -51,6 +51,8 @@ struct Chosen {
     backend: String,
     model: Option<String>,
     at_most: Option<Money>,
+    /// Calls of the same run before it.
+    number: usize,
 }
 
 /// What was said to an agent, and what was heard of it.
@@ -106,7 +108,7 @@ impl Engine {
             let key = format!("{}/{}/{number}", task.current.id, task.ticket);
             let begun = self.begin_call(task.current, key.clone(), "agent", Role::Agent, &exclude).await?;
             let chosen = match begun {
-                Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most },
+                Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most, number },
                 Begun::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
                     return Ok(AgentRunFacts { end, ..sum });
@@ -135,16 +137,16 @@ impl Engine {
                 (Some(limit), _) => CallEnd::Limited(limit.clone()),
                 (None, AgentStatus::Finished) => CallEnd::Succeeded,
                 (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
-                (None, status) => CallEnd::Failed(format!("{status:?}")),
+                (None, status) => CallEnd::Failed(status.words()),
             };
             let used = self.used(&chosen, &outcome);
             let advice = self.end_call(&chosen.key, &end, used).await?;
             let refused = left.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
+            let why = left.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
             add(&mut sum, outcome, &chosen, used);
             if !refused || cancel.is_cancelled() {
                 return Ok(sum);
             }
-            let why = left.as_ref().map_or_else(|| problem(&sum.end), |limit| limit.evidence.clone());
             sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
             if left.is_none() || matches!(advice, Some(Advice::ShorterPrompt { .. } | Advice::OtherModel { .. })) {
                 exclude.push(chosen.backend);
@@ -179,7 +181,9 @@ impl Engine {
     ) -> Result<AgentOutcome, Failure> {
         let Task { current, iteration, attempt, .. } = *task;
         let Some(backend) = self.backends.get(&chosen.backend) else {
-            return Ok(AgentOutcome::not_run(format!("the backend `{}` cannot be used here", chosen.backend)));
+            return Ok(AgentOutcome::only(AgentStatus::Unavailable {
+                reason: format!("the backend `{}` cannot be used here", chosen.backend),
+            }));
         };
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
@@ -261,7 +265,7 @@ impl Engine {
         let cost = outcome.cost.unwrap_or_default().usd();
         let seconds = outcome.duration_ms as f64 / 1000.0;
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), seconds, cost);
-        self.keep_log(current, iteration, attempt, &prompt, &outcome);
+        self.keep_log(task, chosen, &prompt, &outcome);
         let said = Said { prompt, learnings: carried, events: hearing.events, started };
         self.keep_turn(task, chosen, said, &outcome).await;
         remove_folder(&scratch);
@@ -334,7 +338,7 @@ impl Engine {
             tokens_cached: used.usage.cache_read,
             cost: used.cost.unwrap_or_default(),
             estimated: used.estimated,
-            error: failed.then(|| format!("{:?}", outcome.status)),
+            error: failed.then(|| outcome.status.words()),
             learnings,
             started,
             ended: self.clock.now(),
@@ -353,12 +357,15 @@ impl Engine {
     }
 
     /// Prompt and output of a run stay on disk, for people; a full disk loses them, not the run.
-    fn keep_log(&self, current: &Loop, iteration: u32, attempt: u32, prompt: &str, outcome: &AgentOutcome) {
-        let folder = self.settings.logs.join(current.id.as_str());
+    fn keep_log(&self, task: &Task<'_>, chosen: &Chosen, prompt: &str, outcome: &AgentOutcome) {
+        let folder = self.settings.logs.join(task.current.id.as_str());
+        // What a backend said that was left is kept beside what the next one said.
+        let again = if chosen.number == 0 { String::new() } else { format!("-{}", chosen.number + 1) };
+        let name = format!("{:03}-{}{again}", task.iteration, task.attempt);
         let write = || -> std::io::Result<()> {
             std::fs::create_dir_all(&folder)?;
-            std::fs::write(folder.join(format!("{iteration:03}-{attempt}.prompt.md")), prompt)?;
-            std::fs::write(folder.join(format!("{iteration:03}-{attempt}.log")), &outcome.output)
+            std::fs::write(folder.join(format!("{name}.prompt.md")), prompt)?;
+            std::fs::write(folder.join(format!("{name}.log")), &outcome.output)
         };
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
@@ -423,16 +430,6 @@ fn add(sum: &mut AgentRunFacts, outcome: AgentOutcome, chosen: &Chosen, used: Us
         context_pct: None,
         switched: std::mem::take(&mut sum.served.switched),
     };
-}
-
-/// Why a run that was refused ended, in words.
-fn problem(end: &AgentEnd) -> String {
-    match end {
-        AgentEnd::Failed { reason } | AgentEnd::Unavailable { reason } | AgentEnd::Limited { reason, .. } => {
-            reason.clone()
-        }
-        other => format!("{other:?}"),
-    }
 }
 
 fn outcome_word(status: &AgentStatus) -> &'static str {
