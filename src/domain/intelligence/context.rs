@@ -32,6 +32,9 @@ pub struct Context {
     pub recall: Vec<Learning>,
     /// What is known of the repository.
     pub project: Project,
+    /// Share of the block, 0..1, that is kept for what is remembered (reflections, summaries, learnings), as control wants
+    /// it; the rest is kept for how things stand. What one part does not need the other may have. `None`: by rank alone.
+    pub memory_share: Option<f64>,
 }
 
 /// How a loop stands.
@@ -201,7 +204,8 @@ impl Context {
         }
         session.files = files.into_iter().map(|(path, times)| FileTouched { path: path.clone(), times }).collect();
         let history = History { tries, ..History::default() };
-        Self { session, history, recall: Vec::new(), project: Project::default() }
+        let memory_share = current.course.as_ref().map(|course| course.memory_share);
+        Self { session, history, memory_share, ..Self::default() }
     }
 
     /// The block of at most so many tokens: the facts that matter most, in order of their sort.
@@ -209,20 +213,24 @@ impl Context {
         let mut facts = facts(self);
         facts.sort_by_key(|fact| fact.rank);
         let all = facts.len();
-        let (mut chosen, mut used, mut misses) = (Vec::new(), 0, 0);
-        for fact in facts {
-            // A line feed may be a token of its own.
-            let size = count(&fact.text) + 1;
-            if used + size <= tokens {
-                used += size;
-                chosen.push(fact);
-            } else {
-                misses += 1;
-                if misses > TRIED_AFTER_FULL {
-                    break;
-                }
+        let mut chosen = Chosen { facts: Vec::new(), used: 0, most: tokens, count };
+        let left = match self.memory_share.filter(|share| share.is_finite()) {
+            Some(share) => {
+                let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
+                // The line with the figures is in every block that has room for it.
+                chosen.take(rest.drain(..1.min(rest.len())).collect(), tokens);
+                let room = tokens - chosen.used;
+                let kept = (room as f64 * share.clamp(0.0, 1.0)) as usize;
+                let mut left = chosen.take(rest, room - kept);
+                left.extend(chosen.take(memory, kept));
+                left.sort_by_key(|fact| fact.rank);
+                left
             }
-        }
+            None => facts,
+        };
+        chosen.take(left, tokens);
+        let mut chosen = chosen.facts;
+        chosen.sort_by_key(|fact| fact.rank);
         loop {
             let block = Block::of(&chosen, all, count);
             // Where joined lines come to more than their sum after all, the least important one goes.
@@ -231,6 +239,36 @@ impl Context {
             }
             chosen.pop();
         }
+    }
+}
+
+/// Facts that a block has room for.
+struct Chosen<'a> {
+    facts: Vec<Fact>,
+    used: usize,
+    most: usize,
+    count: Count<'a>,
+}
+
+impl Chosen<'_> {
+    /// Takes facts in their order, so many tokens of them; those that found no room.
+    fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
+        let (mut left, mut taken) = (Vec::new(), 0);
+        for fact in facts {
+            if left.len() > TRIED_AFTER_FULL {
+                left.push(fact);
+                continue;
+            }
+            // A line feed may be a token of its own.
+            let size = (self.count)(&fact.text) + 1;
+            if taken + size <= room && self.used + size <= self.most {
+                (taken, self.used) = (taken + size, self.used + size);
+                self.facts.push(fact);
+            } else {
+                left.push(fact);
+            }
+        }
+        left
     }
 }
 

@@ -31,6 +31,13 @@ pub(super) enum Sort {
     Project,
 }
 
+impl Sort {
+    /// Whether it is remembered, not seen.
+    pub fn is_memory(self) -> bool {
+        matches!(self, Self::Reflection | Self::Summary | Self::Learning)
+    }
+}
+
 /// A fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fact {

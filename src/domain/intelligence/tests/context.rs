@@ -68,6 +68,33 @@ fn with_little_room_failures_and_breakthroughs_are_left() {
 }
 
 #[test]
+fn what_is_remembered_gets_the_share_that_control_wants() {
+    let mut context = rich();
+    let learning = |n: usize| Learning {
+        id: format!("l-{n}"),
+        kind: LearningKind::Strategy,
+        text: format!("Rule number {n} of those that earlier loops found to hold in this repository."),
+        confidence: 0.9,
+    };
+    context.recall = (0..10).map(learning).collect();
+    context.history.decisions = (0..5).map(|n| format!("Decision {n} is kept, as the tests count on it.")).collect();
+    context.project.guide = "Small functions with type hints, and a test for each of them. ".repeat(9);
+    let carried = |share, tokens| {
+        let mut context = context.clone();
+        context.memory_share = share;
+        let block = context.block(tokens, &count);
+        assert!(block.tokens <= tokens && block.text.starts_with("Now: "), "{block:?}");
+        block.learnings.len()
+    };
+    let by_share = [0.0, 0.2, 0.5].map(|share| carried(Some(share), 350));
+    assert!(by_share[0] < by_share[1] && by_share[1] < by_share[2], "{by_share:?}");
+    // Room that the other part does not need is nobody's loss, and no figure can break it.
+    assert_eq!(carried(Some(0.0), 5000), 10);
+    assert_eq!(carried(Some(f64::NAN), 350), carried(None, 350));
+    assert_eq!(carried(Some(1.0), 60), 0);
+}
+
+#[test]
 fn a_last_message_stands_for_a_report() {
     let mut current = fresh();
     ended(&mut current, AgentReport::default(), checks(8, false));
