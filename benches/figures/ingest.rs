@@ -12,7 +12,8 @@ use crate::service::{self, SECRET, Seat, Service};
 use crate::{Run, Size};
 
 /// What is measured, for the page.
-pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB with distinct delivery ids over \
+pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies of 8 KiB, an edited issue as GitHub \
+tells of it, with distinct delivery ids over \
 64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
 synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing, served as `probot run` does: \
 it verifies, parses, logs, answers, and stores nothing; and its middleware alone in a bare server of Node. Runs take turns and the median counts. With the delay, `strace` holds each sync back by 5 ms, and \

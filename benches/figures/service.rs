@@ -201,7 +201,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
 
 /// A delivery that came while nobody handled it.
 fn waiting(n: u64) -> Delivery {
-    let body = Body::pack(&crate::load::body());
+    let body = Body::pack(crate::load::body());
     Delivery { forge: ForgeName::new("forge"), delivery: format!("waiting-{n}"), event: "push".into(), body }
 }
 
