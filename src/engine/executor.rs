@@ -165,6 +165,9 @@ impl Engine {
         };
         if let Some(decision) = &decision {
             let next = &decision.next;
+            if next.supervision.as_ref().is_some_and(|known| known.overseer.is_held()) {
+                kill_point("held");
+            }
             tracing::info!(loop_id = %next.id, state = next.state.as_str(), why = decision.reasons.join("; "), "step");
             self.wake.decided();
             self.summarise(next).await;

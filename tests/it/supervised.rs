@@ -9,11 +9,13 @@ use ralph_bot::fake::Dialect;
 use ralph_bot::store::audit;
 
 use crate::harness::{Setup, World};
+use crate::service::{Service, stop, was_killed};
 use crate::story::on_both_forges;
 
 on_both_forges!(
     a_stuck_loop_is_turned_held_and_helped,
     a_held_loop_runs_no_agent_whatever_dies,
+    a_kill_between_a_pause_and_what_follows_starts_no_agent,
     the_best_iteration_is_put_back,
     two_answers_at_once_are_one,
     an_answer_after_the_end_is_told_so,
@@ -102,6 +104,31 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
     assert_eq!(world.escalations().len(), 1, "people are told all the same");
     assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
     world.finish().await;
+}
+
+async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialect) {
+    let service = Service::new(stuck(dialect), false).await;
+    let mut child = service.spawn("all", Some("held"));
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    let died = child.wait().await.expect("it is our child");
+    assert!(was_killed(died), "{died}\n{}", service.log());
+    let held = service.newest().await.expect("the loop");
+    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert!(service.world.escalations().is_empty(), "nobody was told yet");
+    let mut child = service.spawn("all", None);
+    service.until("the escalation", async || service.world.escalations().len() == 1).await;
+    service.rest().await;
+    let after = service.newest().await.expect("the loop");
+    assert_eq!((after.state, after.spent.iterations), (State::Paused, held.spent.iterations));
+    assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
+    // Each run leaves its prompt behind.
+    let logs = service.world.folder.path().join("data/logs").join(held.id.as_str());
+    let names = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.file_name());
+    let prompts = names.filter(|name| name.to_string_lossy().ends_with(".prompt.md")).count();
+    assert_eq!(prompts, held.spent.iterations as usize, "no agent ran after the decision\n{}", service.log());
+    stop(&mut child).await;
+    service.finish().await;
 }
 
 /// Two checks, of which the first holds before, and an agent that breaks it for good after one good iteration.
