@@ -40,6 +40,7 @@ use crate::domain::intelligence::Intelligence;
 use crate::domain::memory::MemorySettings;
 use crate::domain::notice::ChannelKind;
 use crate::domain::oversight::EscalationLevel;
+use crate::domain::permit::Team;
 use crate::domain::policy::Policy;
 use crate::domain::prices::PriceTable;
 use crate::domain::rules::ModelRules;
@@ -88,6 +89,7 @@ pub struct Config {
     choice: BackendsSettings,
     policy: Policy,
     allow: Vec<(ForgeName, UserId)>,
+    teams: Vec<(ForgeName, Team)>,
     allow_bots: Vec<(ForgeName, UserId)>,
 }
 
@@ -212,6 +214,11 @@ impl RepoPattern {
     }
 }
 
+/// What a list has for one forge.
+fn of_forge<T: Clone>(list: &[(ForgeName, T)], forge: &ForgeName) -> Vec<T> {
+    list.iter().filter(|(name, _)| name == forge).map(|(_, entry)| entry.clone()).collect()
+}
+
 impl Config {
     /// Reads the operator's file at `path`.
     ///
@@ -242,10 +249,12 @@ impl Config {
 
     /// What decisions about repositories of `forge` depend on, before the repository's file is merged in.
     pub fn policy(&self, forge: &ForgeName) -> Policy {
-        let of_forge = |list: &[(ForgeName, UserId)]| {
-            list.iter().filter(|(name, _)| name == forge).map(|(_, id)| *id).collect::<Vec<_>>()
-        };
-        Policy { allow: of_forge(&self.allow), allow_bots: of_forge(&self.allow_bots), ..self.policy.clone() }
+        Policy {
+            allow: of_forge(&self.allow, forge),
+            teams: of_forge(&self.teams, forge),
+            allow_bots: of_forge(&self.allow_bots, forge),
+            ..self.policy.clone()
+        }
     }
 
     /// What the choice of a backend depends on: those that are switched on, their order, and how they take turns.

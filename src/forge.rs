@@ -14,6 +14,7 @@ use secrecy::SecretString;
 
 use crate::domain::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::permit::Team;
 
 /// What the engine does about a failure. Nothing else of an error is branched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -275,6 +276,9 @@ pub trait Forge: Send + Sync {
     async fn repository(&self, repo: &RepoRef) -> ForgeResult<Repository>;
     /// What an account may do, asked now. An account that is no collaborator is `None` or `Read`, not an error.
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission>;
+    /// Whether an account is a member of a team now, whose organisation need not be the repository's. A team that is not
+    /// there has no members.
+    async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool>;
     /// One issue or pull request's issue side.
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
     /// Open issues (no pull requests) that bear a label.

@@ -206,6 +206,10 @@ pub struct Permissions {
     pub command: FloorName,
     /// Accounts that may whatever their right: numeric ids, as `forge:id` where there are several forges.
     pub allow: Vec<AccountEntry>,
+    /// Teams whose members may whatever their right: `organisation/team`, as `forge:organisation/team` where there are
+    /// several forges. Asked of the forge at that moment; GitHub wants an App to have the organisation's permission
+    /// `Members: read` for it, Gitea an account of the organisation.
+    pub teams: Vec<String>,
     /// Bot accounts that are listened to: numeric ids, as `forge:id` where there are several forges.
     pub allow_bots: Vec<AccountEntry>,
 }

@@ -23,7 +23,7 @@ forges:
   - { name: work, kind: gitea, url: "https://git.example.org", token_env: RALPH_GITEA_TOKEN, webhook_secret_env: RALPH_GITEA_SECRET }
   - { name: gh, kind: github, app_id: 12345, private_key_env: KEY, webhook_secret_env: [RALPH_GITHUB_SECRET, RALPH_GITHUB_OLD] }
 repositories: ["work:team/*", "gh:acme/app"]
-permissions: { command: maintain, allow: ["work:7", "gh:7"], allow_bots: ["gh:9"] }
+permissions: { command: maintain, allow: ["work:7", "gh:7"], teams: ["gh:acme/leads"], allow_bots: ["gh:9"] }
 limits: { loops: 4, loops_per_repository: 1, iterations: 10, timeout: 2h, cost_usd: 10, cost_usd_per_day: 50, comments_per_day: 30 }
 sandbox: { required: auto, network: [] }
 backends:
@@ -105,6 +105,8 @@ fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));
     assert_eq!(policy.allow, [UserId(7)]);
+    assert!(policy.teams.is_empty());
+    assert_eq!(config.policy(&ForgeName::new("gh")).teams, Team::parse("acme/leads").into_iter().collect::<Vec<_>>());
     assert!(policy.allow_bots.is_empty());
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
@@ -171,7 +173,7 @@ fn wrong_types_and_values_say_what_is_expected() {
 fn all_contradictions_are_found_at_once() {
     insta::assert_snapshot!(problems(
         "server: { listen: localhost, public_url: 'ftp://x' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
-         permissions: { allow: [octocat, 'wrk:1', 0] }\n\
+         permissions: { allow: [octocat, 'wrk:1', 0], teams: [leads, 'wrk:acme/leads', acme/leads] }\n\
          limits: { loops: 1, loops_per_repository: 2, iterations: 0, timeout: 0s, cost_usd: 60 }\n\
          label_prefix: ''\nbranch_prefix: '-x'\nchecks: { timeout: 0s }\nprotected: { paths: ['a[', ok] }\n\
          sandbox: { network: ['https://x', 'ok.example.org:443'] }\n\
@@ -186,6 +188,8 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:3:24: `permissions.allow[0]`: expected the numeric id of an account (names can change hands), or `forge:id`
     conf/ralph-control.yaml:3:33: `permissions.allow[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account (names can change hands), or `forge:id`
+    conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected a team, as `organisation/team`
+    conf/ralph-control.yaml:3:61: `permissions.teams[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:4:43: `limits.loops_per_repository`: more than `limits.loops`, which is 1
     conf/ralph-control.yaml:4:58: `limits.iterations`: 0 would stop every loop at once
     conf/ralph-control.yaml:4:70: `limits.timeout`: 0 would stop every loop at once
@@ -195,7 +199,7 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:22: `sandbox.network[0]`: expected a host such as crates.example.org, *.example.org or example.org:8443
-    18 errors in the configuration; nothing was started
+    20 errors in the configuration; nothing was started
     ");
 }
 

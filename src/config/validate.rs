@@ -19,6 +19,7 @@ use super::thresholds::Thresholds;
 use super::tree::Node;
 use super::{Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig};
 use crate::domain::ids::{ForgeName, UserId};
+use crate::domain::permit::Team;
 use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
 use crate::domain::rules::RuleProblem;
 use crate::domain::settings::{self, Settings as _, did_you_mean};
@@ -39,6 +40,7 @@ pub(super) fn operator(
     let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
     let repositories = check.patterns(&file.repositories, &names);
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
+    let teams = check.teams(&file.permissions.teams, &names);
     let allow_bots = check.accounts("permissions.allow_bots", &file.permissions.allow_bots, &names);
     let backends = check.backends(&file.backends);
     let choice = check.choice(&file);
@@ -71,6 +73,7 @@ pub(super) fn operator(
         memory: file.memory,
         policy,
         allow,
+        teams,
         allow_bots,
     };
     report.into_result(config)
@@ -348,6 +351,30 @@ impl Check<'_> {
                     self.wrong(&key, format!("there is no forge named `{forge}`{near}"));
                 }
                 Some(id) => checked.push((ForgeName::new(forge), UserId(id))),
+            }
+        }
+        checked
+    }
+
+    fn teams(&mut self, entries: &[String], forges: &[&str]) -> Vec<(ForgeName, Team)> {
+        let mut checked = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let key = format!("permissions.teams[{index}]");
+            let (forge, team) = match (entry.split_once(':'), forges) {
+                (Some((forge, team)), _) => (forge, team),
+                (None, [only]) => (*only, entry.as_str()),
+                (None, _) => {
+                    self.wrong(&key, "with several forges a team is written `forge:organisation/team`");
+                    continue;
+                }
+            };
+            match Team::parse(team) {
+                None => self.wrong(&key, "expected a team, as `organisation/team`"),
+                Some(_) if !forges.contains(&forge) => {
+                    let near = did_you_mean(forge, forges.iter().copied());
+                    self.wrong(&key, format!("there is no forge named `{forge}`{near}"));
+                }
+                Some(team) => checked.push((ForgeName::new(forge), team)),
             }
         }
         checked

@@ -2,6 +2,8 @@
 //!
 //! Only numeric ids decide. A login is never looked at: logins are renamed and taken over by others.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::ids::{AccountKind, User, UserId};
@@ -24,6 +26,35 @@ pub enum Level {
     Admin,
 }
 
+/// A team of an organisation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Team {
+    /// Login of the organisation.
+    pub org: String,
+    /// Name of the team as it stands in addresses.
+    pub name: String,
+}
+
+impl Team {
+    /// Reads `organisation/team`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let sensible = |part: &str| {
+            !part.is_empty()
+                && part != "."
+                && part != ".."
+                && !part.contains(|c: char| c.is_whitespace() || "/:?#".contains(c))
+        };
+        let (org, name) = text.split_once('/')?;
+        (sensible(org) && sensible(name)).then(|| Self { org: org.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.org, self.name)
+    }
+}
+
 /// What the answer depends on besides the account and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts<'a> {
@@ -31,6 +62,8 @@ pub struct Facts<'a> {
     pub floor: Level,
     /// People who may whatever their level.
     pub allowed: &'a [UserId],
+    /// Whether the account is in a team that may whatever the level, asked of the forge now.
+    pub in_allowed_team: bool,
     /// Bots that may; no other bot does.
     pub allowed_bots: &'a [UserId],
     /// Our own account.
@@ -73,7 +106,7 @@ pub fn may(actor: &User, permission: Level, facts: &Facts<'_>) -> Verdict {
             deny(format!("account {} is a bot and not on the list of allowed bots", actor.id), DenyAnswer::Silent)
         };
     }
-    if facts.allowed.contains(&actor.id) || permission >= facts.floor {
+    if facts.allowed.contains(&actor.id) || facts.in_allowed_team || permission >= facts.floor {
         return Verdict::Allow;
     }
     let reason = format!("account {} has {permission:?} and needs {:?}", actor.id, facts.floor);
@@ -90,7 +123,7 @@ mod tests {
 
     fn verdict(id: i64, kind: AccountKind, level: Level, floor: Level) -> &'static str {
         let actor = User { id: UserId(id), login: "same-login".into(), kind };
-        let facts = Facts { floor, allowed: &[FRIEND], allowed_bots: &[BOT], own: OWN };
+        let facts = Facts { floor, allowed: &[FRIEND], in_allowed_team: false, allowed_bots: &[BOT], own: OWN };
         match may(&actor, level, &facts) {
             Verdict::Allow => "allow",
             Verdict::Deny { answer: DenyAnswer::Silent, .. } => "silent",
@@ -128,9 +161,30 @@ mod tests {
     }
 
     #[test]
+    fn a_team_lets_people_in_and_no_bots() {
+        let facts = Facts { floor: Level::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
+        let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, Level::None, &facts);
+        assert_eq!(of(AccountKind::User), Verdict::Allow);
+        assert!(matches!(of(AccountKind::Bot), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
+    }
+
+    #[test]
+    fn a_team_is_written_with_its_organisation() {
+        let team = Team::parse("acme/maintainers").expect("a team");
+        assert_eq!(
+            (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),
+            ("acme", "maintainers", "acme/maintainers")
+        );
+        for wrong in ["", "acme", "acme/", "/maintainers", "a/b/c", "acme/a b", "../x", "acme/..", "acme/a?b"] {
+            assert_eq!(Team::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
     fn our_own_account_may_not_even_when_it_is_allowed() {
         let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
-        let facts = Facts { floor: Level::None, allowed: &[OWN], allowed_bots: &[OWN], own: OWN };
+        let facts =
+            Facts { floor: Level::None, allowed: &[OWN], in_allowed_team: true, allowed_bots: &[OWN], own: OWN };
         assert!(matches!(may(&actor, Level::Admin, &facts), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use super::criteria::TaskType;
 use super::ids::{Money, UserId};
 use super::intelligence::Intelligence;
+use super::permit::Team;
 use super::rules::ScheduleEntry;
 use super::settings::overlay;
 use super::supervision::SupervisionSettings;
@@ -168,6 +169,9 @@ pub struct Policy {
     pub floor: Floor,
     /// Accounts of this forge that may give commands whatever their right.
     pub allow: Vec<UserId>,
+    /// Teams of this forge whose members may, whatever their right.
+    #[serde(default)]
+    pub teams: Vec<Team>,
     /// Bot accounts of this forge that are listened to.
     pub allow_bots: Vec<UserId>,
     /// Where the bot stops by itself.
@@ -224,6 +228,7 @@ impl Default for Policy {
             label_prefix: "ralph:".to_owned(),
             floor: Floor::default(),
             allow: Vec::new(),
+            teams: Vec::new(),
             allow_bots: Vec::new(),
             limits: Limits::default(),
             progress: Progress::default(),

@@ -50,7 +50,10 @@ pub fn who_may(policy: &Policy) -> String {
         Floor::Maintain => "people who maintain or administer this repository",
         Floor::Admin => "people who administer this repository",
     };
-    if policy.allow.is_empty() { floor.into() } else { format!("{floor}, and accounts that the operator named") }
+    match policy.allow.is_empty() && policy.teams.is_empty() {
+        true => floor.into(),
+        false => format!("{floor}, and accounts that the operator named"),
+    }
 }
 
 fn hint(usage: impl Into<String>, what: &str) -> CommandHint {

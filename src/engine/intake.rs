@@ -15,7 +15,7 @@ use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, ForgeEvent};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::Input;
-use crate::domain::permit::{self, Facts, Level, Verdict};
+use crate::domain::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::policy::{Floor, Policy};
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
@@ -257,8 +257,20 @@ impl Engine {
     ) -> Result<Verdict, ForgeError> {
         let policy = self.settings.policy(&repo.forge);
         let level = level(seat.forge.permission(repo, actor).await?);
-        let facts =
-            Facts { floor: floor(&policy), allowed: &policy.allow, allowed_bots: &policy.allow_bots, own: seat.own };
+        let mut facts = Facts {
+            floor: floor(&policy),
+            allowed: &policy.allow,
+            in_allowed_team: false,
+            allowed_bots: &policy.allow_bots,
+            own: seat.own,
+        };
+        let verdict = permit::may(actor, level, &facts);
+        if !matches!(verdict, Verdict::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
+            return Ok(verdict);
+        }
+        for team in &policy.teams {
+            facts.in_allowed_team |= seat.forge.in_team(repo, team, actor).await?;
+        }
         Ok(permit::may(actor, level, &facts))
     }
 

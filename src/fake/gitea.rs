@@ -16,7 +16,7 @@ use super::core::Core;
 use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
-use super::state::{Access, Event, Happened, Push, Refusal, Repo, State};
+use super::state::{Access, Event, Happened, Push, Refusal, Repo, State, Team};
 use crate::domain::ids::{RepoId, Sha};
 
 /// The server that this plays.
@@ -85,6 +85,25 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
             let account = state.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
             Ok(Reply::json(200, &Shape { core, state }.user(account.user.id)))
         }),
+        ("GET", ["orgs", org, "teams", "search"]) => {
+            call.actor()?;
+            let wanted = call.param("q").unwrap_or_default().to_ascii_lowercase();
+            Ok(core.act(|state| {
+                let found = state.teams_of(org).filter(|team| team.name.to_ascii_lowercase().contains(&wanted));
+                let found: Vec<Value> = found.map(team_json).collect();
+                Reply::json(200, &json!({"ok": true, "data": found}))
+            }))
+        }
+        ("GET", ["teams", team, "members", login]) => {
+            let (_, team) = (call.actor()?, id(team)?);
+            core.act(|state| {
+                let nobody = || Refusal::NotFound(format!("member {login}"));
+                let user = state.account_named(login).ok_or_else(nobody)?.user.id;
+                let team = state.teams.iter().find(|known| known.id == team).ok_or_else(nobody)?;
+                team.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
+                Ok(Reply::json(200, &Shape { core, state }.user(user)))
+            })
+        }
         ("GET", ["user", "repos"]) => {
             call.actor()?;
             let repos = visible_repos(core, call, Access::Write);
@@ -108,6 +127,13 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
         }
         _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
     }
+}
+
+fn team_json(team: &Team) -> Value {
+    json!({
+        "id": team.id, "name": team.name, "description": "", "organization": null, "permission": "read",
+        "includes_all_repositories": false, "can_create_org_repo": false, "units": [], "units_map": {},
+    })
 }
 
 fn visible(core: &Core, call: &Call, repo: RepoId) -> Result<(), Refusal> {

@@ -166,6 +166,10 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
             let account = state.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
             Ok(Reply::json(200, &Shape { core, state }.profile(account.user.id)))
         }),
+        ("GET", ["orgs", org, "teams", name, "memberships", login]) => {
+            apps::may_see_members(call)?;
+            core.act(|state| membership(core, state, org, name, login))
+        }
         ("GET", ["user", "repos"]) => {
             apps::only_people(call)?;
             let user = call.actor()?;
@@ -183,6 +187,16 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
         }
         _ => Err(nothing_here()),
     }
+}
+
+fn membership(core: &Core, state: &State, org: &str, name: &str, login: &str) -> Answer {
+    let nobody = || Refusal::NotFound(format!("membership of {login} in {org}/{name}"));
+    let user = state.account_named(login).ok_or_else(nobody)?.user.id;
+    let team = state.teams_of(org).find(|team| team.name == name).ok_or_else(nobody)?;
+    let joined = *team.members.get(&user).ok_or_else(nobody)?;
+    let url = core.at(&format!("api/v3/teams/{}/memberships/{login}", team.id));
+    let state = if joined { "active" } else { "pending" };
+    Ok(Reply::json(200, &json!({"url": url, "role": "member", "state": state})))
 }
 
 async fn of_visible_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {

@@ -67,6 +67,19 @@ pub struct Account {
     pub created_at: Timestamp,
 }
 
+/// A team of an organisation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Team {
+    /// Id within the forge.
+    pub id: i64,
+    /// The organisation.
+    pub org: UserId,
+    /// Its name, also in addresses.
+    pub name: String,
+    /// Members, with whether they took up the invitation.
+    pub members: BTreeMap<UserId, bool>,
+}
+
 /// A token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token {
@@ -498,6 +511,8 @@ pub struct State {
     pub accounts: BTreeMap<UserId, Account>,
     /// Tokens that are good, or were.
     pub tokens: BTreeMap<String, Token>,
+    /// Teams of organisations.
+    pub teams: Vec<Team>,
     /// What tokens of installations are narrowed to.
     pub narrowed: BTreeMap<String, apps::Narrowed>,
     /// GitHub Apps by id.
@@ -525,6 +540,7 @@ impl State {
             clock,
             accounts: BTreeMap::new(),
             tokens: BTreeMap::new(),
+            teams: Vec::new(),
             narrowed: BTreeMap::new(),
             apps: BTreeMap::new(),
             quota: BTreeMap::new(),
@@ -564,6 +580,24 @@ impl State {
     pub fn user(&self, id: UserId) -> User {
         let gone = || User { id, login: "ghost".to_owned(), kind: AccountKind::User };
         self.accounts.get(&id).map_or_else(gone, |account| account.user.clone())
+    }
+
+    /// Makes a team, or invites an account into it; who `joined` is a member.
+    pub fn add_team_member(&mut self, org: &str, name: &str, user: UserId, joined: bool) {
+        let org = self.add_account(org, AccountKind::User, true).id;
+        let known = self.teams.iter().position(|team| team.org == org && team.name == name);
+        let at = known.unwrap_or_else(|| {
+            let id = self.fresh_id();
+            self.teams.push(Team { id, org, name: name.to_owned(), members: BTreeMap::new() });
+            self.teams.len() - 1
+        });
+        self.teams[at].members.insert(user, joined);
+    }
+
+    /// Teams of an organisation.
+    pub fn teams_of(&self, org: &str) -> impl Iterator<Item = &Team> {
+        let org = self.account_named(org).map(|account| account.user.id);
+        self.teams.iter().filter(move |team| Some(team.org) == org)
     }
 
     /// Takes an account's token (made on first use); the same one each time.

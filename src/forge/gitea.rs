@@ -21,7 +21,7 @@ use url::Url;
 use self::client::{Client, under};
 use self::map::{
     WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePermission, WirePull, WireRemark, WireRepository,
-    WireReview, WireSearch, WireStatuses, WireUser, WireVersion,
+    WireReview, WireSearch, WireStatuses, WireTeams, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
@@ -32,6 +32,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
+use crate::domain::permit::Team;
 
 /// Oldest Gitea whose interface is known to fit (Forgejo tells which Gitea it corresponds to).
 const OLDEST: (u32, u32) = (1, 22);
@@ -249,6 +250,26 @@ impl Forge for Gitea {
         // A login can change hands; the id cannot.
         let same = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
         Ok(if same { level } else { Permission::None })
+    }
+
+    async fn in_team(&self, _repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+        let what = format!("ask whether {} is in the team {team}", user.login);
+        if user.login.is_empty() || user.id.0 <= 0 {
+            return Ok(false);
+        }
+        let query = [("q", team.name.as_str()), ("limit", "50")];
+        let found: WireTeams = match self.client.get(&what, &["orgs", &team.org, "teams", "search"], &query).await {
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(false),
+            found => found?,
+        };
+        let named = found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name));
+        let Some(known) = named else { return Ok(false) };
+        let path = ["teams", &known.id.to_string(), "members", &user.login];
+        match self.client.get::<WireUser>(&what, &path, &[]).await {
+            Ok(member) => Ok(member.existing().is_some_and(|account| account.id == user.id)),
+            Err(ForgeError { kind: NotFound, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
     }
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

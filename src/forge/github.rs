@@ -34,6 +34,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::permit::Team;
 
 /// Events that a webhook of ours asks for; an App gets events about its installations besides.
 pub const EVENTS: &[&str] = webhook::HANDLED;
@@ -201,6 +202,10 @@ impl Forge for GitHub {
 
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
         self.permission_of(repo, user).await
+    }
+
+    async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+        self.member_of(repo, team, user).await
     }
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

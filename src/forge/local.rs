@@ -20,6 +20,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::domain::permit::Team;
 use crate::process::{self, Limits, Spec};
 
 /// Name of the forge in references to the repository.
@@ -256,6 +257,10 @@ impl Forge for Local {
 
     async fn permission(&self, _repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
         Ok(if user.id == PERSON { Permission::Admin } else { Permission::None })
+    }
+
+    async fn in_team(&self, _repo: &RepoRef, _team: &Team, _user: &User) -> ForgeResult<bool> {
+        Ok(false)
     }
 
     async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

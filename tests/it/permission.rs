@@ -18,6 +18,7 @@ on_both_forges!(
     a_permission_that_cannot_be_asked_is_a_wait,
     a_login_that_somebody_else_took_over_is_nobody,
     what_a_payload_says_of_its_sender_is_not_believed,
+    a_team_lets_its_members_in,
     outsiders_command_nothing,
     an_echo_is_answered_a_few_times_only,
     what_only_looks_like_a_command_is_none,
@@ -181,6 +182,27 @@ async fn a_login_that_somebody_else_took_over_is_nobody(dialect: Dialect) {
         label_by(&world, &taken, false).await;
     }
     assert_eq!(world.run().await.state, State::Review);
+    world.finish().await;
+}
+
+async fn a_team_lets_its_members_in(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).config("permissions: { teams: [acme/leads] }")).await;
+    let reader = person(&world, "reader", Access::Read);
+    let invited = person(&world, "invited", Access::Read);
+    let member = person(&world, "member", Access::Read);
+    world.forge.with(|state| {
+        state.add_team_member("acme", "leads", member.id, true);
+        state.add_team_member("acme", "leads", invited.id, false);
+        // A team of the same name elsewhere is another one.
+        state.add_team_member("other", "leads", reader.id, true);
+    });
+    for nobody in [&reader, &invited] {
+        label_by(&world, nobody, true).await;
+        assert!(world.all_loops().await.is_empty(), "{}", nobody.login);
+        label_by(&world, nobody, false).await;
+    }
+    label_by(&world, &member, true).await;
+    assert_eq!(world.the_loop().await.state, State::Review);
     world.finish().await;
 }
 

@@ -239,6 +239,15 @@ pub(super) fn permitted(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -
     }
 }
 
+/// Fails unless the credential may ask who is in an organisation's teams.
+pub(super) fn may_see_members(call: &Call) -> Result<(), Refusal> {
+    match &call.signed_in {
+        SignedIn::Person(_) => Ok(()),
+        SignedIn::Installation(_, narrowed) if narrowed.permits("members", "read") => Ok(()),
+        _ => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+    }
+}
+
 /// Fails unless a token of an installation includes a repository.
 pub(in crate::fake) fn reaches(core: &Core, narrowed: &Narrowed, repo: RepoId) -> Result<(), Refusal> {
     let excluded = core.act(|state| state.app(narrowed.app).map(|app| app.excluded.contains(&repo)))?;

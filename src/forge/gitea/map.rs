@@ -395,6 +395,18 @@ pub(super) struct WireStatus {
 }
 
 #[derive(Debug, Deserialize)]
+pub(super) struct WireTeams {
+    #[serde(default)]
+    pub(super) data: Vec<WireTeam>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireTeam {
+    pub(super) id: i64,
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
 pub(super) struct WirePermission {
     #[serde(default, deserialize_with = "text")]
     permission: String,

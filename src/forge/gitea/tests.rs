@@ -201,6 +201,32 @@ async fn a_repository_is_followed_by_its_id() {
 }
 
 #[tokio::test]
+async fn a_teams_members_are_known_by_id() {
+    let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
+    let leads = Team::parse("acme/leads").unwrap();
+    for (server, forge) in servers() {
+        let teams = json!({ "ok": true, "data": [{ "id": 2, "name": "leads-old" }, { "id": 3, "name": "Leads" }] });
+        for (status, body, expected) in
+            [(200, user(7, "ann"), true), (200, user(8, "ann"), false), (404, json!({ "message": "not found" }), false)]
+        {
+            server.on("GET", search, 200, teams.clone());
+            server.on("GET", member, status, body);
+            assert_eq!(forge.in_team(&repo(), &leads, &ann()).await.unwrap(), expected, "{status}");
+        }
+        for (status, nothing) in [(200, json!({ "ok": true, "data": [] })), (404, json!({ "message": "no" }))] {
+            server.on("GET", search, status, nothing);
+            assert!(!forge.in_team(&repo(), &leads, &ann()).await.unwrap(), "there is no such team");
+        }
+        server.on("GET", search, 403, json!({ "message": "Must be an organization member" }));
+        let refusal = forge.in_team(&repo(), &leads, &ann()).await.unwrap_err();
+        assert_eq!(refusal.kind, ForgeErrorKind::Denied, "a failure to ask is never an answer");
+        let nobody = User { id: UserId(-1), ..ann() };
+        assert!(!forge.in_team(&repo(), &leads, &nobody).await.unwrap(), "not even asked");
+        server.finish();
+    }
+}
+
+#[tokio::test]
 async fn permission_goes_by_id() {
     let target = "/repos/acme/app/collaborators/ann/permission";
     for (server, forge) in servers() {

@@ -6,10 +6,11 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::auth::Scope;
+use super::auth::{Purpose, Scope};
 use super::client::Call;
 use super::{EVENTS, GitHub, understood, wire};
 use crate::domain::ids::{RepoRef, Sha, User};
+use crate::domain::permit::Team;
 use crate::forge::http::{error, json as read_json};
 use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository};
 
@@ -37,6 +38,11 @@ struct PermissionAnswer {
     permission: Option<String>,
     role_name: Option<String>,
     user: Option<wire::User>,
+}
+
+#[derive(Deserialize)]
+struct Membership {
+    state: String,
 }
 
 #[derive(Deserialize)]
@@ -160,6 +166,24 @@ impl GitHub {
         };
         // A role that an organisation made up is known by the built-in permission that it comes to.
         Ok(named(&answer.role_name).or_else(|| named(&answer.permission)).unwrap_or(Permission::None))
+    }
+
+    /// Whether an account is a member of a team. GitHub answers for a login, which counts only while it is the very
+    /// account's.
+    pub(super) async fn member_of(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+        let what = format!("ask whether {} is in the team {team}", user.login);
+        let scope = Scope::Repository(repo, Purpose::Members);
+        let path = ["orgs", &team.org, "teams", &team.name, "memberships", &user.login];
+        let membership: Membership = match self.client.read(&Call::new(scope, Method::GET, &path, &what)).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(false),
+            answer => answer?,
+        };
+        if membership.state != "active" {
+            return Ok(false);
+        }
+        let account: wire::User =
+            self.client.read(&Call::new(scope, Method::GET, &["users", &user.login], &what)).await?;
+        Ok(account.id == user.id.0)
     }
 
     /// A branch. GitHub sends those who ask for a renamed branch to its new name; that is another branch to us.

@@ -33,6 +33,8 @@ pub(super) enum Purpose {
     Fetch,
     /// Pushing with git.
     Push,
+    /// Asking who is in a team of the organisation.
+    Members,
     /// Reading what is public to the installation: its list of repositories, accounts.
     Metadata,
 }
@@ -43,6 +45,7 @@ impl Purpose {
             Self::Api => super::PERMISSIONS.iter().map(|(name, access)| (*name, *access)).collect(),
             Self::Fetch => json!({ "contents": "read", "metadata": "read" }),
             Self::Push => json!({ "contents": "write", "metadata": "read" }),
+            Self::Members => json!({ "members": "read", "metadata": "read" }),
             Self::Metadata => json!({ "metadata": "read" }),
         }
     }

@@ -107,6 +107,19 @@ async fn git_gets_tokens_that_can_do_no_more_than_git_needs() {
     transport.finish();
 }
 
+#[tokio::test]
+async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
+    let Some((github, transport, _)) = with_app() else { return };
+    installed(&transport);
+    minted(&transport, "ghs_members", "2026-01-01T01:00:00Z");
+    transport.on("GET", "/orgs/acme/teams/leads/memberships/ann", 404, json!({ "message": "Not Found" }));
+    let leads = Team::parse("acme/leads").unwrap();
+    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
+    let asked = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
+    assert_eq!(transport.bodies("POST", TOKENS), [asked]);
+    transport.finish();
+}
+
 /// Lets other tasks run before each answer, as a network does.
 struct Yielding(Arc<ContractTransport>);
 

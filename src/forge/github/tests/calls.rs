@@ -49,6 +49,28 @@ async fn permissions_count_for_the_very_account_only() {
 }
 
 #[tokio::test]
+async fn members_of_a_team_count_for_the_very_account_only() {
+    let Some((github, transport)) = with_token() else { return };
+    let (target, account) = ("/orgs/acme/teams/leads/memberships/ann", "/users/ann");
+    let leads = Team::parse("acme/leads").unwrap();
+    let template = "/orgs/{org}/teams/{team_slug}/memberships/{username}";
+    let membership = |state: &str| answer("GET", template, 200, json!({ "role": "member", "state": state }));
+    for (id, expected) in [(5, true), (6, false)] {
+        transport.on("GET", target, 200, membership("active"));
+        let ann = json!({ "id": id, "login": "ann", "type": "User" });
+        transport.on("GET", account, 200, answer("GET", "/users/{username}", 200, ann));
+        assert_eq!(github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap(), expected, "account {id}");
+    }
+    transport.on("GET", target, 200, membership("pending"));
+    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap(), "an invitation is no membership");
+    transport.on("GET", target, 404, not_found());
+    assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
+    transport.on("GET", target, 403, json!({ "message": "Resource not accessible by integration" }));
+    github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap_err();
+    transport.finish();
+}
+
+#[tokio::test]
 async fn logins_and_labels_cannot_lead_to_another_address() {
     let Some((github, transport)) = with_token() else { return };
     let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";
