@@ -22,6 +22,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Env, Problems, operator_file};
 use crate::domain::ids::Timestamp;
+use crate::render::Renderer;
 
 /// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -160,7 +161,10 @@ fn run(cli: Cli, env: &Env) -> CliResult {
 
 /// The operator's configuration, as the arguments and the environment name it.
 fn load(global: &Global, env: &Env) -> Result<Config, CliError> {
-    Ok(Config::load(&operator_file(global.config.as_deref(), env), env)?)
+    let config = Config::load(&operator_file(global.config.as_deref(), env), env)?;
+    // What is wrong with a text of the operator's shows now, and not when it is first needed.
+    Renderer::new(config.templates.clone()).map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
+    Ok(config)
 }
 
 /// The database of a configuration.

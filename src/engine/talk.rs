@@ -235,6 +235,9 @@ impl Engine {
         };
         kill_point("K25");
         let created = seat.forge.create_pull(repo, &new).await;
+        if created.is_err() {
+            kill_point("K26");
+        }
         kill_point("K27");
         match created {
             // It may have been opened by a call whose answer was lost.

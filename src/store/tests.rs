@@ -1,5 +1,7 @@
 //! Tests of the store on real files: commits, leases, queues, timers, a full disk, a copy.
 
+mod races;
+
 use super::inbox::Delivery;
 use super::*;
 use crate::domain::effect::{Effect, Lane, Place};

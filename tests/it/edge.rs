@@ -24,6 +24,7 @@ on_both_forges!(
     another_repository_is_not_watched,
     the_event_header_decides_nothing,
     the_path_decides_never_a_header,
+    what_a_request_says_of_its_origin_changes_nothing,
     what_is_too_large_or_of_another_form_is_refused,
     broken_bodies_are_ignored_with_a_reason,
     other_paths_and_methods_lead_nowhere,
@@ -352,6 +353,41 @@ async fn the_path_decides_never_a_header(dialect: Dialect) {
     let mut both = signed(own, "d", event, body);
     both.extend(headers(other, "e", "ping").into_iter().skip(1));
     assert_eq!(post(&world, path(own), &both, body.to_vec()).await, 202);
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    world.finish().await;
+}
+
+/// W11: there is no list of addresses to get round. Whoever a request says it is from, its signature decides.
+async fn what_a_request_says_of_its_origin_changes_nothing(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    let genuine = label_delivery(&world).await;
+    let (event, body) = (&genuine.event.0, genuine.body.as_bytes());
+    let before = world.outcomes().await.len();
+    let origins = [
+        ("X-Forwarded-For", "140.82.112.1"),
+        ("X-Forwarded-For", "127.0.0.1, 140.82.112.1"),
+        ("X-Forwarded-For", "not an address"),
+        ("Forwarded", "for=140.82.112.1;proto=https;host=github.com"),
+        ("X-Real-IP", "127.0.0.1"),
+        ("True-Client-IP", "127.0.0.1"),
+        ("CF-Connecting-IP", "127.0.0.1"),
+        ("X-Forwarded-Host", "localhost"),
+        ("X-Original-URL", "/healthz"),
+    ];
+    for (name, value) in origins {
+        let mut unsigned = headers(dialect, "unsigned", event);
+        unsigned.push((name.into(), value.into()));
+        assert_eq!(post(&world, "/webhooks/forge", &unsigned, body.to_vec()).await, 401, "{name}: {value}");
+        let mut forged = signed(dialect, "forged", event, b"another body");
+        forged.push((name.into(), value.into()));
+        assert_eq!(post(&world, "/webhooks/forge", &forged, body.to_vec()).await, 401, "{name}: {value}");
+    }
+    assert_eq!(world.outcomes().await.len(), before);
+    // Nor is a proper delivery refused for the company it keeps: nobody can lock the forge out.
+    let mut genuine = signed(dialect, "genuine", event, body);
+    genuine.extend(origins.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(post(&world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
     world.settle().await;
     assert_eq!(world.the_loop().await.state, State::Review);
     world.finish().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ralph_bot::domain::ids::Number;
 use ralph_bot::domain::lifecycle::{State, Step};
 use ralph_bot::fake::{Dialect, Fault};
+use ralph_bot::forge::http::Patience;
 
 use crate::harness::{Setup, World};
 use crate::story::on_both_forges;
@@ -13,6 +14,7 @@ use crate::story::on_both_forges;
 on_both_forges!(
     calls_that_fail_are_made_again,
     calls_whose_answer_is_lost_are_not_made_twice,
+    a_forge_that_hangs_is_given_up_and_asked_again,
     an_escalation_is_opened_once,
     a_limited_forge_is_left_in_peace,
     a_refused_credential_is_tried_again,
@@ -96,6 +98,23 @@ async fn with_faults(dialect: Dialect, faults: &[Fault]) {
     world.label().await;
     world.recover().await;
     assert_eq!(outcome(&world).await, undisturbed(), "{faults:?}: {}", world.the_loop().await.why);
+    world.finish().await;
+}
+
+/// F2: the forge takes a call and never answers, once for every sort of change, and for what is read before it.
+async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
+    let mut setup = Setup::new(dialect);
+    setup.patience = Patience { idle: Duration::from_millis(400), ..Patience::USUAL };
+    let hanging: Vec<_> = CHANGES.iter().filter(|(_, path)| !path.contains("git-receive-pack")).collect();
+    let world = World::new(setup).await;
+    for (method, path) in hanging.into_iter().chain(&[("GET", r"/permission$"), ("GET", r"/issues/\d+$")]) {
+        world.forge.faults().next(1, method, path, Fault::Hang).expect("a pattern");
+    }
+    world.label().await;
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed(), "{}", world.the_loop().await.why);
+    assert_eq!(world.forge.faults().remaining(), 1, "a status comment may be edited once, or not at all");
+    world.forge.faults().clear();
     world.finish().await;
 }
 

@@ -5,6 +5,7 @@ mod agent_faults;
 mod channels;
 mod commands;
 mod edge;
+mod evil;
 mod forge_faults;
 mod git_faults;
 mod harness;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -78,6 +78,18 @@ impl Service {
         command.envs(listen.map(|address| ("RALPH_SERVER__LISTEN", address)));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log).kill_on_drop(true);
         command.spawn().expect("the binary starts")
+    }
+
+    /// Copies the database by a process of its own, told to die at a kill point where one is named.
+    #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
+    pub async fn backup(&self, to: &Path, kill: Option<&str>) -> ExitStatus {
+        let folder = self.world.folder.path();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.arg("--config").arg(folder.join("ralph-control.yaml")).arg("backup").arg(to);
+        command.current_dir(folder).env_clear().envs(self.world.environment());
+        command.envs(kill.map(|point| (failpoint::VARIABLE, point)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        command.status().await.expect("the binary starts")
     }
 
     fn log_path(&self) -> PathBuf {

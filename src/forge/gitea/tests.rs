@@ -8,6 +8,7 @@ use crate::domain::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::ids::{AccountKind, UserId};
 use crate::forge::ForgeErrorKind;
 use crate::forge::contract::{ContractTransport, Spec, contract_file, contract_folder};
+use crate::forge::http::Patience;
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
 const MOMENT: &str = "2025-03-09T16:19:00+09:00";
@@ -26,7 +27,7 @@ fn settings() -> GiteaSettings {
         url: Url::parse("https://git.test").unwrap(),
         token: SecretString::from("s3cret"),
         own: None,
-        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1 },
+        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..Pace::default() },
     }
 }
 
@@ -607,9 +608,13 @@ async fn the_webhook_is_made_kept_and_replaced() {
 #[tokio::test]
 async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
     let url = Url::parse("https://user:pass@git.test/forge/?x=1#y").unwrap();
-    let transport = ReqwestTransport::new().unwrap();
+    let transport = ReqwestTransport::new(Patience::USUAL).unwrap();
     let with = |settings| {
-        Gitea::with_transport(settings, Clock::manual(Timestamp(0)), Arc::new(ReqwestTransport::new().unwrap()))
+        Gitea::with_transport(
+            settings,
+            Clock::manual(Timestamp(0)),
+            Arc::new(ReqwestTransport::new(Patience::USUAL).unwrap()),
+        )
     };
     let forge =
         Gitea::with_transport(GiteaSettings { url, ..settings() }, Clock::manual(Timestamp(0)), Arc::new(transport));

@@ -11,7 +11,7 @@ use super::*;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
-const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3 };
+const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3, patience: Patience::USUAL };
 
 type Outcome = Result<Response<Bytes>, TransportError>;
 

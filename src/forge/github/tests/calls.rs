@@ -218,6 +218,25 @@ async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
     }
 }
 
+/// P14: whoever set a label before an issue was moved here, set it elsewhere.
+#[tokio::test]
+async fn a_label_that_came_along_was_set_by_nobody() {
+    let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
+        "created_at": "2026-01-01T00:00:00Z" });
+    let moved =
+        json!({ "event": "transferred", "actor": { "id": 9, "login": "ann" }, "created_at": "2026-01-01T00:00:01Z" });
+    let target = "/repos/acme/app/issues/42/events?per_page=100";
+    for (events, known) in
+        [(json!([labeled]), true), (json!([labeled, moved]), false), (json!([labeled, moved, labeled]), true)]
+    {
+        let Some((github, transport)) = with_token() else { return };
+        let page = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}/events", 200, events.clone());
+        transport.on("GET", target, 200, page);
+        let found = github.labelled(&repo(), Number(42), "ralph:run").await.unwrap();
+        assert_eq!(found.is_some(), known, "{events}");
+    }
+}
+
 fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
     let side = |branch: &str, repo: Value| json!({ "ref": branch, "sha": "a".repeat(40), "repo": repo });
     json!({
