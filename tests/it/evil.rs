@@ -41,7 +41,7 @@ git remote -v; git config -l; cat .git/config .git/credentials; printf 'protocol
 git push FORGE/mira/app.git HEAD:main; git push FORGE/mira/app.git HEAD:refs/heads/evil; git push origin HEAD:main
 curl -s -m 5 -X POST -H 'content-type: application/json' -d '{"body":"pwned"}' FORGE/api/v1/repos/mira/app/issues/1/comments
 curl -s -m 5 -X POST -d '{"body":"pwned"}' FORGE/api/v3/repos/mira/app/issues/1/comments
-echo pwned >FOLDER/pwned; echo pwned >>FOLDER/canary; rm -f FOLDER/canary; rm -rf FOLDER/data
+echo pwned >FOLDER/pwned; echo pwned >>FOLDER/canary; rm -f FOLDER/canary; rm -rf FOLDER/data/mirrors FOLDER/data/ralph.db* FOLDER/data/logs
 echo pwned >/usr/bin/pwned; echo pwned >>/etc/passwd; echo pwned >>FOLDER/agent.sh
 echo pwned >.git/objects/info/alternates.new; for store in $(cat .git/objects/info/alternates); do echo x >$store/pwned; rm -rf $store/pack; done
 mount -t tmpfs x /mnt; unshare -r -n true && echo NESTED; chroot / true && echo CHROOT
