@@ -290,6 +290,30 @@ mod tests {
     }
 
     #[test]
+    fn texts_that_cannot_be_used_are_wrong_configuration() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ralph-control.yaml");
+        let text = "forges: [{ name: w, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }]\n\
+                    backends: { mine: { type: script, command: [sh] } }\ntemplates: texts\n";
+        std::fs::write(&file, text).expect("written");
+        let texts = folder.path().join("texts/comment");
+        std::fs::create_dir_all(&texts).expect("made");
+        let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+        let global = Global { config: Some(file), json: false, color: Color::Never };
+        assert_eq!(load(&global, &env).expect("an empty folder changes nothing").templates, []);
+        for (name, text, why) in [
+            ("statuss.md", "x", "there is no template comment/statuss.md; did you mean `comment/status.md`?"),
+            ("status.md", "\n{% if %}", "template comment/status.md is not valid"),
+        ] {
+            std::fs::write(texts.join(name), text).expect("written");
+            let error = load(&global, &env).expect_err(name);
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.exit_code(), 2);
+            std::fs::remove_file(texts.join(name)).expect("removed");
+        }
+    }
+
+    #[test]
     fn exit_codes_tell_failure_from_wrong_usage() {
         assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
         assert_eq!(CliError::Usage(String::new()).exit_code(), 2);

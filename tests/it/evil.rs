@@ -5,13 +5,15 @@ use ralph_bot::domain::lifecycle::State;
 use ralph_bot::fake::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;
 
-use crate::harness::{SECRET, Setup, sandbox};
+use crate::harness::{SECRET, Setup, World, sandbox};
 use crate::service::{Service, stop};
 use crate::story::on_both_forges;
 
 on_both_forges!(
     /// I1, S1, S2, S3, S11, S12, A11, G12, G18, G19.
     everything_that_is_told_is_done_and_nothing_comes_of_it,
+    /// S5.
+    an_agent_without_network_reaches_nobody,
     /// I3, I4, G11.
     a_title_is_no_option_and_no_branch,
 );
@@ -126,6 +128,27 @@ async fn everything_that_is_told_is_done_and_nothing_comes_of_it(dialect: Dialec
     service.finish().await;
 }
 
+async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
+    if sandbox().await.tier != Tier::A {
+        return;
+    }
+    for (network, reaches) in [("all", true), ("none", false)] {
+        let mut setup = Setup::new(dialect);
+        setup.env.push(("RALPH_SANDBOX__NETWORK", network.to_owned()));
+        let world = World::new(setup).await;
+        let forge = world.forge.url();
+        world.write_agent(&format!(
+            "git ls-remote {forge}mira/app.git >reach.txt 2>&1 </dev/null\necho \"and $?\" >>reach.txt\necho 42 >answer.txt\n"
+        ));
+        let done = world.run().await;
+        assert_eq!(done.state, State::Review, "{}", done.why);
+        let said = world.file(&done.branch, "reach.txt").await.expect("what it came to");
+        assert_eq!(!said.to_lowercase().contains("connect to"), reaches, "{network}: {said}");
+        assert_eq!(world.bot_said("without network"), !reaches, "{network}: {:?}", world.bot_says());
+        world.finish().await;
+    }
+}
+
 async fn a_title_is_no_option_and_no_branch(dialect: Dialect) {
     let titles = [
         "--dangerously-skip-permissions -c core.sshCommand=x @/etc/passwd",
@@ -139,7 +162,7 @@ async fn a_title_is_no_option_and_no_branch(dialect: Dialect) {
         setup.body = format!("{title}\n\nIt should be 42.");
         // Everything that it was called with is what a run says.
         setup.agent = "echo \"$# $*\" >arguments.txt\necho 42 >answer.txt\n".into();
-        let world = crate::harness::World::new(setup).await;
+        let world = World::new(setup).await;
         let done = world.run().await;
         assert_eq!(done.state, State::Review, "{title}: {}", done.why);
         assert_eq!(world.file(&done.branch, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");

@@ -117,11 +117,13 @@ async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F1.
 async fn calls_that_fail_are_made_again(dialect: Dialect) {
     let faults = [Fault::status(500), Fault::status(502), Fault::status(503), Fault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
+/// F1, F2.
 async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
     for fault in [Fault::after_effect(500), Fault::after_effect(504), Fault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
@@ -129,6 +131,7 @@ async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
     with_faults(dialect, &[Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(503)]).await;
 }
 
+/// F1.
 async fn an_escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
     for fault in [Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(500)] {
@@ -160,6 +163,7 @@ async fn an_escalation_is_opened_once(dialect: Dialect) {
     }
 }
 
+/// F3.
 async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
     let secondary = |status, headers: &[(&str, &str)]| Fault::Respond {
         status,
@@ -195,6 +199,7 @@ async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
     }
 }
 
+/// F5.
 async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -205,6 +210,7 @@ async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F1.
 async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -242,6 +248,7 @@ async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F6.
 async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", Fault::status(403)).expect("a pattern");
@@ -254,6 +261,7 @@ async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F12.
 async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
@@ -288,6 +296,7 @@ async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(diale
     world.finish().await;
 }
 
+/// P12.
 async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     label_unheard(&world).await;
@@ -315,6 +324,7 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n")).await;
     let first = world.run().await;
@@ -339,6 +349,7 @@ async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10, F12.
 async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -352,6 +363,7 @@ async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.hooks().duplicate_next(2, 100);
@@ -374,6 +386,7 @@ async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn deliveries_may_come_in_any_order(dialect: Dialect) {
     // Everything that happened until the pull request was merged comes at once, turned around.
     for turn in [0usize, 1, 2] {
@@ -398,7 +411,7 @@ async fn deliveries_may_come_in_any_order(dialect: Dialect) {
     }
 }
 
-/// A fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
+/// F1, F2: a fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
 async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;

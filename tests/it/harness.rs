@@ -42,6 +42,8 @@ pub struct Setup {
     pub body: String,
     /// How long the service waits for the forge.
     pub patience: Patience,
+    /// Further variables of the service's environment.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Setup {
@@ -66,6 +68,7 @@ impl Setup {
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),
             patience: Patience::USUAL,
+            env: Vec::new(),
         }
     }
 
@@ -193,7 +196,9 @@ impl World {
         let path = std::env::var("PATH").unwrap_or_default();
         let home = std::env::var("HOME").unwrap_or_default();
         let token = self.forge.token_for(&self.bot);
-        vec![("TOKEN", token), ("SECRET", SECRET.to_owned()), ("PATH", path), ("HOME", home)]
+        let mut all = vec![("TOKEN", token), ("SECRET", SECRET.to_owned()), ("PATH", path), ("HOME", home)];
+        all.extend(self.setup.env.iter().cloned());
+        all
     }
 
     pub async fn config(&self) -> (Config, Env) {

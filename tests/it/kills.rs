@@ -40,7 +40,7 @@ const WORK: &[Kills] = &[
     &["K07:6", "K21:3"],
     &["K24"],
     &["K16", "K19", "K20"],
-    &["K16:2", "K20:2", "K19:2"],
+    &["K16:2", "K19", "K20:2"],
 ];
 /// While it tells the forge.
 const TALK: &[Kills] = &[

@@ -21,3 +21,4 @@ mod replay;
 mod service;
 mod story;
 mod supervised;
+mod texts;

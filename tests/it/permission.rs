@@ -35,6 +35,7 @@ on_both_forges!(
     a_flapping_label_makes_one_loop,
     resume_after_the_merge_gets_one_reply,
     our_own_comments_are_never_read,
+    a_copied_marker_is_nobodys,
     two_resumes_at_once_make_one_transition,
     a_flood_respects_the_slots,
 );
@@ -81,6 +82,7 @@ fn shown_hash(world: &World) -> String {
     after.chars().take_while(char::is_ascii_hexdigit).collect()
 }
 
+/// P1.
 async fn a_label_that_a_template_sets_for_an_outsider_starts_nothing(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect)).await;
     world.settle().await;
@@ -97,6 +99,7 @@ async fn a_label_that_a_template_sets_for_an_outsider_starts_nothing(dialect: Di
     world.finish().await;
 }
 
+/// P2.
 async fn too_little_permission_gets_one_comment(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let little = if dialect == Dialect::GitHub { Access::Triage } else { Access::Read };
@@ -117,6 +120,7 @@ async fn too_little_permission_gets_one_comment(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P4.
 async fn permission_is_asked_again_before_work_begins(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let nora = person(&world, "nora", Access::Write);
@@ -139,6 +143,7 @@ async fn permission_is_asked_again_before_work_begins(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P4.
 async fn permission_is_asked_again_before_the_push(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let nora = person(&world, "nora", Access::Write);
@@ -158,6 +163,7 @@ async fn permission_is_asked_again_before_the_push(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P5.
 async fn a_permission_that_cannot_be_asked_is_a_wait(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", Fault::status(500)).expect("a rule");
@@ -174,6 +180,7 @@ async fn a_permission_that_cannot_be_asked_is_a_wait(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P7.
 async fn a_login_that_somebody_else_took_over_is_nobody(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let mut taken = world.maintainer.clone();
@@ -187,6 +194,7 @@ async fn a_login_that_somebody_else_took_over_is_nobody(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P3.
 async fn what_a_payload_says_of_its_sender_is_not_believed(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.settle().await;
@@ -208,9 +216,26 @@ async fn what_a_payload_says_of_its_sender_is_not_believed(dialect: Dialect) {
     });
     world.settle().await;
     assert!(world.all_loops().await.is_empty());
+    // And the other way round: whatever a payload calls somebody who may, the forge is asked.
+    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+    world.settle().await;
+    world.forge.hooks().hold();
+    world.label().await;
+    world.forge.hooks().release(|held| {
+        for one in held {
+            let mut body: Value = serde_json::from_str(&one.body).expect("a body");
+            body["sender"]["author_association"] = json!("NONE");
+            body["issue"]["author_association"] = json!("CONTRIBUTOR");
+            body["repository"]["permissions"] = json!({"admin": false, "push": false, "pull": true});
+            one.body = body.to_string();
+        }
+    });
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
     world.finish().await;
 }
 
+/// P17.
 async fn an_echo_is_answered_a_few_times_only(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 6, comments_per_day: 8 }";
     let world = World::new(Setup::new(dialect).config(limits)).await;
@@ -244,6 +269,7 @@ async fn an_echo_is_answered_a_few_times_only(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P8.
 async fn outsiders_command_nothing(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let commands =
@@ -284,6 +310,7 @@ const NO_COMMANDS: [&str; 14] = [
     "\u{202e}/ralph abort",
 ];
 
+/// P8.
 async fn what_only_looks_like_a_command_is_none(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -321,6 +348,7 @@ async fn what_only_looks_like_a_command_is_none(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P9.
 async fn an_edited_comment_is_never_a_command(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -353,6 +381,7 @@ async fn edit(world: &World, body: &str) {
     world.settle().await;
 }
 
+/// P11.
 async fn an_edit_shortly_before_the_label_has_to_be_confirmed(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect)).await;
     outsiders_issue(&mut world, "It should be 42.").await;
@@ -394,6 +423,7 @@ async fn an_edit_shortly_before_the_label_has_to_be_confirmed(dialect: Dialect) 
     world.finish().await;
 }
 
+/// P10.
 async fn an_edit_after_the_label_changes_nothing(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect)).await;
     outsiders_issue(&mut world, "OLD-TEXT").await;
@@ -412,6 +442,7 @@ async fn an_edit_after_the_label_changes_nothing(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P12.
 async fn a_missed_label_is_asked_about(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.settle().await;
@@ -443,6 +474,7 @@ async fn a_missed_label_is_asked_about(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10, F14.
 async fn a_label_set_again_counts_though_its_removal_was_lost(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -458,6 +490,7 @@ async fn a_label_set_again_counts_though_its_removal_was_lost(dialect: Dialect) 
     world.finish().await;
 }
 
+/// P12.
 async fn a_label_missed_after_the_end_is_asked_about(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -485,6 +518,7 @@ async fn a_label_missed_after_the_end_is_asked_about(dialect: Dialect) {
     world.finish().await;
 }
 
+/// I2.
 async fn what_people_do_not_see_is_not_prompted(dialect: Dialect) {
     let tags: String = "tags".chars().map(|c| char::from_u32(0xE0000 + c as u32).expect("a tag")).collect();
     let mut setup = Setup::new(dialect);
@@ -503,6 +537,7 @@ async fn what_people_do_not_see_is_not_prompted(dialect: Dialect) {
     world.finish().await;
 }
 
+/// I5.
 async fn outsiders_are_never_in_a_prompt(dialect: Dialect) {
     let agent = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -628,6 +663,7 @@ async fn other_repositories_are_not_reached_through_a_text(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P15, F14.
 async fn a_flapping_label_makes_one_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let unlabel = async || {
@@ -652,6 +688,7 @@ async fn a_flapping_label_makes_one_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P16.
 async fn resume_after_the_merge_gets_one_reply(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let pull = world.run().await.pull.expect("a pull request").number;
@@ -668,6 +705,7 @@ async fn resume_after_the_merge_gets_one_reply(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P17.
 async fn our_own_comments_are_never_read(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -683,6 +721,40 @@ async fn our_own_comments_are_never_read(dialect: Dialect) {
     world.finish().await;
 }
 
+/// I10: a marker counts in our own account's texts alone, however genuine it is.
+async fn a_copied_marker_is_nobodys(dialect: Dialect) {
+    let agent = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    world.label().await;
+    world.stop_at("the second run", |l| l.step == Step::Agent && l.pull.is_some() && !l.iterations.is_empty()).await;
+    let ours = world.bot_says();
+    let mut theirs = Vec::new();
+    for body in &ours {
+        let id = world.forge.comment(&world.outsider, world.repo, world.issue, body).await.expect("commented");
+        theirs.push((id, body.clone()));
+    }
+    // Each of ours is gone, so that it is looked for again; and the answers to what is written anew are lost.
+    for comment in world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id)) {
+        world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, comment.id)).expect("deleted");
+    }
+    world.forge.faults().next(3, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a rule");
+    world.settle().await;
+    for _ in 0..12 {
+        world.pass(Duration::from_secs(60)).await;
+    }
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!(world.forge.faults().remaining(), 0);
+    for (id, body) in theirs {
+        let now = world.comments(world.issue).into_iter().find(|c| c.id == id).expect("it stands");
+        assert_eq!((now.body, now.author), (body, Some(world.outsider.id)), "their comment was taken for ours");
+    }
+    let status: Vec<_> = world.bot_says().into_iter().filter(|s| s.contains(" status ")).collect();
+    assert_eq!(status.len(), 1, "one status comment: {status:#?}");
+    world.finish().await;
+}
+
+/// F20.
 async fn two_resumes_at_once_make_one_transition(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let nora = person(&world, "nora", Access::Write);
@@ -702,6 +774,7 @@ async fn two_resumes_at_once_make_one_transition(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P15.
 async fn a_flood_respects_the_slots(dialect: Dialect) {
     let limits = "limits: { loops: 2, loops_per_repository: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
     let world = World::new(Setup::new(dialect).config(limits)).await;
@@ -779,6 +852,7 @@ mod github_transfers {
 mod github_bots {
     use super::*;
 
+    /// P6.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_bot_is_refused_unless_its_number_is_allowed() {
         let mut world = World::new(Setup::new(Dialect::GitHub)).await;

@@ -25,6 +25,7 @@ on_both_forges!(
     a_stop_during_a_run_is_in_order,
     nothing_of_a_killed_runner_is_left,
     a_start_after_the_worst_is_quick,
+    a_disk_that_fails_to_sync_loses_nothing,
 );
 
 /// Ingest, control and runner know of each other by the database alone.
@@ -44,7 +45,7 @@ async fn three_processes_carry_a_loop(dialect: Dialect) {
     service.finish().await;
 }
 
-/// Each run of the agent leaves a line in a file, so that runs can be counted.
+/// D10: each run of the agent leaves a line in a file, so that runs can be counted.
 async fn two_whole_services_never_double_work(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -117,6 +118,7 @@ async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
     service.finish().await;
 }
 
+/// S11.
 async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let (slow, begun) = slow_agent(&service);
@@ -145,6 +147,47 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
         assert!(stop(process).await.success(), "{}", service.log());
     }
     service.finish().await;
+}
+
+/// D2: from the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
+async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
+    for first in [12, 25, 40] {
+        let service = Service::new(Setup::new(dialect), false).await;
+        let inject = format!("fdatasync:error=EIO:when={first}+");
+        let Some(mut child) = service.spawn_tampered(&inject) else { return };
+        let ended = async {
+            service.until("the service to listen", async || service.listens().await).await;
+            service.world.label().await;
+            // As often as it takes: each delivery that is taken is a sync.
+            while child.try_wait().expect("our child").is_none() {
+                service.world.say("A word in between.").await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            child.wait().await.expect("our child")
+        };
+        let status = tokio::time::timeout(PATIENCE, ended).await.expect("it ends by itself");
+        assert!(!status.success(), "{status}\n{}", service.log());
+        assert!(service.log().contains("the database failed"), "{}", service.log());
+        service.world.forge.flush().await;
+        let taken: Vec<String> = {
+            let log = service.world.forge.hooks().log();
+            log.into_iter().filter(|delivery| delivery.status == Some(202)).map(|delivery| delivery.id).collect()
+        };
+        let mut child = service.spawn("all", None);
+        service.until("the service to listen", async || service.listens().await).await;
+        let store = service.store().await.expect("a database");
+        for id in taken {
+            let (forge, delivery) = (ForgeName::new("forge"), id.clone());
+            let known = store.read(move |c| inbox::outcome(c, &forge, &delivery)).await.expect("read");
+            assert!(known.is_some(), "from sync {first} on: {id} was answered with 202 and is not there");
+        }
+        service.resend();
+        let done = service.until_loop("the review", |l| l.state == State::Review).await;
+        assert_eq!(done.spent.iterations, 1, "{}", done.why);
+        service.rest().await;
+        assert!(stop(&mut child).await.success(), "{}", service.log());
+        service.finish().await;
+    }
 }
 
 /// Loops that wait for a person, and deliveries that nobody has looked at yet.

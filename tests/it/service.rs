@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
 use crate::harness::{SECRET, Setup, World, invariants};
+use crate::parts;
 
 /// Longest wait for anything here; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -67,11 +68,26 @@ impl Service {
         self.spawn_with("all", None, Some(format!("127.0.0.1:{port}")))
     }
 
+    /// Starts a whole service whose system calls are tampered with; `None` where there is no strace, which has been said
+    /// then. The process is the service itself: strace watches from beside it.
+    pub fn spawn_tampered(&self, inject: &str) -> Option<Child> {
+        let strace = parts::program(&["strace"], "install the package strace")?;
+        let calls = inject.split(':').next().unwrap_or_default();
+        let log = self.world.folder.path().join("strace.log");
+        let mut command = Command::new(strace);
+        command.args(["-D", "-f", "-qq", "-o"]).arg(log).args(["-e", &format!("trace={calls}")]);
+        command.args(["-e", &format!("inject={inject}")]).arg(env!("CARGO_BIN_EXE_ralph-bot"));
+        Some(self.start(command, "all", None, None))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
     fn spawn_with(&self, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
+        self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, listen)
+    }
+
+    fn start(&self, mut command: Command, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
         let folder = self.world.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
         command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role", role]);
         command.current_dir(folder).env_clear().envs(self.world.environment());
         command.env("RALPH_LOG", "info").envs(kill.map(|point| (failpoint::VARIABLE, point)));

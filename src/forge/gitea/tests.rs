@@ -148,6 +148,7 @@ async fn repositories_are_read_over_all_pages_and_by_search_for_narrow_tokens() 
     }
 }
 
+/// F8, F19.
 #[tokio::test]
 async fn paging_ends_however_the_server_tells() {
     let target = |page: u32| format!("/user/repos?limit=50&page={page}");
@@ -201,6 +202,7 @@ async fn a_repository_is_followed_by_its_id() {
     }
 }
 
+/// P7.
 #[tokio::test]
 async fn permission_goes_by_id() {
     let target = "/repos/acme/app/collaborators/ann/permission";
@@ -430,6 +432,7 @@ async fn reactions_may_be_there_already() {
     }
 }
 
+/// P14.
 #[tokio::test]
 async fn pull_requests_are_found_by_branch_of_this_repository() {
     let page = |n: u32| format!("/repos/acme/app/pulls?state=all&limit=50&page={n}");
@@ -646,6 +649,7 @@ fn read_as(parsed: &Parsed) -> String {
     }
 }
 
+/// F19.
 #[test]
 fn every_recorded_delivery_is_an_event_or_ignored_on_purpose() {
     let expected = [
@@ -801,6 +805,7 @@ fn pushes_deletions_statuses_and_workflows() {
     }
 }
 
+/// F9, F19.
 #[test]
 fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
     let Some(issue) = sample("issue-label-event") else { return };

@@ -84,6 +84,7 @@ fn the_manifest_asks_for_what_the_adapter_needs() {
     assert!(webhook::IMPLICIT.iter().all(|event| !EVENTS.contains(event)));
 }
 
+/// S8.
 #[test]
 fn nothing_printed_holds_a_secret() {
     for auth in [token_auth(), app_auth()] {

@@ -96,6 +96,7 @@ mod tests {
         assert!(!seen.to_lowercase().contains("accept-encoding"), "nothing compressed is asked for: {seen}");
     }
 
+    /// F2, F9.
     #[tokio::test]
     async fn broken_and_oversized_answers_are_ambiguous() {
         let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n";
@@ -109,6 +110,7 @@ mod tests {
         }
     }
 
+    /// F2.
     #[tokio::test]
     async fn a_refused_connection_has_reached_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

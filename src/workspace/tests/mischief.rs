@@ -113,6 +113,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
     lay(tree);
 }
 
+/// G1, G2, G3, G4, G6, G7.
 #[tokio::test]
 async fn no_trap_in_a_tree_fires() {
     let world = World::new();
@@ -140,6 +141,7 @@ async fn no_trap_in_a_tree_fires() {
     }
 }
 
+/// G5.
 #[tokio::test]
 async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
     let world = World::new();
@@ -177,6 +179,7 @@ async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
     assert_eq!(sh(&evil, "find . | sort"), before);
 }
 
+/// G9, G10.
 #[tokio::test]
 async fn odd_files_do_not_stop_a_commit() {
     let world = World::new();
@@ -227,6 +230,7 @@ async fn odd_files_do_not_stop_a_commit() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
+/// G13.
 #[tokio::test]
 async fn protected_paths_come_back_and_the_rest_stays() {
     let world = World::new();
@@ -296,6 +300,7 @@ async fn forged_times_hide_no_change() {
     assert_eq!(std::fs::read_to_string(info.dir.join("README.md")).unwrap(), "HELLO\n");
 }
 
+/// G8.
 #[tokio::test]
 async fn submodules_of_the_base_stay_as_they_are() {
     let world = World::new();

@@ -10,6 +10,7 @@ fn not_found() -> Value {
     json!({ "message": "Not Found" })
 }
 
+/// P7.
 #[tokio::test]
 async fn permissions_count_for_the_very_account_only() {
     let case = |role: &str, legacy: &str, id: i64| json!({ "permission": legacy, "role_name": role, "user": { "id": id, "login": "ann", "role_name": role } });
@@ -197,6 +198,7 @@ async fn issues_are_opened_and_closed() {
     assert_eq!(gone.kind, ForgeErrorKind::NotFound);
 }
 
+/// P14, F12.
 #[tokio::test]
 async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
@@ -248,6 +250,7 @@ fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
 const PULLS: &str = "/repos/{owner}/{repo}/pulls";
 const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
 
+/// P14.
 #[tokio::test]
 async fn the_newest_pull_request_from_our_branch_is_found() {
     let Some((github, transport)) = with_token() else { return };
@@ -524,6 +527,7 @@ async fn one_webhook_a_repository_is_kept_up_to_date() {
     transport.finish();
 }
 
+/// F9.
 #[tokio::test]
 async fn answers_that_are_not_understood_are_errors_not_panics() {
     let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];
