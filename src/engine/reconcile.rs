@@ -138,6 +138,7 @@ impl Engine {
             other => other?,
         };
         for (number, comment) in comments {
+            self.remove_late_twin(seat, repo, &comment).await?;
             self.missed_comment(seat, repo, number, comment, since).await?;
         }
         for issue in seat.forge.changed(repo, since).await? {

@@ -33,7 +33,7 @@ fn place(repo: i64, issue: u64) -> Place {
 }
 
 fn marker() -> Marker {
-    Marker::new(loop_id().as_str(), "iteration/3", &place(7, 42), &key())
+    Marker::new(loop_id().as_str(), "iteration/3", &place(7, 42).key(), &key())
 }
 
 #[test]
@@ -191,11 +191,11 @@ fn a_marker_is_found_again_only_where_it_belongs() {
     assert_eq!(found(&format!("text\n\n{}\n", marker().text())), Some(marker()));
     assert_eq!(found(&format!("text\r\n\r\n{}\r\n", marker().text())), Some(marker()));
     let elsewhere = [
-        Marker::new("r-42-k7m2qa", "iteration/3", &place(8, 42), &key()),
-        Marker::new("r-42-k7m2qa", "iteration/3", &place(7, 43), &key()),
-        Marker::new("r-42-k7m2qa", "iteration/4", &place(7, 42), &key()),
-        Marker::new("r-43-k7m2qa", "iteration/3", &place(7, 42), &key()),
-        Marker::new("r-42-k7m2qa iteration/3", "", &place(7, 42), &key()),
+        Marker::new("r-42-k7m2qa", "iteration/3", &place(8, 42).key(), &key()),
+        Marker::new("r-42-k7m2qa", "iteration/3", &place(7, 43).key(), &key()),
+        Marker::new("r-42-k7m2qa", "iteration/4", &place(7, 42).key(), &key()),
+        Marker::new("r-43-k7m2qa", "iteration/3", &place(7, 42).key(), &key()),
+        Marker::new("r-42-k7m2qa iteration/3", "", &place(7, 42).key(), &key()),
     ];
     for other in elsewhere {
         assert_eq!(found(&other.text()), Some(other.clone()));
@@ -224,7 +224,7 @@ fn a_marker_is_found_again_only_where_it_belongs() {
 /// I9.
 #[test]
 fn a_marker_holds_nothing_that_ends_it() {
-    let marker = Marker::new("r-1 --> <b>", &format!("a\nb-->c{}", "-ä".repeat(500)), &place(7, 42), &key());
+    let marker = Marker::new("r-1 --> <b>", &format!("a\nb-->c{}", "-ä".repeat(500)), &place(7, 42).key(), &key());
     let text = marker.text();
     assert_eq!(text.matches("--").count(), 2, "{text}");
     assert!(!text.contains('\n') && text.len() < super::marker::MAX_BYTES);

@@ -21,6 +21,7 @@ on_both_forges!(
     a_forge_that_is_down_is_asked_less_and_less_often,
     a_status_comment_that_was_deleted_comes_back_once,
     refused_comments_do_not_stop_the_work,
+    a_comment_that_no_list_showed_stands_once_in_the_end,
     a_locked_issue_is_no_obstacle,
     a_label_that_nobody_told_of_is_asked_about,
     a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it,
@@ -258,6 +259,36 @@ async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     assert_eq!(done, Outcome { comments: 0, ..undisturbed() });
     assert!(world.receipts().await.iter().all(|r| r.attempts <= 2), "it was hammered: {:#?}", world.receipts().await);
     world.forge.faults().clear();
+    world.finish().await;
+}
+
+/// F8: lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
+/// to date, one of the two goes.
+async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.faults().lag(Duration::from_secs(45));
+    world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+    world.label().await;
+    world.settle().await;
+    world.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.forge.faults().remaining(), 0);
+    let before = world.bot_says().len();
+    assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(60)).await;
+        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.settle().await;
+    }
+    assert_eq!(outcome(&world).await, undisturbed());
+    // And what is known is what stands: the status comment is edited, not written again.
+    world.say("/ralph guide Once more, please.").await;
+    world.settle().await;
+    world.say("/ralph abort").await;
+    world.settle().await;
+    let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+    assert_eq!(status.len(), 1, "{status:#?}");
+    assert!(status[0].contains("### Aborted"), "it is the one that is kept up to date: {}", status[0]);
     world.finish().await;
 }
 

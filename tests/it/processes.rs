@@ -26,6 +26,7 @@ on_both_forges!(
     nothing_of_a_killed_runner_is_left,
     a_start_after_the_worst_is_quick,
     a_disk_that_fails_to_sync_loses_nothing,
+    a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room,
 );
 
 /// Ingest, control and runner know of each other by the database alone.
@@ -153,7 +154,7 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
 async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
     for first in [12, 25, 40] {
         let service = Service::new(Setup::new(dialect), false).await;
-        let inject = format!("fdatasync:error=EIO:when={first}+");
+        let inject = format!("fsync,fdatasync:error=EIO:when={first}+");
         let Some(mut child) = service.spawn_tampered(&inject) else { return };
         let ended = async {
             service.until("the service to listen", async || service.listens().await).await;
@@ -188,6 +189,33 @@ async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
         assert!(stop(&mut child).await.success(), "{}", service.log());
         service.finish().await;
     }
+}
+
+/// D1, while it runs: what an agent made does not fit where commits are kept.
+async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    // It fits into the tree, but not a second time into the mirror.
+    world.write_agent("for n in 1 2 3 4; do head -c 6000000 /dev/urandom >large$n.bin; done\necho 42 >answer.txt\n");
+    let folders = ["mirrors", "trees", "pool", "tmp"];
+    let Some(mut child) = service.spawn_with_disk(&folders, 40).await else { return };
+    service.until("the service to listen", async || service.listens().await).await;
+    world.label().await;
+    let stopped = service.until_loop("the failure", |l| l.state == State::Failed).await;
+    assert!(stopped.why.contains("no space left on the disk"), "{}", stopped.why);
+    service.until("the escalation", async || world.escalations().len() == 1).await;
+    let told = world.issue_of(world.escalations()[0]).body;
+    assert!(told.contains("no space left") && told.contains("/ralph resume"), "{told}");
+    assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
+    world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
+    world.say("/ralph resume").await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(world.file(&done.branch, "large1.bin").await, None);
+    service.until("the escalation's end", async || world.escalations().is_empty()).await;
+    service.rest().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
 }
 
 /// Loops that wait for a person, and deliveries that nobody has looked at yet.

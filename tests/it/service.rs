@@ -96,6 +96,31 @@ impl Service {
         command.spawn().expect("the binary starts")
     }
 
+    /// Starts a whole service that has a disk of so many MiB for some folders of its data; `None` where a process cannot
+    /// have mounts of its own, which has been said then.
+    pub async fn spawn_with_disk(&self, folders: &[&str], mib: u32) -> Option<Child> {
+        let unshare = parts::program(&["unshare"], "install util-linux")?;
+        let data = self.world.folder.path().join("data");
+        std::fs::create_dir_all(data.join("small")).expect("a folder");
+        for folder in folders {
+            std::os::unix::fs::symlink(data.join("small").join(folder), data.join(folder)).expect("a link");
+        }
+        let (at, all) = (data.join("small").display().to_string(), folders.join(" "));
+        let mount =
+            format!("mount -t tmpfs -o size={mib}m none '{at}' && (cd '{at}' && mkdir {all}) && exec \"$0\" \"$@\"");
+        let command = |program: &str| {
+            let mut command = Command::new(&unshare);
+            command.args(["--map-root-user", "--mount", "sh", "-c", &mount, program]);
+            command
+        };
+        if !command("true").status().await.expect("it starts").success() {
+            assert!(parts::setting("CI").is_none(), "user namespaces are needed, as for the sandbox");
+            eprintln!("skipped: no mounts of its own for a process here");
+            return None;
+        }
+        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, None))
+    }
+
     /// Copies the database by a process of its own, told to die at a kill point where one is named.
     #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
     pub async fn backup(&self, to: &Path, kill: Option<&str>) -> ExitStatus {
