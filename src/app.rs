@@ -239,7 +239,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         backends: built.agents,
         assistants: built.assistants,
         checks,
-        renderer: Renderer::new(Vec::new())?,
+        renderer: Renderer::new(config.templates.clone())?,
         mcp_key,
         marker_key: MarkerKey::new(key.as_bytes()),
         settings,
@@ -360,7 +360,8 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     };
     match (found.tier, &found.bubblewrap) {
         (Tier::A, Ok(version)) => {
-            SandboxFound { on: true, words: format!("bubblewrap {version} (tier A)"), refusal: None }
+            let network = if config.sandbox.network.is_open() { "" } else { ", without network" };
+            SandboxFound { on: true, words: format!("bubblewrap {version} (tier A){network}"), refusal: None }
         }
         (_, found_version) => {
             let why = match found_version {
@@ -460,7 +461,7 @@ fn settings(
         sandboxed: sandbox.on,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
-        agent_network: true,
+        agent_network: config.sandbox.network.is_open(),
         partial_clone: true,
     }
 }

@@ -22,6 +22,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Env, Problems, operator_file};
 use crate::domain::ids::Timestamp;
+use crate::render::Renderer;
 
 /// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.
 #[derive(Debug, Parser)]
@@ -160,7 +161,10 @@ fn run(cli: Cli, env: &Env) -> CliResult {
 
 /// The operator's configuration, as the arguments and the environment name it.
 fn load(global: &Global, env: &Env) -> Result<Config, CliError> {
-    Ok(Config::load(&operator_file(global.config.as_deref(), env), env)?)
+    let config = Config::load(&operator_file(global.config.as_deref(), env), env)?;
+    // What is wrong with a text of the operator's shows now, and not when it is first needed.
+    Renderer::new(config.templates.clone()).map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
+    Ok(config)
 }
 
 /// The database of a configuration.
@@ -282,6 +286,30 @@ mod tests {
             "replay t --compare a.yaml",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn texts_that_cannot_be_used_are_wrong_configuration() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("ralph-control.yaml");
+        let text = "forges: [{ name: w, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }]\n\
+                    backends: { mine: { type: script, command: [sh] } }\ntemplates: texts\n";
+        std::fs::write(&file, text).expect("written");
+        let texts = folder.path().join("texts/comment");
+        std::fs::create_dir_all(&texts).expect("made");
+        let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
+        let global = Global { config: Some(file), json: false, color: Color::Never };
+        assert_eq!(load(&global, &env).expect("an empty folder changes nothing").templates, []);
+        for (name, text, why) in [
+            ("statuss.md", "x", "there is no template comment/statuss.md; did you mean `comment/status.md`?"),
+            ("status.md", "\n{% if %}", "template comment/status.md is not valid"),
+        ] {
+            std::fs::write(texts.join(name), text).expect("written");
+            let error = load(&global, &env).expect_err(name);
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.exit_code(), 2);
+            std::fs::remove_file(texts.join(name)).expect("removed");
         }
     }
 

@@ -10,6 +10,7 @@ pub mod repository;
 pub mod schema;
 mod secret;
 mod shape;
+mod templates;
 mod thresholds;
 mod tree;
 mod validate;
@@ -27,8 +28,8 @@ use url::Url;
 pub use env::Env;
 pub use locate::{DEFAULT_FILE, FILE_VARIABLE, operator_file};
 pub use operator::{
-    BackendKind, Checks, EngineSection, Models, OutputFormat, Retention, Role, Sandbox, SandboxRequired, StdinUse,
-    WireName, Workspace,
+    AgentNetwork, BackendKind, Checks, EngineSection, Models, OutputFormat, Retention, Role, Sandbox, SandboxRequired,
+    StdinUse, WireName, Workspace,
 };
 pub use problem::{Place, Problem, Problems};
 pub use repository::parse_repository;
@@ -70,6 +71,8 @@ pub struct Config {
     pub checks: Checks,
     /// What agents and checks can reach; `read_only` is absolute or relative to the working directory.
     pub sandbox: Sandbox,
+    /// Texts of the operator's own: name (`comment/status.md`) and content, in the order of their names.
+    pub templates: Vec<(String, String)>,
     /// How work trees are kept.
     pub workspace: Workspace,
     /// How quickly the service goes about its work.

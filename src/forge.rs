@@ -8,6 +8,8 @@ pub mod http;
 pub mod local;
 pub mod payload;
 pub mod signature;
+#[cfg(test)]
+mod tests;
 
 use async_trait::async_trait;
 use secrecy::SecretString;

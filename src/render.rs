@@ -19,6 +19,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Va
 
 use crate::domain::prompt::PromptView;
 use crate::domain::sanitize;
+use crate::domain::settings::did_you_mean;
 use crate::domain::view::{EscalationView, PullView, Severity, View};
 
 pub use marker::{Marker, MarkerKey, find_marker};
@@ -36,8 +37,8 @@ pub enum RenderError {
     #[error("template {name} is not valid: {detail}")]
     Invalid { name: String, detail: String },
     /// An operator's template has no name that is used.
-    #[error("there is no template {name}; the names are {known}")]
-    Unknown { name: String, known: String },
+    #[error("there is no template {name}{near}; the names are {known}")]
+    Unknown { name: String, near: String, known: String },
     /// A template failed on what it was given.
     #[error("template {name} failed: {detail}")]
     Failed { name: String, detail: String },
@@ -61,7 +62,8 @@ impl Renderer {
         for (name, text) in overrides {
             if !templates::ALL.iter().any(|(known, _)| *known == name) {
                 let known: Vec<&str> = templates::ALL.iter().map(|(known, _)| *known).collect();
-                return Err(RenderError::Unknown { name, known: known.join(", ") });
+                let near = did_you_mean(&name, known.iter().copied());
+                return Err(RenderError::Unknown { name, near, known: known.join(", ") });
             }
             chosen
                 .add_template_owned(name.clone(), text)
@@ -122,7 +124,10 @@ impl Renderer {
         let context = value(context);
         let filled = |environment: &Environment<'_>| environment.get_template(name)?.render(&context);
         filled(&self.chosen)
-            .or_else(|_| filled(&self.built_in))
+            .or_else(|error| {
+                tracing::warn!(name, error = format!("{error:#}"), "a template failed; the built-in one is used");
+                filled(&self.built_in)
+            })
             .map(|text| tidy(&text))
             .map_err(|error| RenderError::Failed { name: name.to_owned(), detail: format!("{error:#}") })
     }

@@ -209,8 +209,7 @@ impl Store {
         let unclean = if mode == Mode::Beside {
             false
         } else {
-            let migrations = Migrations::from_slice(MIGRATIONS);
-            retrying(|| migrations.to_latest(&mut connection)).map_err(|e| {
+            retrying(|| migrate(&mut connection)).map_err(|e| {
                 failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
             })?;
             let before = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
@@ -338,7 +337,8 @@ impl Store {
     }
 }
 
-/// A consistent copy of the database file at `from`, whether or not a service runs on it.
+/// A consistent copy of the database file at `from`, whether or not a service runs on it. `to` is the whole copy, readable
+/// by its owner alone, or not there.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
         return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
@@ -346,8 +346,17 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     let source = Connection::open_with_flags(from, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
     source.busy_timeout(BUSY_TIMEOUT)?;
-    source.execute("VACUUM INTO ?1", [to.display().to_string()])?;
-    Ok(())
+    let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
+    // Beside it, under a name that nobody takes for a copy; readable by us alone, as issues of private repositories are
+    // in it. A process that dies leaves at most that.
+    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
+    let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
+    into.map_err(|e| with_path(e.into(), to))?;
+    kill_point("K34");
+    part.as_file().sync_all().map_err(failed)?;
+    part.persist_noclobber(to).map_err(|e| failed(e.error))?;
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
 /// Several processes may make the same database at the same time: who comes second fails, and finds it made a little later.
@@ -359,6 +368,18 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
         std::thread::sleep(OPEN_RETRY);
     }
     work()
+}
+
+/// Brings the schema up to date, one migration after the other, each wholly or not at all.
+fn migrate(connection: &mut Connection) -> Result<(), rusqlite_migration::Error> {
+    for done in 1..MIGRATIONS.len() {
+        let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        if version < done as i64 {
+            Migrations::from_slice(&MIGRATIONS[..done]).to_latest(connection)?;
+            kill_point("K32");
+        }
+    }
+    Migrations::from_slice(MIGRATIONS).to_latest(connection)
 }
 
 /// Whether the schema is that of this version; the error is a sentence.

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::config::Env;
 
@@ -51,12 +53,18 @@ pub fn init(env: &Env) -> Result<(), TelemetryError> {
     let terminal = std::io::stderr().is_terminal();
     let (filter, format) = settings(env, terminal)?;
     let colours = terminal && env.get("NO_COLOR").is_none_or(str::is_empty);
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    logging(filter, format, colours, std::io::stderr).try_init().map_err(|_| TelemetryError::Started)
+}
+
+fn logging<W>(filter: EnvFilter, format: Format, colours: bool, writer: W) -> Box<dyn tracing::Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(colours);
     match format {
-        Format::Text => base.try_init(),
-        Format::Json => base.json().flatten_event(true).try_init(),
+        Format::Text => Box::new(base.finish()),
+        Format::Json => Box::new(base.json().flatten_event(true).finish()),
     }
-    .map_err(|_| TelemetryError::Started)
 }
 
 fn settings(env: &Env, terminal: bool) -> Result<(EnvFilter, Format), TelemetryError> {
@@ -198,6 +206,33 @@ mod tests {
         }
         let wrong = settings(&Env::of([(FILTER_VARIABLE, "a=b=c")]), true);
         assert!(matches!(wrong, Err(TelemetryError::Filter(_))));
+    }
+
+    /// I11: what others wrote makes no line of its own and moves no cursor.
+    #[test]
+    fn text_of_others_stays_in_its_field() {
+        let evil =
+            "title\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\n\u{1b}[2J\u{1b}]0;x\u{7}\u{202e}\u{2028}<script>";
+        let written = |format: Format| {
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            let writer = file.reopen().expect("the same file");
+            let logging = logging(EnvFilter::new("info"), format, false, std::sync::Mutex::new(writer));
+            tracing::subscriber::with_default(logging, || {
+                tracing::info!(title = evil, "step");
+                tracing::warn!(error = %evil, "a step failed");
+            });
+            std::fs::read_to_string(file.path()).expect("text")
+        };
+        let lines = written(Format::Json);
+        let parsed: Vec<serde_json::Value> =
+            lines.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+        assert_eq!(parsed.len(), 2, "{lines}");
+        assert_eq!((&parsed[0]["title"], &parsed[1]["error"]), (&evil.into(), &evil.into()));
+        assert_eq!((&parsed[0]["level"], &parsed[1]["level"]), (&"INFO".into(), &"WARN".into()));
+        assert!(!lines.contains('\u{1b}'), "{lines}");
+        let first = written(Format::Text);
+        let first = first.lines().next().expect("a line");
+        assert!(first.contains("forged") && !first.contains('\u{1b}'), "{first}");
     }
 
     #[test]

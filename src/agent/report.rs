@@ -175,6 +175,7 @@ mod tests {
         assert_eq!(report, Some(expected));
     }
 
+    /// S9.
     #[test]
     fn wrong_parts_are_noted_and_ignored() {
         for (json, note) in [
@@ -192,6 +193,7 @@ mod tests {
         }
     }
 
+    /// S9.
     #[test]
     fn what_is_no_report_is_ignored_whole() {
         let deep = "[".repeat(100_000);
@@ -203,6 +205,7 @@ mod tests {
         assert_eq!(parsed("\u{feff}{}").0, Some(AgentReport::default()));
     }
 
+    /// S9.
     #[test]
     fn sizes_are_bounded() {
         let many = serde_json::json!({"learnings": vec!["x"; 60], "summary": "ä".repeat(5_000)}).to_string();
@@ -212,6 +215,7 @@ mod tests {
         assert!(problem.unwrap().contains("more than 50"));
     }
 
+    /// G9.
     #[test]
     fn only_a_plain_file_in_its_own_folder_is_read() {
         let root = tempfile::tempdir().unwrap();

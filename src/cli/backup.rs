@@ -1,12 +1,12 @@
 //! `ralph-bot backup`: a consistent copy of the database while the service runs.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
 use super::{CliError, CliResult, Global, database, load, print};
 use crate::config::Env;
+use crate::failpoint;
 use crate::store;
 
 /// Arguments of `backup`.
@@ -21,6 +21,9 @@ pub struct BackupArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, the file exists, or it cannot be written.
 pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
+    if let Some(point) = env.get(failpoint::VARIABLE) {
+        failpoint::arm(point).map_err(CliError::Usage)?;
+    }
     let from = database(&load(global, env)?);
     let bytes = copy(&from, &args.file)?;
     if global.json {
@@ -38,20 +41,14 @@ fn copy(from: &Path, to: &Path) -> Result<u64, CliError> {
         return Err(CliError::Usage(format!("{} exists; name another file", to.display())));
     }
     let failed = |what: &dyn std::fmt::Display| CliError::Failed(format!("{} was not written: {what}", to.display()));
-    if let Err(error) = store::backup_file(from, to) {
-        // Half a copy would be taken for a whole one.
-        let _ = std::fs::remove_file(to);
-        return Err(failed(&error));
-    }
-    // The database holds what issues of private repositories say.
-    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o600)).map_err(|e| failed(&e))?;
-    let file = std::fs::File::open(to).map_err(|e| failed(&e))?;
-    file.sync_all().map_err(|e| failed(&e))?;
-    Ok(file.metadata().map_err(|e| failed(&e))?.len())
+    store::backup_file(from, to).map_err(|e| failed(&e))?;
+    Ok(std::fs::metadata(to).map_err(|e| failed(&e))?.len())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::store::{Store, facts};
 

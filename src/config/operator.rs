@@ -55,6 +55,9 @@ pub struct OperatorFile {
     pub checks: Checks,
     /// What agents and checks can reach.
     pub sandbox: Sandbox,
+    /// Folder with texts of the operator's own, each in place of the built-in one of the same name
+    /// (`comment/status.md`, `prompt/iteration.md`, …).
+    pub templates: Option<PathBuf>,
     /// How work trees are kept.
     pub workspace: Workspace,
     /// How quickly the service goes about its work.
@@ -108,6 +111,7 @@ impl Default for OperatorFile {
             protected: ProtectedSection::default(),
             checks: Checks::default(),
             sandbox: Sandbox::default(),
+            templates: None,
             workspace: Workspace::default(),
             engine: EngineSection::default(),
             retention: Retention::default(),
@@ -343,10 +347,40 @@ impl Default for Checks {
 pub struct Sandbox {
     /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
     pub required: SandboxRequired,
-    /// Hosts that agents may reach beside the model's. Accepted as it is; this version lets them reach all hosts.
-    pub network: Vec<String>,
+    /// Whether agents have the host's network (`all`) or none at all (`none`). A list is for hosts that agents may reach
+    /// beside the model's: an empty one is `all`, others are refused, as this version cannot hold agents to single hosts.
+    pub network: AgentNetwork,
     /// Folders that agents and checks may read beside the system's tool chains.
     pub read_only: Vec<PathBuf>,
+}
+
+/// The network that agents have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum AgentNetwork {
+    Word(NetworkWord),
+    Hosts(Vec<String>),
+}
+
+impl Default for AgentNetwork {
+    fn default() -> Self {
+        Self::Word(NetworkWord::All)
+    }
+}
+
+impl AgentNetwork {
+    /// Whether there is any.
+    pub fn is_open(&self) -> bool {
+        *self != Self::Word(NetworkWord::None)
+    }
+}
+
+/// All of the network or nothing of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NetworkWord {
+    All,
+    None,
 }
 
 /// What is required before a loop runs.

@@ -198,9 +198,75 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
-    conf/ralph-control.yaml:9:22: `sandbox.network[0]`: expected a host such as crates.example.org, *.example.org or example.org:8443
+    conf/ralph-control.yaml:9:21: `sandbox.network`: this version cannot hold agents to single hosts; write `all`, or `none` for no network at all
     20 errors in the configuration; nothing was started
     ");
+}
+
+#[test]
+fn agents_have_the_network_or_are_kept_from_it_for_sure() {
+    let script = "forges:\n  - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }\n\
+                  backends: { mine: { type: script, command: [sh] } }\n";
+    for (sandbox, open) in
+        [("{}", true), ("{ network: [] }", true), ("{ network: all }", true), ("{ network: none }", false)]
+    {
+        let config = parse(&format!("{script}sandbox: {sandbox}\n")).unwrap_or_else(|why| panic!("{sandbox}: {why}"));
+        assert_eq!(config.sandbox.network.is_open(), open, "{sandbox}");
+    }
+    assert!(!with_env(script, &[("RALPH_SANDBOX__NETWORK", "none")]).expect("valid").sandbox.network.is_open());
+    insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: [crates.example.org] }}\n")), @r"
+    conf/ralph-control.yaml:4:21: `sandbox.network`: this version cannot hold agents to single hosts; write `all`, or `none` for no network at all
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: nothing }}\n")), @r"
+    conf/ralph-control.yaml:4:21: `sandbox.network`: unknown value `nothing`; it is one of `all`, `none`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: none }}\n")), @r"
+    conf/ralph-control.yaml:4:37: `sandbox.network`: without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`
+    1 error in the configuration; nothing was started
+    ");
+    insta::assert_snapshot!(problems(&format!("{SMALL}sandbox: {{ network: none }}\n")), @r"
+    conf/ralph-control.yaml:3:21: `backends.claude`: `claude` reaches its model over the network, which `sandbox.network: none` takes from it; use `all`, or an agent of `type: internal`, whose model the service asks
+    1 error in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn texts_of_the_operators_are_read_from_their_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let texts = folder.path().join("texts");
+    let write = |name: &str, text: &[u8]| {
+        let path = texts.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    let parse = || {
+        let file = folder.path().join("ralph-control.yaml");
+        let config = Config::parse(&file, &format!("{SMALL}templates: texts\n"), &env());
+        config
+            .map(|config| config.templates)
+            .map_err(|why| why.to_string().replace(&folder.path().display().to_string(), "DIR"))
+    };
+    let missing = parse().expect_err("there is no folder");
+    assert!(missing.contains("4:12: `templates`: the folder DIR/texts is not readable"), "{missing}");
+    write("comment/status.md", b"Status");
+    write("prompt/iteration.md", b"Prompt");
+    write(".git/config", b"passed over");
+    let read = [("comment/status.md", "Status"), ("prompt/iteration.md", "Prompt")];
+    assert_eq!(parse().expect("read"), read.map(|(name, text)| (name.to_owned(), text.to_owned())));
+    for (name, text, why) in [
+        ("comment/status.txt", &b"x"[..], "is no template; their names end in .md"),
+        ("comment/deep/er/x.md", b"x", "is no template"),
+        ("comment/latin.md", b"\xff", "is not readable"),
+        ("comment/large.md", &vec![b' '; 1 << 21], "too many for a template"),
+    ] {
+        write(name, text);
+        let problems = parse().expect_err(name);
+        assert!(problems.contains("`templates`: DIR/texts/comment/") && problems.contains(why), "{name}: {problems}");
+        std::fs::remove_dir_all(texts.join("comment")).expect("removed");
+    }
+    assert!(self::parse(SMALL).expect("valid").templates.is_empty());
 }
 
 #[test]

@@ -11,13 +11,16 @@ use serde_json::Map;
 use url::Url;
 
 use super::operator::{
-    AccountEntry, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle, ProtectedName,
+    AccountEntry, AgentNetwork, Backend, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle,
+    ProtectedName, SandboxRequired,
 };
 use super::problem::{Problems, Reporter};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::thresholds::Thresholds;
 use super::tree::Node;
-use super::{Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, RepoPattern, ServerConfig};
+use super::{
+    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, RepoPattern, ServerConfig, templates,
+};
 use crate::domain::ids::{ForgeName, UserId};
 use crate::domain::permit::Team;
 use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
@@ -48,7 +51,8 @@ pub(super) fn operator(
     check.settings(file.memory.validate());
     let channels = check.channels(&file.escalation.channels);
     let policy = check.policy(&file);
-    check.hosts(&file.sandbox.network);
+    check.network(&file);
+    let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
     let Check { report, .. } = check;
@@ -59,6 +63,7 @@ pub(super) fn operator(
         repositories,
         checks: file.checks,
         sandbox,
+        templates,
         workspace: file.workspace,
         engine: file.engine,
         retention: file.retention,
@@ -380,17 +385,38 @@ impl Check<'_> {
         checked
     }
 
-    fn hosts(&mut self, hosts: &[String]) {
-        for (index, host) in hosts.iter().enumerate() {
-            let name = host.strip_prefix("*.").unwrap_or(host);
-            let name =
-                name.rsplit_once(':').map_or(name, |(name, port)| if port.parse::<u16>().is_ok() { name } else { "" });
-            let harmless = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-            if name.is_empty() || !harmless {
-                let rule = "expected a host such as crates.example.org, *.example.org or example.org:8443";
-                self.wrong(&format!("sandbox.network[{index}]"), rule);
-            }
+    /// Whether agents can have the network that is wanted, or be kept from it.
+    fn network(&mut self, file: &OperatorFile) {
+        if let AgentNetwork::Hosts(hosts) = &file.sandbox.network
+            && !hosts.is_empty()
+        {
+            let why = "this version cannot hold agents to single hosts; write `all`, or `none` for no network at all";
+            self.wrong("sandbox.network", why);
         }
+        if file.sandbox.network.is_open() {
+            return;
+        }
+        if file.sandbox.required == SandboxRequired::None {
+            let why = "without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`";
+            self.wrong("sandbox.network", why);
+        }
+        let calls_out = |(name, backend): &(&String, &Backend)| backend.enabled && PRESETS.contains(&name.as_str());
+        for (name, _) in file.backends.iter().filter(calls_out) {
+            let why = format!(
+                "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `all`, or \
+                 an agent of `type: internal`, whose model the service asks"
+            );
+            self.wrong(&format!("backends.{name}"), why);
+        }
+    }
+
+    /// The operator's own texts; whether they are templates that can be used is seen where they are.
+    fn templates(&mut self, folder: Option<&Path>) -> Vec<(String, String)> {
+        let Some(folder) = folder else { return Vec::new() };
+        templates::read(&self.base.join(folder)).unwrap_or_else(|why| {
+            self.wrong("templates", why);
+            Vec::new()
+        })
     }
 
     fn policy(&mut self, file: &OperatorFile) -> Policy {

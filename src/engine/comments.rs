@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::executor::{Failure, Receipt};
+use super::intake::Trouble;
 use super::{Engine, ForgeSeat};
 use crate::domain::event::CommentSnapshot;
 use crate::domain::ids::{CommentId, Number, RepoRef};
@@ -17,6 +18,8 @@ const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
 /// Lists of comments are read from a little before the intent: clocks differ.
 const LOOK_BACK_MS: i64 = 120_000;
+/// From this age on a comment is in every list of the forge, and what is known of it in the store.
+const LATE_MS: i64 = 60_000;
 
 /// Digest of a text, to see whether it has to be sent again.
 pub(super) fn digest(text: &str) -> String {
@@ -62,10 +65,9 @@ impl Engine {
         let body = self.renderer.comment(view, &marker);
         let created = seat.forge.create_comment(repo, on, &body).await?;
         kill_point("K10");
-        if claimed.attempts > 0 {
-            self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
-        }
-        let posted = Posted { forge_id: created.id.0, digest: digest(&body) };
+        let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
+        let digest = if kept == created.id { digest(&body) } else { String::new() };
+        let posted = Posted { forge_id: kept.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
@@ -102,10 +104,9 @@ impl Engine {
         }
         let created = seat.forge.create_comment(repo, on, &body).await?;
         kill_point("K10");
-        if claimed.attempts > 0 {
-            self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
-        }
-        let posted = Posted { forge_id: created.id.0, digest };
+        let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
+        let digest = if kept == created.id { digest } else { String::new() };
+        let posted = Posted { forge_id: kept.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
@@ -116,7 +117,7 @@ impl Engine {
 
     /// The marker of the text that an effect writes under a key.
     pub(super) fn marker(&self, claimed: &Claimed, key: &str) -> Marker {
-        Marker::new(&claimed.subject, key, &claimed.place, &self.marker_key)
+        Marker::new(&claimed.subject, key, &claimed.place.key(), &self.marker_key)
     }
 
     /// A view as the text that an effect writes under a key.
@@ -140,7 +141,7 @@ impl Engine {
         Ok(comments.into_iter().find(|c| ours(c) && marked(c)))
     }
 
-    /// A call that seemed lost may have arrived after all: the newer twin goes.
+    /// A call that seemed lost may have arrived after all: the newer twin goes. The one that stays.
     async fn sweep_twins(
         &self,
         seat: &ForgeSeat,
@@ -149,13 +150,42 @@ impl Engine {
         claimed: &Claimed,
         marker: &Marker,
         ours: CommentId,
-    ) -> Result<(), Failure> {
-        if let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await?
+    ) -> Result<CommentId, Failure> {
+        if claimed.attempts > 0
+            && let Some(first) = self.find_comment(seat, repo, on, claimed, marker).await?
             && first.id != ours
         {
             seat.forge.delete_comment(repo, ours).await?;
+            return Ok(first.id);
         }
-        Ok(())
+        Ok(ours)
+    }
+
+    /// Removes a comment of ours that is not the one that we know under its key. Where lists of the forge lag behind, an
+    /// earlier try is found neither before it is made again nor right after. Only one that has been there for a while is
+    /// looked at: what is known of younger ones may be on its way into the store.
+    pub(super) async fn remove_late_twin(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        comment: &CommentSnapshot,
+    ) -> Result<(), Trouble> {
+        let ours = comment.author.as_ref().is_some_and(|author| author.id == seat.own);
+        let old = self.clock.now().since(comment.created_at) >= LATE_MS;
+        let Some(marker) = find_marker(&comment.body, &self.marker_key).filter(|_| ours && old) else { return Ok(()) };
+        let subject = marker.subject().to_owned();
+        let known = self.store.read(move |c| posted::of_subject(c, &subject)).await?;
+        let same = |(key, posted, place): &(String, Posted, String)| {
+            Marker::new(marker.subject(), key, place, &self.marker_key) == marker && posted.forge_id != comment.id.0
+        };
+        if !known.iter().any(same) {
+            return Ok(());
+        }
+        tracing::info!(%repo, comment = comment.id.0, "a comment stood twice; the one that is not known goes");
+        match seat.forge.delete_comment(repo, comment.id).await {
+            Err(error) if error.kind != ForgeErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Why a comment is left out, where the issue has had enough of them. What people have to answer to, and what ends a

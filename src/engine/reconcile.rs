@@ -75,7 +75,13 @@ impl Engine {
             self.forget_logs(live, before).await;
             self.keep_memory().await?;
         }
-        self.store.write(move |c| inbox::purge(c, before).and(loops::purge_inputs(c, before))).await?;
+        self.store
+            .write(move |c| {
+                inbox::purge(c, before)?;
+                kill_point("K35");
+                loops::purge_inputs(c, before)
+            })
+            .await?;
         Ok(())
     }
 
@@ -132,6 +138,7 @@ impl Engine {
             other => other?,
         };
         for (number, comment) in comments {
+            self.remove_late_twin(seat, repo, &comment).await?;
             self.missed_comment(seat, repo, number, comment, since).await?;
         }
         for issue in seat.forge.changed(repo, since).await? {

@@ -71,6 +71,7 @@ pub async fn run(engine: Arc<Engine>, role: Role) {
     if role.controls() || role.runs() {
         spawn(&mut tasks, heartbeat(engine.clone()));
     }
+    spawn(&mut tasks, watch(engine.clone()));
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a loop of the service ended badly; the service stops, to be started anew");
@@ -183,6 +184,21 @@ async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToke
     match engine.store.read(outbox::to_stop).await {
         Ok(rows) => rows.iter().filter_map(|id| cancels.get(id)).for_each(CancellationToken::cancel),
         Err(error) => tracing::error!(%error, "it is not known what should be stopped"),
+    }
+}
+
+/// Ends the service once its database has failed: what is not on disk cannot be gone by, and whoever starts it anew finds
+/// out what is.
+async fn watch(engine: Arc<Engine>) {
+    while !engine.stopping.is_cancelled() {
+        if !engine.store.healthy() {
+            tracing::error!("the database takes no writes any more; the service stops, to be started anew");
+            engine.stopping.cancel();
+        }
+        tokio::select! {
+            () = tokio::time::sleep(REST) => {}
+            () = engine.stopping.cancelled() => {}
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use super::comments::digest;
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
 use crate::domain::effect::{Effect, Mark};
+use crate::domain::event::IssueSnapshot;
 use crate::domain::ids::{Number, RepoRef, Sha};
 use crate::domain::lifecycle::{Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::report;
@@ -235,6 +236,9 @@ impl Engine {
         };
         kill_point("K25");
         let created = seat.forge.create_pull(repo, &new).await;
+        if created.is_err() {
+            kill_point("K26");
+        }
         kill_point("K27");
         match created {
             // It may have been opened by a call whose answer was lost.
@@ -273,11 +277,11 @@ impl Engine {
         }
         if claimed.attempts > 0 {
             let open = seat.forge.issues_labelled(repo, &label).await?;
-            let found = open
-                .into_iter()
-                .find(|i| find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker))
-                .map(|i| i.number);
-            if let Some(number) = found {
+            let ours = |i: &&IssueSnapshot| {
+                i.author.as_ref().is_some_and(|author| author.id == seat.own)
+                    && find_marker(&i.body, &self.marker_key).as_ref() == Some(&marker)
+            };
+            if let Some(number) = open.iter().find(ours).map(|i| i.number) {
                 return self.escalate_again(seat, repo, claimed, number, &key, view, true).await;
             }
         }

@@ -1,6 +1,6 @@
 //! Scripted faults of the fake forge and a log of requests: what tests turn to see how a client bears it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +70,7 @@ struct Rule {
 pub struct Faults {
     rules: Mutex<Vec<Rule>>,
     requests: Mutex<Vec<RequestRecord>>,
+    lag_ms: AtomicI64,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -88,6 +89,16 @@ impl Faults {
         let method = (!method.is_empty()).then(|| method.to_ascii_uppercase());
         locked(&self.rules).push(Rule { method, path: Regex::new(path)?, skip, remaining: times, fault });
         Ok(())
+    }
+
+    /// Lists of comments lag behind by so much from now on: what is newer is there, and in no list.
+    pub fn lag(&self, by: Duration) {
+        self.lag_ms.store(i64::try_from(by.as_millis()).unwrap_or(i64::MAX), Ordering::SeqCst);
+    }
+
+    /// Whether what was written then is in lists now.
+    pub(super) fn is_listed(&self, written: Timestamp, now: Timestamp) -> bool {
+        now.since(written) >= self.lag_ms.load(Ordering::SeqCst)
     }
 
     /// Forgets all rules.

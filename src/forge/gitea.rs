@@ -82,8 +82,8 @@ impl Gitea {
     /// # Errors
     /// `Bug` when the address or the token cannot be used.
     pub fn new(settings: GiteaSettings, clock: Clock) -> ForgeResult<Self> {
-        let transport =
-            ReqwestTransport::new().map_err(|failure| error(Bug, "start the HTTP client", failure.detail))?;
+        let transport = ReqwestTransport::new(settings.pace.patience)
+            .map_err(|failure| error(Bug, "start the HTTP client", failure.detail))?;
         Self::with_transport(settings, clock, Arc::new(transport))
     }
 

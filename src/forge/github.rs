@@ -114,7 +114,7 @@ impl GitHub {
     /// # Errors
     /// When the App's key or the system's TLS roots cannot be used.
     pub fn new(settings: GitHubSettings, clock: Clock) -> Result<Self, GitHubSetupError> {
-        let transport = Arc::new(OctocrabTransport::new(&settings.api_url)?);
+        let transport = Arc::new(OctocrabTransport::new(&settings.api_url, settings.pace.patience)?);
         Self::with_transport(settings, clock, transport)
     }
 

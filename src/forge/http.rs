@@ -72,7 +72,24 @@ pub struct ReadOnly;
 #[derive(Debug, Clone, Copy)]
 pub struct FollowAbroad;
 
-/// How calls are spaced.
+/// How long an answer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// Time to connect, TLS included.
+    pub connect: Duration,
+    /// Time in which the next bytes must come.
+    pub idle: Duration,
+    /// Time for the whole exchange.
+    pub total: Duration,
+}
+
+impl Patience {
+    /// A busy server answers within this; one that does not may have acted all the same.
+    pub const USUAL: Self =
+        Self { connect: Duration::from_secs(5), idle: Duration::from_secs(15), total: Duration::from_secs(60) };
+}
+
+/// How calls are spaced, and how long they may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// Least time between two mutating calls, in milliseconds.
@@ -81,11 +98,13 @@ pub struct Pace {
     pub reserve: u32,
     /// How often a call is tried in all, at least once.
     pub attempts: u32,
+    /// How long an answer is waited for.
+    pub patience: Patience,
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { mutation_interval_ms: 1_000, reserve: 100, attempts: 3 }
+        Self { mutation_interval_ms: 1_000, reserve: 100, attempts: 3, patience: Patience::USUAL }
     }
 }
 

@@ -105,6 +105,7 @@ mod tests {
         }
     }
 
+    /// W1.
     #[test]
     fn every_flipped_bit_is_refused() {
         let digest = HEXLOWER.decode(DIGEST.as_bytes()).unwrap();
@@ -120,6 +121,7 @@ mod tests {
         }
     }
 
+    /// W1.
     #[test]
     fn malformed_values_are_refused() {
         for value in [
@@ -147,6 +149,7 @@ mod tests {
         assert!(!verify(&[secret()], HUB, &[&good, &good], BODY));
     }
 
+    /// W2.
     #[test]
     fn any_of_several_secrets_will_do_and_an_empty_one_never() {
         let other = SecretString::from("next");

@@ -118,6 +118,7 @@ mod tests {
         answer
     }
 
+    /// W10, D8.
     #[tokio::test]
     async fn a_head_that_never_ends_holds_nobody_up_for_long() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");

@@ -30,6 +30,7 @@ pub(super) async fn take(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
+    kill_point("K01");
     let Some(hook) = edge.hooks.get(&forge) else {
         return refuse(&edge, "unknown", StatusCode::NOT_FOUND, "no such forge is configured");
     };
@@ -139,6 +140,7 @@ async fn read(edge: &Edge, body: Body, announced: Option<usize>) -> Result<(Vec<
             room.merge(edge.usual.acquire_many(kib(chunk.len())).await.map_err(stopping)?);
         }
         bytes.extend_from_slice(&chunk);
+        kill_point("K02");
     }
     Ok((bytes, room))
 }

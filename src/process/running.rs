@@ -18,6 +18,7 @@ use super::{
     survivors,
 };
 use crate::clock::Stopwatch;
+use crate::failpoint::kill_point;
 
 /// How long output is still read after the main process has ended, for what its children had yet to print.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -157,6 +158,9 @@ impl<'a> Output<'a> {
         let bytes = &self.buffers[index][..read];
         self.kept[index].push(bytes);
         let Some(lines) = self.lines.as_mut() else { return Flow::Continue };
+        if read > 0 {
+            kill_point("K19");
+        }
         let stream = if index == 0 { Stream::Stdout } else { Stream::Stderr };
         let secrets = &self.secrets;
         let mut flow = Flow::Continue;

@@ -18,6 +18,7 @@ use tokio::process::{Child, Command};
 use super::sandbox;
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, Sandbox, Spec, Stdin};
+use crate::failpoint::kill_point;
 
 /// Numbers that further descriptors may have in the child.
 const GIVEN: std::ops::RangeInclusive<i32> = 3..=63;
@@ -95,7 +96,12 @@ pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
             Stdin::Bytes(bytes) => readable(bytes).map_err(input("standard input"))?.into(),
         });
         match command.spawn() {
-            Ok(child) => return Ok(child),
+            Ok(child) => {
+                if spec.cookie.is_some() {
+                    kill_point("K16");
+                }
+                return Ok(child);
+            }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < BUSY_TRIES => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }

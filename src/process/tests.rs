@@ -35,6 +35,7 @@ fn script(folder: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     file
 }
 
+/// A5.
 #[tokio::test]
 async fn exit_codes_and_signals_are_told_apart() {
     for code in [0, 1, 2, 124, 125, 126, 127, 137, 139, 255] {
@@ -50,6 +51,7 @@ async fn exit_codes_and_signals_are_told_apart() {
     }
 }
 
+/// A6.
 #[tokio::test]
 async fn what_cannot_be_run_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
@@ -80,6 +82,7 @@ async fn what_cannot_be_run_says_what_to_do() {
     assert!(error.to_string().contains("too long"), "{error}");
 }
 
+/// S13.
 #[test]
 fn names_are_looked_up_in_absolute_entries_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,6 +101,7 @@ fn names_are_looked_up_in_absolute_entries_only() {
     assert_eq!(executable(Path::new("bin/tool"), here, OsStr::new("")).unwrap(), live);
 }
 
+/// S1, S2.
 #[tokio::test]
 async fn the_child_has_the_given_environment_and_descriptors_only() {
     let spec = Spec::new("/usr/bin/env", "/").env("ONLY", "this");
@@ -110,6 +114,7 @@ async fn the_child_has_the_given_environment_and_descriptors_only() {
     assert_eq!(listed.lines().collect::<Vec<_>>(), ["0", "1", "2", "3"], "3 is the folder that ls reads");
 }
 
+/// S2, S3.
 #[tokio::test]
 async fn secrets_are_handed_over_by_descriptor() {
     // No pipe after `ls`: the shell would have its ends open for a moment.
@@ -138,6 +143,7 @@ async fn large_input_blocks_nobody() {
     assert_eq!(finished(shell("cat")).await.ended, Ended::Exited(0));
 }
 
+/// S1, S12.
 #[tokio::test]
 async fn it_has_a_session_of_its_own_and_dumps_no_core() {
     let text = finished(shell("ps -o pid=,sid=,tty= -p $$; ulimit -c; ulimit -Hc")).await.stdout.text();
@@ -146,6 +152,7 @@ async fn it_has_a_session_of_its_own_and_dumps_no_core() {
     assert_eq!(&words[2..], ["?", "0", "0"], "{text}");
 }
 
+/// A1, S11.
 #[tokio::test]
 async fn a_process_that_ignores_the_request_is_killed_with_its_children() {
     let (mut spec, cookie) = marked(shell("trap '' TERM; sleep 300 & echo up; while :; do sleep 300; done"));
@@ -169,6 +176,7 @@ async fn a_process_that_obeys_is_let_finish() {
     assert!(finished.duration < Duration::from_secs(5), "{:?}", finished.duration);
 }
 
+/// A1.
 #[tokio::test]
 async fn a_stopped_process_is_ended_too() {
     let mut spec = shell("kill -STOP $$; echo never");
@@ -192,6 +200,7 @@ async fn cancelling_ends_it_within_the_grace() {
     assert!(finished.duration < Duration::from_secs(3), "{:?}", finished.duration);
 }
 
+/// A1.
 #[tokio::test]
 async fn silence_has_a_limit_and_output_renews_it() {
     let mut spec = shell("for i in 1 2 3 4 5 6; do echo $i >&2; sleep 0.1; done; sleep 300");
@@ -201,6 +210,7 @@ async fn silence_has_a_limit_and_output_renews_it() {
     assert_eq!(finished.stderr.text(), "1\n2\n3\n4\n5\n6\n");
 }
 
+/// A2, S11.
 #[tokio::test]
 async fn a_daemon_that_holds_the_output_is_ended_soon_after() {
     let (spec, cookie) = marked(shell("setsid sh -c 'setsid sleep 300 & sleep 300' & echo done"));
@@ -229,6 +239,7 @@ async fn dropping_the_run_kills_it() {
     assert_eq!(end_survivors(cookie.as_str(), Duration::from_secs(5)).await, 0);
 }
 
+/// S11.
 #[tokio::test]
 async fn survivors_are_asked_and_then_killed() {
     let (spec, cookie) = marked(shell("trap '' TERM; echo up; while :; do sleep 300; done"));
@@ -250,6 +261,7 @@ async fn survivors_are_asked_and_then_killed() {
     assert_eq!(finished.unwrap().ended, Ended::Signalled(9));
 }
 
+/// A3.
 #[tokio::test]
 async fn a_flood_is_read_to_its_end_in_bounded_memory() {
     let before = peak_memory_kib();
@@ -271,6 +283,7 @@ fn peak_memory_kib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// A3.
 #[tokio::test]
 async fn one_endless_line_is_cut() {
     let mut seen: Vec<usize> = Vec::new();
@@ -286,6 +299,7 @@ async fn one_endless_line_is_cut() {
     assert_eq!(&seen[1..], [5, 4]);
 }
 
+/// A4.
 #[tokio::test]
 async fn any_bytes_become_text() {
     let mut seen: Vec<(Stream, String)> = Vec::new();
@@ -307,6 +321,7 @@ async fn any_bytes_become_text() {
     );
 }
 
+/// S8.
 #[tokio::test]
 async fn secrets_are_masked_in_lines_and_in_what_is_kept() {
     let mut seen = String::new();

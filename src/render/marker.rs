@@ -6,8 +6,6 @@ use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::domain::effect::Place;
-
 /// Room that a marker and the empty lines around it take at most.
 pub(super) const MAX_BYTES: usize = 1_024;
 
@@ -51,11 +49,16 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// The marker of the text `key` of `subject` (a loop, or whatever else has texts) on the issue `place`.
-    pub fn new(subject: &str, key: &str, place: &Place, secret: &MarkerKey) -> Self {
-        let fields = format!("{} {} {}", field(subject), field(key), field(&place.key()));
+    /// The marker of the text `key` of `subject` (a loop, or whatever else has texts) on the issue whose key is `place`.
+    pub fn new(subject: &str, key: &str, place: &str, secret: &MarkerKey) -> Self {
+        let fields = format!("{} {} {}", field(subject), field(key), field(place));
         let code = HEXLOWER.encode(&secret.over(&fields).finalize().into_bytes()[..CODE_BYTES]);
         Self { fields, code }
+    }
+
+    /// Whose text it is, as it is written there: that of a loop is its id.
+    pub fn subject(&self) -> &str {
+        self.fields.split(' ').next().unwrap_or_default()
     }
 
     /// The hidden line.

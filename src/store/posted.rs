@@ -21,6 +21,14 @@ pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<Poste
     Ok(c.query_row(sql, [subject, key], read).optional()?)
 }
 
+/// Everything that was posted for a subject: key, what, and the issue that it counts against.
+pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, Posted, String)>> {
+    let mut statement = c.prepare_cached("SELECT key, forge_id, digest, counted_on FROM posted WHERE subject = ?1")?;
+    let read =
+        |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Posted { forge_id: row.get(1)?, digest: row.get(2)? }, row.get(3)?));
+    Ok(statement.query_map([subject], read)?.collect::<Result<_, _>>()?)
+}
+
 /// Remembers what was posted under a key; `counted_on` is the issue whose budget of comments it counts against.
 pub fn put(
     c: &Connection,

@@ -1,5 +1,7 @@
 //! Tests of the store on real files: commits, leases, queues, timers, a full disk, a copy.
 
+mod races;
+
 use super::inbox::Delivery;
 use super::*;
 use crate::domain::effect::{Effect, Lane, Place};
@@ -100,6 +102,7 @@ async fn a_bad_job_harms_no_other_of_its_commit() {
     assert!(store.healthy());
 }
 
+/// K38.
 #[tokio::test]
 async fn a_lease_ends_and_its_fence_tells_late_work() {
     let store = Store::in_memory().expect("opened");
@@ -170,6 +173,7 @@ async fn a_budget_counts_what_was_posted_once() {
     assert_eq!(store.read(|c| posted::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
 }
 
+/// D1.
 #[tokio::test]
 async fn a_full_disk_loses_nothing_and_passes() {
     let (_folder, path) = file();
@@ -186,6 +190,63 @@ async fn a_full_disk_loses_nothing_and_passes() {
     assert_eq!(store.read(|c| facts::meta(c, "before")).await.expect("read").as_deref(), Some("kept"));
     limit(1_000_000).await.expect("space again");
     assert!(store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await.expect("stored"));
+}
+
+/// D5: somebody else's program holds the database for longer than we wait.
+#[tokio::test]
+async fn a_database_that_others_hold_is_busy_and_not_broken() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let other = Connection::open(&path).expect("opened");
+    other.execute_batch("BEGIN IMMEDIATE; INSERT INTO meta (key, value) VALUES ('theirs', 'x')").expect("held");
+    let refused = store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await;
+    assert!(matches!(refused, Err(StoreError::Busy)), "{refused:?}");
+    assert!(store.healthy());
+    assert_eq!(store.read(inbox::counts).await.expect("reading goes on"), []);
+    other.execute_batch("COMMIT").expect("let go");
+    assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
+}
+
+/// D4: a damaged file is said to be one, at the start or by the look at the whole of it.
+#[tokio::test]
+async fn a_damaged_file_is_told() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    for n in 0..200 {
+        let large = Delivery { body: inbox::Body::pack(&noise(2_000)), ..delivery(&format!("d-{n}")) };
+        store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
+    }
+    store.close().await;
+    let whole = std::fs::read(&path).expect("read");
+    assert!(whole.len() > 100_000, "it has many pages");
+    let mut seen = 0;
+    // The header, the schema's page, and pages of the middle; then an end that is cut off.
+    for at in [0, 20, 110, 4_200, whole.len() / 3, whole.len() / 2, whole.len() - 5_000, whole.len()] {
+        let mut bytes = whole.clone();
+        if at == whole.len() {
+            bytes.truncate(whole.len() / 2);
+        } else {
+            let end = (at + 4_096).min(bytes.len());
+            bytes[at..end].fill(0x5a);
+        }
+        std::fs::write(&path, bytes).expect("written");
+        let told = match Store::open(&path) {
+            Err(StoreError::Failed { path: named, detail }) => {
+                assert_eq!((named, detail.is_empty()), (path.clone(), false));
+                true
+            }
+            Err(other) => panic!("{at}: {other}"),
+            Ok(store) => {
+                let found = store.integrity().await;
+                store.close().await;
+                !matches!(found, Ok(findings) if findings.is_empty())
+            }
+        };
+        seen += usize::from(told);
+        let _ = std::fs::remove_file(path.with_extension("db-wal"));
+        let _ = std::fs::remove_file(path.with_extension("db-shm"));
+    }
+    assert_eq!(seen, 8, "a damage was not seen");
 }
 
 #[tokio::test]
@@ -216,6 +277,7 @@ async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
     assert!(!Store::open(&path).expect("opened").was_unclean(), "the command did not count as a start");
 }
 
+/// D4, D11.
 #[tokio::test]
 async fn what_is_no_database_of_this_version_is_not_attached() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -126,6 +126,7 @@ pub(super) async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
 
+    /// G9, G10.
     #[test]
     fn links_and_pipes_are_not_read() {
         let dir = tempfile::tempdir().unwrap();

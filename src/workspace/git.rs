@@ -416,6 +416,7 @@ fn joined(prefix: &str, path: &Path) -> OsString {
 mod tests {
     use super::*;
 
+    /// G8.
     #[test]
     fn versions_are_read() {
         for (text, expected) in [
@@ -432,6 +433,7 @@ mod tests {
         assert!(GitVersion { major: 3, minor: 0, patch: 0 } > NEEDED_GIT);
     }
 
+    /// G7, S7.
     #[test]
     fn only_plain_addresses_are_taken() {
         let check = |url: &str| GitUrl { url: url.to_owned(), credential: None }.checked().map(|remote| remote.origin);

@@ -232,6 +232,7 @@ mod tests {
         }
     }
 
+    /// G11.
     #[test]
     fn branch_names_follow_gits_rules() {
         for good in ["main", "ralph/42-slug", "feature/a.b", "a@b", "é"] {

@@ -155,6 +155,7 @@ mod tests {
     use super::*;
     use crate::domain::policy::PROTECTED_PATHS;
 
+    /// G13.
     #[test]
     fn defaults_cover_what_gives_rights_and_nothing_more() {
         let set = patterns(PROTECTED_PATHS).unwrap();

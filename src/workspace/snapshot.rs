@@ -12,6 +12,7 @@ use super::tree::{remove_index_lock, tree_ref};
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::ids::{LoopId, RepoRef, Sha};
 use crate::domain::task::{DiffStat, FileStat};
+use crate::failpoint::kill_point;
 
 /// Larger files are left out of snapshots, as the forges would refuse them.
 const LARGEST_FILE: u64 = 100 << 20;
@@ -266,6 +267,7 @@ impl Workspaces {
             Some(recorded) if recorded.is_of(tree, &parents, request.message) => recorded.commit,
             _ => self.commit_tree(&place.mirror, tree, &parents, request.message).await?,
         };
+        kill_point("K20");
         let guard = self.locks.repository(&place.mirror).await?;
         let folder = format!("refs/ralph/loops/{}", loop_name(request.loop_id));
         let changes = [

@@ -32,6 +32,7 @@ fn the_escalation(world: &World) -> String {
     world.issue_of(number).body
 }
 
+/// A6.
 async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/nowhere/agent\"], roles: [agent] }";
     let world = World::new(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}"))).await;
@@ -46,6 +47,7 @@ async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A6.
 async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/etc/hostname\"], roles: [agent] }";
     let world = World::new(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}"))).await;
@@ -66,6 +68,7 @@ async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A1.
 async fn a_silent_agent_is_killed(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then trap '' TERM; echo 40 >answer.txt; while :; do sleep 1; done; fi\necho 42 >answer.txt\n";
     let config = format!("limits: {{ agent_idle: 1s, {ENOUGH} }}");
@@ -78,6 +81,7 @@ async fn a_silent_agent_is_killed(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A3.
 async fn a_flood_of_output_is_borne(dialect: Dialect) {
     let agent = "yes 'a line that says nothing' | head -c 20000000\nhead -c 5000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -92,6 +96,7 @@ async fn a_flood_of_output_is_borne(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A4.
 async fn output_that_is_no_text_is_borne(dialect: Dialect) {
     let agent = r#"printf '\377\376 a\000b \033[31mred\033[0m \033]0;title\007 c\r\n'
 printf '{"summary": "told \\u001b[31mred\\u001b[0m and \\u0000 nothing", "learnings": ["\\ud800 lone"]}' >"$RALPH_REPORT"
@@ -111,6 +116,7 @@ echo 42 >answer.txt
     world.finish().await;
 }
 
+/// A2.
 async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
     let agent =
         "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
@@ -122,6 +128,7 @@ async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A5.
 async fn three_failures_in_a_row_end_it(dialect: Dialect) {
     let agent = "echo 'no credit left on this machine' >&2\nexit 7\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -138,6 +145,7 @@ async fn three_failures_in_a_row_end_it(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A5, A7.
 async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
     let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
     let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(&config)).await;
@@ -148,6 +156,7 @@ async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
     world.finish().await;
 }
 
+/// S9.
 async fn a_broken_report_is_no_harm(dialect: Dialect) {
     let agent = r#"case $RALPH_ITERATION in
 1) printf '{"summary": ' >"$RALPH_REPORT" ;;
@@ -166,6 +175,7 @@ esac
     world.finish().await;
 }
 
+/// A7.
 async fn a_false_claim_counts_for_nothing(dialect: Dialect) {
     let agent = r#"printf '{"summary": "all done", "completion_percentage": 100, "quality_score": 1, "completion_signal": true}' >"$RALPH_REPORT"
 echo "RALPH_DONE every check passes"
@@ -178,6 +188,7 @@ echo "RALPH_DONE every check passes"
     world.finish().await;
 }
 
+/// G9.
 async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let outside = world.folder.path().join("outside.json");
@@ -190,6 +201,7 @@ async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A10.
 async fn a_check_that_hangs_is_ended(dialect: Dialect) {
     let file = "checks:\n  - { name: slow, run: \"grep -q 42 answer.txt || sleep 600\", timeout: 1s }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
@@ -201,6 +213,7 @@ async fn a_check_that_hangs_is_ended(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A10.
 async fn a_check_that_floods_is_borne(dialect: Dialect) {
     let file =
         "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
@@ -214,6 +227,7 @@ async fn a_check_that_floods_is_borne(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A10.
 async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
     let file = "checks:\n  - { name: answer, run: sh check.sh }\n  - { name: coin, run: \"[ $(( $(date +%N | cut -c5 ) % 2 )) = 0 ]\" }\n";
     let config = format!("limits: {{ iterations: 3, {ENOUGH} }}");

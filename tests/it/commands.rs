@@ -338,6 +338,7 @@ async fn retry_throws_the_commits_away(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F13.
 async fn the_label_pauses_and_goes_on(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;

@@ -24,6 +24,7 @@ on_both_forges!(
     another_repository_is_not_watched,
     the_event_header_decides_nothing,
     the_path_decides_never_a_header,
+    what_a_request_says_of_its_origin_changes_nothing,
     what_is_too_large_or_of_another_form_is_refused,
     broken_bodies_are_ignored_with_a_reason,
     other_paths_and_methods_lead_nowhere,
@@ -135,6 +136,7 @@ async fn nothing_stored(world: &World) {
     assert!(world.all_loops().await.is_empty());
 }
 
+/// W1.
 async fn a_forged_signature_is_refused(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -188,6 +190,7 @@ async fn a_forged_signature_is_refused(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W2.
 async fn a_short_secret_is_refused_at_the_start(dialect: Dialect) {
     let kind = if dialect == Dialect::Gitea { "gitea" } else { "github" };
     let text = format!(
@@ -206,6 +209,7 @@ async fn a_short_secret_is_refused_at_the_start(dialect: Dialect) {
     assert!(parse(Some(SECRET)).is_ok());
 }
 
+/// W4.
 async fn a_replayed_delivery_makes_one_loop(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -228,6 +232,7 @@ async fn a_replayed_delivery_makes_one_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W5.
 async fn a_body_under_new_ids_makes_one_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -247,6 +252,7 @@ async fn a_body_under_new_ids_makes_one_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W6.
 async fn an_old_label_is_stale(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -284,6 +290,7 @@ async fn an_old_label_is_stale(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W8.
 async fn another_repository_is_not_watched(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).config("repositories: [\"forge:mira/other*\"]")).await;
     world.label().await;
@@ -309,6 +316,7 @@ async fn label_delivery_again(world: &World) -> Outgoing {
     label_delivery(world).await
 }
 
+/// W7.
 async fn the_event_header_decides_nothing(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -330,6 +338,7 @@ async fn the_event_header_decides_nothing(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W7.
 async fn the_path_decides_never_a_header(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -357,6 +366,42 @@ async fn the_path_decides_never_a_header(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W11: there is no list of addresses to get round. Whoever a request says it is from, its signature decides.
+async fn what_a_request_says_of_its_origin_changes_nothing(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    let genuine = label_delivery(&world).await;
+    let (event, body) = (&genuine.event.0, genuine.body.as_bytes());
+    let before = world.outcomes().await.len();
+    let origins = [
+        ("X-Forwarded-For", "140.82.112.1"),
+        ("X-Forwarded-For", "127.0.0.1, 140.82.112.1"),
+        ("X-Forwarded-For", "not an address"),
+        ("Forwarded", "for=140.82.112.1;proto=https;host=github.com"),
+        ("X-Real-IP", "127.0.0.1"),
+        ("True-Client-IP", "127.0.0.1"),
+        ("CF-Connecting-IP", "127.0.0.1"),
+        ("X-Forwarded-Host", "localhost"),
+        ("X-Original-URL", "/healthz"),
+    ];
+    for (name, value) in origins {
+        let mut unsigned = headers(dialect, "unsigned", event);
+        unsigned.push((name.into(), value.into()));
+        assert_eq!(post(&world, "/webhooks/forge", &unsigned, body.to_vec()).await, 401, "{name}: {value}");
+        let mut forged = signed(dialect, "forged", event, b"another body");
+        forged.push((name.into(), value.into()));
+        assert_eq!(post(&world, "/webhooks/forge", &forged, body.to_vec()).await, 401, "{name}: {value}");
+    }
+    assert_eq!(world.outcomes().await.len(), before);
+    // Nor is a proper delivery refused for the company it keeps: nobody can lock the forge out.
+    let mut genuine = signed(dialect, "genuine", event, body);
+    genuine.extend(origins.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(post(&world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    world.finish().await;
+}
+
+/// W9.
 async fn what_is_too_large_or_of_another_form_is_refused(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let at = address(&world);
@@ -388,6 +433,7 @@ async fn what_is_too_large_or_of_another_form_is_refused(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W9, F9.
 async fn broken_bodies_are_ignored_with_a_reason(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await.body;
@@ -436,6 +482,7 @@ async fn broken_bodies_are_ignored_with_a_reason(dialect: Dialect) {
     world.finish().await;
 }
 
+/// W12.
 async fn other_paths_and_methods_lead_nowhere(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let at = address(&world);
@@ -483,6 +530,7 @@ fn resident_mib() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
 }
 
+/// W9, W10.
 async fn memory_stays_bounded_and_the_silent_hold_nobody_up(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let at = address(&world);
@@ -532,6 +580,7 @@ fn noise(n: usize) -> Vec<u8> {
     format!("{{\"noise\":\"{text}\"}}").into_bytes()
 }
 
+/// D1.
 async fn a_full_store_refuses_and_loses_nothing(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;
@@ -562,6 +611,7 @@ async fn a_full_store_refuses_and_loses_nothing(dialect: Dialect) {
     world.finish().await;
 }
 
+/// D2.
 async fn a_closed_store_refuses_and_loses_nothing(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect)).await;
     let genuine = label_delivery(&world).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ralph_bot::domain::ids::Number;
 use ralph_bot::domain::lifecycle::{State, Step};
 use ralph_bot::fake::{Dialect, Fault};
+use ralph_bot::forge::http::Patience;
 
 use crate::harness::{Setup, World};
 use crate::story::on_both_forges;
@@ -13,12 +14,14 @@ use crate::story::on_both_forges;
 on_both_forges!(
     calls_that_fail_are_made_again,
     calls_whose_answer_is_lost_are_not_made_twice,
+    a_forge_that_hangs_is_given_up_and_asked_again,
     an_escalation_is_opened_once,
     a_limited_forge_is_left_in_peace,
     a_refused_credential_is_tried_again,
     a_forge_that_is_down_is_asked_less_and_less_often,
     a_status_comment_that_was_deleted_comes_back_once,
     refused_comments_do_not_stop_the_work,
+    a_comment_that_no_list_showed_stands_once_in_the_end,
     a_locked_issue_is_no_obstacle,
     a_label_that_nobody_told_of_is_asked_about,
     a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it,
@@ -99,11 +102,29 @@ async fn with_faults(dialect: Dialect, faults: &[Fault]) {
     world.finish().await;
 }
 
+/// F2: the forge takes a call and never answers, once for every sort of change, and for what is read before it.
+async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
+    let mut setup = Setup::new(dialect);
+    setup.patience = Patience { idle: Duration::from_millis(400), ..Patience::USUAL };
+    let hanging: Vec<_> = CHANGES.iter().filter(|(_, path)| !path.contains("git-receive-pack")).collect();
+    let world = World::new(setup).await;
+    for (method, path) in hanging.into_iter().chain(&[("GET", r"/permission$"), ("GET", r"/issues/\d+$")]) {
+        world.forge.faults().next(1, method, path, Fault::Hang).expect("a pattern");
+    }
+    world.label().await;
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed(), "{}", world.the_loop().await.why);
+    assert_eq!(world.forge.faults().remaining(), 0, "not every sort of call was made");
+    world.finish().await;
+}
+
+/// F1.
 async fn calls_that_fail_are_made_again(dialect: Dialect) {
     let faults = [Fault::status(500), Fault::status(502), Fault::status(503), Fault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
+/// F1, F2.
 async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
     for fault in [Fault::after_effect(500), Fault::after_effect(504), Fault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
@@ -111,6 +132,7 @@ async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
     with_faults(dialect, &[Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(503)]).await;
 }
 
+/// F1.
 async fn an_escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
     for fault in [Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(500)] {
@@ -142,6 +164,7 @@ async fn an_escalation_is_opened_once(dialect: Dialect) {
     }
 }
 
+/// F3.
 async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
     let secondary = |status, headers: &[(&str, &str)]| Fault::Respond {
         status,
@@ -177,6 +200,7 @@ async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
     }
 }
 
+/// F5.
 async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -187,6 +211,7 @@ async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F1.
 async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -224,6 +249,7 @@ async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F6.
 async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", Fault::status(403)).expect("a pattern");
@@ -236,6 +262,39 @@ async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F8: lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
+/// to date, one of the two goes.
+async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.forge.faults().lag(Duration::from_secs(45));
+    world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+    world.label().await;
+    world.settle().await;
+    for _ in 0..40 {
+        world.pass(Duration::from_secs(1)).await;
+    }
+    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.forge.faults().remaining(), 0);
+    let before = world.bot_says().len();
+    assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(60)).await;
+        world.engine().reconcile_step(false).await.expect("reconcile");
+        world.settle().await;
+    }
+    assert_eq!(outcome(&world).await, undisturbed());
+    // And what is known is what stands: the status comment is edited, not written again.
+    world.say("/ralph guide Once more, please.").await;
+    world.settle().await;
+    world.say("/ralph abort").await;
+    world.settle().await;
+    let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+    assert_eq!(status.len(), 1, "{status:#?}");
+    assert!(status[0].contains("### Aborted"), "it is the one that is kept up to date: {}", status[0]);
+    world.finish().await;
+}
+
+/// F12.
 async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
@@ -270,6 +329,7 @@ async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(diale
     world.finish().await;
 }
 
+/// P12.
 async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     label_unheard(&world).await;
@@ -297,6 +357,7 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n")).await;
     let first = world.run().await;
@@ -321,6 +382,7 @@ async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10, F12.
 async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -334,6 +396,7 @@ async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.forge.hooks().duplicate_next(2, 100);
@@ -356,6 +419,7 @@ async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F10.
 async fn deliveries_may_come_in_any_order(dialect: Dialect) {
     // Everything that happened until the pull request was merged comes at once, turned around.
     for turn in [0usize, 1, 2] {
@@ -380,7 +444,7 @@ async fn deliveries_may_come_in_any_order(dialect: Dialect) {
     }
 }
 
-/// A fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
+/// F1, F2: a fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
 async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;

@@ -45,6 +45,7 @@ fn escalated(world: &World, words: &[&str]) -> String {
     body
 }
 
+/// F16.
 async fn a_persons_push_is_merged_not_overwritten(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -68,6 +69,7 @@ async fn a_persons_push_is_merged_not_overwritten(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F16, G12.
 async fn a_forced_push_is_not_overwritten(dialect: Dialect) {
     let agent = "echo \"4$RALPH_ITERATION\" >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -93,6 +95,7 @@ async fn a_forced_push_is_not_overwritten(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F16.
 async fn a_deleted_branch_is_pushed_again(dialect: Dialect) {
     // The branch goes between the first push and the second, before there is a pull request to be closed by it.
     let world = World::new(Setup::new(dialect)).await;
@@ -120,6 +123,7 @@ async fn a_deleted_branch_is_pushed_again(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F15.
 async fn a_deleted_branch_closes_its_pull_request(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let done = world.run().await;
@@ -130,6 +134,7 @@ async fn a_deleted_branch_closes_its_pull_request(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F16.
 async fn a_protected_branch_is_told_of(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let before = about_to_push(&world).await;
@@ -177,6 +182,7 @@ async fn an_empty_repository_is_told_of(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F12.
 async fn an_archived_repository_is_told_of(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     about_to_push(&world).await;
@@ -189,6 +195,7 @@ async fn an_archived_repository_is_told_of(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F7, F12.
 async fn a_renamed_repository_is_followed(dialect: Dialect) {
     for told in [true, false] {
         let world = World::new(Setup::new(dialect)).await;
@@ -212,6 +219,7 @@ async fn a_renamed_repository_is_followed(dialect: Dialect) {
     }
 }
 
+/// G13.
 async fn protected_paths_are_put_back(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho 'checks: []' >.ralph.yml\nmkdir -p .github/workflows && echo on: push >.github/workflows/x.yml\necho '* @evil' >CODEOWNERS\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -229,6 +237,7 @@ async fn protected_paths_are_put_back(dialect: Dialect) {
     world.finish().await;
 }
 
+/// G17.
 async fn weakened_checks_stand_at_the_top(dialect: Dialect) {
     let test = "def test_answer():\n    assert answer() == 42\n\n\ndef test_other():\n    assert answer() > 0\n";
     let agent = "echo 42 >answer.txt\nprintf 'import pytest\\n\\n\\n@pytest.mark.skip\\ndef test_answer():\\n    assert answer() == 42\\n' >tests/test_answer.py\n";
@@ -243,6 +252,7 @@ async fn weakened_checks_stand_at_the_top(dialect: Dialect) {
     world.finish().await;
 }
 
+/// G14.
 async fn a_huge_change_is_held_back(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nfor n in $(seq 1 120); do echo $n >file$n.txt; done\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -259,6 +269,7 @@ async fn a_huge_change_is_held_back(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A9, I7.
 async fn a_secret_is_held_back(dialect: Dialect) {
     // Put together here, so that this file holds none.
     let secret = format!("ghp_{}", "a1B2".repeat(9));
@@ -275,6 +286,7 @@ async fn a_secret_is_held_back(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A8, D9.
 async fn an_agent_may_ruin_its_tree(dialect: Dialect) {
     // Each iteration ruins something else; the last one does the work.
     let agent = r#"case $RALPH_ITERATION in
@@ -293,6 +305,7 @@ esac
     world.finish().await;
 }
 
+/// G1, G2, G3, G4, G7.
 async fn nothing_laid_in_git_configuration_runs(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let marks = world.folder.path().join("marks");
@@ -327,6 +340,7 @@ printf '[alias]\n\tcommit = "{helper}"\n' >.gitconfig
     world.finish().await;
 }
 
+/// A9, G16.
 async fn the_agents_own_commits_count_as_files(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit -c user.name=Mallory -c user.email=m@example.org commit -qam 'Make it forty-two' --author 'Mallory <m@example.org>'\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -339,6 +353,7 @@ async fn the_agents_own_commits_count_as_files(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A8, G9.
 async fn nested_repositories_and_links_are_harmless(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit init -q nested && echo inner >nested/file.txt\nln -s /etc/passwd outside\nln -s ../../.. up\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -350,6 +365,7 @@ async fn nested_repositories_and_links_are_harmless(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A10, G17.
 async fn ignored_files_do_not_pass(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then echo 1 >note.txt; echo 42 >build.out; else echo 42 >build.txt; fi\n";
     let check = "checks:\n  - { name: built, run: \"grep -q 42 build.out build.txt 2>/dev/null\" }\n";
@@ -364,6 +380,7 @@ async fn ignored_files_do_not_pass(dialect: Dialect) {
     world.finish().await;
 }
 
+/// G8.
 async fn a_submodule_folder_is_harmless(dialect: Dialect) {
     let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://example.invalid/lib.git\n";
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";

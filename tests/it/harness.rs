@@ -15,8 +15,8 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::domain::lifecycle::{self, Loop, State};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
-use ralph_bot::forge::http::Pace;
+use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue, Op, OpKind};
+use ralph_bot::forge::http::{Pace, Patience};
 use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
 use ralph_bot::store::{Store, inbox, loops, outbox};
 use tempfile::TempDir;
@@ -40,6 +40,10 @@ pub struct Setup {
     pub config: String,
     pub title: String,
     pub body: String,
+    /// How long the service waits for the forge.
+    pub patience: Patience,
+    /// Further variables of the service's environment.
+    pub env: Vec<(&'static str, String)>,
 }
 
 impl Setup {
@@ -63,6 +67,8 @@ impl Setup {
             config: String::new(),
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),
+            patience: Patience::USUAL,
+            env: Vec::new(),
         }
     }
 
@@ -190,7 +196,9 @@ impl World {
         let path = std::env::var("PATH").unwrap_or_default();
         let home = std::env::var("HOME").unwrap_or_default();
         let token = self.forge.token_for(&self.bot);
-        vec![("TOKEN", token), ("SECRET", SECRET.to_owned()), ("PATH", path), ("HOME", home)]
+        let mut all = vec![("TOKEN", token), ("SECRET", SECRET.to_owned()), ("PATH", path), ("HOME", home)];
+        all.extend(self.setup.env.iter().cloned());
+        all
     }
 
     pub async fn config(&self) -> (Config, Env) {
@@ -216,7 +224,7 @@ impl World {
         let options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
             clock: self.clock.clone(),
-            pace: Pace { mutation_interval_ms: 0, attempts: 1, ..Pace::default() },
+            pace: Pace { mutation_interval_ms: 0, attempts: 1, patience: self.setup.patience, ..Pace::default() },
             sandbox: Some(sandbox().await),
             tune,
             ..Options::default()
@@ -609,6 +617,10 @@ fn assert_forge(world: &World) {
             markers.push(marker);
         }
     }
+    // P13: what is merged or approved, a person has merged or approved.
+    let judged = |op: &Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::PullMerged | OpKind::Reviewed);
+    let judged: Vec<Op> = world.forge.ops().into_iter().filter(judged).collect();
+    assert!(judged.is_empty(), "the service judged its own work: {judged:?}");
     let branches: Vec<String> =
         world.forge.with(|s| s.pulls(world.repo).iter().filter(|(i, _)| i.open).map(|(_, p)| p.head.clone()).collect());
     let mut unique = branches.clone();

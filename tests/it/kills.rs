@@ -1,4 +1,11 @@
 //! SIGKILL of the real service at named points of one loop: after a restart it ends as if nothing had happened.
+//!
+//! The points are those of the catalogue, K01 to K38, by their names in the source. Of these, one is nowhere to die at, and
+//! some are where what they mean is done here:
+//! - K20: nothing is imported as a bundle; it lies between an iteration's objects and the ref that keeps them.
+//! - K31: tokens are in memory alone. That none is on the disk, half or whole, is seen after every story.
+//! - K34: a backup is a process of its own, which is the one that dies: `killed_in_a_backup`.
+//! - K35: no log rotates; it lies within the transaction that forgets old deliveries and inputs.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -7,7 +14,8 @@ use futures::{FutureExt, StreamExt, stream};
 use ralph_bot::domain::event::ReviewVerdict;
 use ralph_bot::domain::ids::Number;
 use ralph_bot::domain::lifecycle::State;
-use ralph_bot::fake::{Dialect, ReviewDraft};
+use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
+use ralph_bot::store::{Store, loops};
 
 use tokio::sync::OnceCell;
 
@@ -22,18 +30,33 @@ const AT_ONCE: usize = 2;
 type Kills = &'static [&'static str];
 
 /// While something comes in.
-const INTAKE: &[Kills] = &[&["K03"], &["K08"], &["K30"], &["K04", "K09"], &["K05", "K06"]];
+const INTAKE: &[Kills] =
+    &[&["K01", "K02"], &["K02:2", "K01:3"], &["K03"], &["K08"], &["K30"], &["K04", "K09"], &["K05", "K06"]];
 /// While it works.
-const WORK: &[Kills] =
-    &[&["K07", "K13", "K18", "K23"], &["K12", "K15:2", "K22"], &["K14", "K21", "K24:2"], &["K07:6", "K21:3"], &["K24"]];
+const WORK: &[Kills] = &[
+    &["K07", "K13", "K18", "K23"],
+    &["K12", "K15:2", "K22"],
+    &["K14", "K21", "K24:2"],
+    &["K07:6", "K21:3"],
+    &["K24"],
+    &["K16", "K19", "K20"],
+    &["K16:2", "K19", "K20:2"],
+];
 /// While it tells the forge.
-const TALK: &[Kills] =
-    &[&["K10", "K11:8", "K28b:3"], &["K10:2", "K25", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
+const TALK: &[Kills] = &[
+    &["K26"],
+    &["K10", "K11:8", "K28b:3"],
+    &["K10:2", "K25", "K29"],
+    &["K27", "K29b", "K10:3"],
+    &["K11", "K28", "K28b"],
+];
 /// While it starts or stops, and a second time while it recovers from the first.
 const AROUND: &[Kills] = &[
     &["K38"],
     &["K36"],
     &["K33"],
+    &["K32"],
+    &["K32:3", "K35"],
     &["K15", "K37"],
     &["K11", "K37"],
     &["K24", "K07"],
@@ -43,7 +66,7 @@ const AROUND: &[Kills] = &[
     &["K10", "K37", "K07"],
 ];
 
-on_both_forges!(killed_at_intake, killed_at_work, killed_while_telling, killed_around_and_twice);
+on_both_forges!(killed_at_intake, killed_at_work, killed_while_telling, killed_around_and_twice, killed_in_a_backup,);
 
 async fn killed_at_intake(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, INTAKE).await;
@@ -72,6 +95,27 @@ async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills])
     assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), group.len());
 }
 
+/// K34: a backup that dies leaves nothing that could be taken for a copy, and the next one is whole.
+async fn killed_in_a_backup(dialect: Dialect) {
+    let service = Service::new(setup(dialect), false).await;
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    service.until_loop("the limit", |l| l.state == State::LimitReached).await;
+    let copy = service.world.folder.path().join("copy.db");
+    assert!(was_killed(service.backup(&copy, Some("K34")).await), "{}", service.log());
+    assert!(!copy.exists(), "half a copy stands under its name");
+    assert!(service.backup(&copy, None).await.success(), "{}", service.log());
+    let store = Store::open(&copy).expect("the copy opens");
+    assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
+    let copied = store.read(|c| loops::list(c, false, 9)).await.expect("loops");
+    assert_eq!(copied.iter().map(|l| l.state).collect::<Vec<_>>(), [State::LimitReached]);
+    assert!(!service.backup(&copy, None).await.success(), "a copy was overwritten");
+    service.rest().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
+}
+
 /// How the story ends when nobody dies.
 async fn undisturbed(dialect: Dialect) -> &'static Seen {
     static GITEA: OnceCell<Seen> = OnceCell::const_new();
@@ -97,7 +141,8 @@ struct Seen {
 /// Two iterations, of which the first uses up the limit; then a third, which a reviewer asks for. What the agent does
 /// depends on nothing but the tree.
 fn setup(dialect: Dialect) -> Setup {
-    let agent = "if [ \"$(cat answer.txt)\" = 42 ]; then echo done >polished.txt\n\
+    let agent = "echo at work\n\
+                 if [ \"$(cat answer.txt)\" = 42 ]; then echo done >polished.txt\n\
                  elif [ -f begun.txt ]; then echo 42 >answer.txt\n\
                  else echo begun >begun.txt; fi\n";
     let limits = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -107,6 +152,11 @@ fn setup(dialect: Dialect) -> Setup {
 /// The whole story with deaths in it.
 async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
     let service = Service::new(setup(dialect), false).await;
+    if kills.contains(&"K26") {
+        // The pull request is opened, and the answer that says so is lost.
+        let lost = Fault::after_effect(502);
+        service.world.forge.faults().next(1, "POST", r"/pulls$", lost).expect("a pattern");
+    }
     let mut left = kills.iter();
     let mut child = service.spawn("all", left.next().copied());
     let mut deaths = 0;

@@ -25,6 +25,8 @@ on_both_forges!(
     a_stop_during_a_run_is_in_order,
     nothing_of_a_killed_runner_is_left,
     a_start_after_the_worst_is_quick,
+    a_disk_that_fails_to_sync_loses_nothing,
+    a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room,
 );
 
 /// Ingest, control and runner know of each other by the database alone.
@@ -44,7 +46,7 @@ async fn three_processes_carry_a_loop(dialect: Dialect) {
     service.finish().await;
 }
 
-/// Each run of the agent leaves a line in a file, so that runs can be counted.
+/// D10: each run of the agent leaves a line in a file, so that runs can be counted.
 async fn two_whole_services_never_double_work(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
@@ -117,6 +119,7 @@ async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
     service.finish().await;
 }
 
+/// S11.
 async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let (slow, begun) = slow_agent(&service);
@@ -144,6 +147,74 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
     for process in others.iter_mut().chain([&mut runner]) {
         assert!(stop(process).await.success(), "{}", service.log());
     }
+    service.finish().await;
+}
+
+/// D2: from the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
+async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
+    for first in [12, 25, 40] {
+        let service = Service::new(Setup::new(dialect), false).await;
+        let inject = format!("fsync,fdatasync:error=EIO:when={first}+");
+        let Some(mut child) = service.spawn_tampered(&inject) else { return };
+        let ended = async {
+            service.until("the service to listen", async || service.listens().await).await;
+            service.world.label().await;
+            // As often as it takes: each delivery that is taken is a sync.
+            while child.try_wait().expect("our child").is_none() {
+                service.world.say("A word in between.").await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            child.wait().await.expect("our child")
+        };
+        let status = tokio::time::timeout(PATIENCE, ended).await.expect("it ends by itself");
+        assert!(!status.success(), "{status}\n{}", service.log());
+        assert!(service.log().contains("the database failed"), "{}", service.log());
+        service.world.forge.flush().await;
+        let taken: Vec<String> = {
+            let log = service.world.forge.hooks().log();
+            log.into_iter().filter(|delivery| delivery.status == Some(202)).map(|delivery| delivery.id).collect()
+        };
+        let mut child = service.spawn("all", None);
+        service.until("the service to listen", async || service.listens().await).await;
+        let store = service.store().await.expect("a database");
+        for id in taken {
+            let (forge, delivery) = (ForgeName::new("forge"), id.clone());
+            let known = store.read(move |c| inbox::outcome(c, &forge, &delivery)).await.expect("read");
+            assert!(known.is_some(), "from sync {first} on: {id} was answered with 202 and is not there");
+        }
+        service.resend();
+        let done = service.until_loop("the review", |l| l.state == State::Review).await;
+        assert_eq!(done.spent.iterations, 1, "{}", done.why);
+        service.rest().await;
+        assert!(stop(&mut child).await.success(), "{}", service.log());
+        service.finish().await;
+    }
+}
+
+/// D1, while it runs: what an agent made does not fit where commits are kept.
+async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    // It fits into the tree, but not a second time into the mirror.
+    world.write_agent("for n in 1 2 3 4; do head -c 6000000 /dev/urandom >large$n.bin; done\necho 42 >answer.txt\n");
+    let folders = ["mirrors", "trees", "pool", "tmp"];
+    let Some(mut child) = service.spawn_with_disk(&folders, 40).await else { return };
+    service.until("the service to listen", async || service.listens().await).await;
+    world.label().await;
+    let stopped = service.until_loop("the failure", |l| l.state == State::Failed).await;
+    assert!(stopped.why.contains("no space left on the disk"), "{}", stopped.why);
+    service.until("the escalation", async || world.escalations().len() == 1).await;
+    let told = world.issue_of(world.escalations()[0]).body;
+    assert!(told.contains("no space left") && told.contains("/ralph resume"), "{told}");
+    assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
+    world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
+    world.say("/ralph resume").await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert_eq!(world.file(&done.branch, "large1.bin").await, None);
+    service.until("the escalation's end", async || world.escalations().is_empty()).await;
+    service.rest().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }
 

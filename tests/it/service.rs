@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
 use crate::harness::{SECRET, Setup, World, invariants};
+use crate::parts;
 
 /// Longest wait for anything here; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -67,17 +68,69 @@ impl Service {
         self.spawn_with("all", None, Some(format!("127.0.0.1:{port}")))
     }
 
+    /// Starts a whole service whose system calls are tampered with; `None` where there is no strace, which has been said
+    /// then. The process is the service itself: strace watches from beside it.
+    pub fn spawn_tampered(&self, inject: &str) -> Option<Child> {
+        let strace = parts::program(&["strace"], "install the package strace")?;
+        let calls = inject.split(':').next().unwrap_or_default();
+        let log = self.world.folder.path().join("strace.log");
+        let mut command = Command::new(strace);
+        command.args(["-D", "-f", "-qq", "-o"]).arg(log).args(["-e", &format!("trace={calls}")]);
+        command.args(["-e", &format!("inject={inject}")]).arg(env!("CARGO_BIN_EXE_ralph-bot"));
+        Some(self.start(command, "all", None, None))
+    }
+
     #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
     fn spawn_with(&self, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
+        self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, listen)
+    }
+
+    fn start(&self, mut command: Command, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
         let folder = self.world.folder.path();
         let log = std::fs::File::options().create(true).append(true).open(self.log_path()).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
         command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["serve", "--role", role]);
         command.current_dir(folder).env_clear().envs(self.world.environment());
         command.env("RALPH_LOG", "info").envs(kill.map(|point| (failpoint::VARIABLE, point)));
         command.envs(listen.map(|address| ("RALPH_SERVER__LISTEN", address)));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log).kill_on_drop(true);
         command.spawn().expect("the binary starts")
+    }
+
+    /// Starts a whole service that has a disk of so many MiB for some folders of its data; `None` where a process cannot
+    /// have mounts of its own, which has been said then.
+    pub async fn spawn_with_disk(&self, folders: &[&str], mib: u32) -> Option<Child> {
+        let unshare = parts::program(&["unshare"], "install util-linux")?;
+        let data = self.world.folder.path().join("data");
+        std::fs::create_dir_all(data.join("small")).expect("a folder");
+        for folder in folders {
+            std::os::unix::fs::symlink(data.join("small").join(folder), data.join(folder)).expect("a link");
+        }
+        let (at, all) = (data.join("small").display().to_string(), folders.join(" "));
+        let mount =
+            format!("mount -t tmpfs -o size={mib}m none '{at}' && (cd '{at}' && mkdir {all}) && exec \"$0\" \"$@\"");
+        let command = |program: &str| {
+            let mut command = Command::new(&unshare);
+            command.args(["--map-root-user", "--mount", "sh", "-c", &mount, program]);
+            command
+        };
+        if !command("true").status().await.expect("it starts").success() {
+            assert!(parts::setting("CI").is_none(), "user namespaces are needed, as for the sandbox");
+            eprintln!("skipped: no mounts of its own for a process here");
+            return None;
+        }
+        Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, None))
+    }
+
+    /// Copies the database by a process of its own, told to die at a kill point where one is named.
+    #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
+    pub async fn backup(&self, to: &Path, kill: Option<&str>) -> ExitStatus {
+        let folder = self.world.folder.path();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.arg("--config").arg(folder.join("ralph-control.yaml")).arg("backup").arg(to);
+        command.current_dir(folder).env_clear().envs(self.world.environment());
+        command.envs(kill.map(|point| (failpoint::VARIABLE, point)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+        command.status().await.expect("the binary starts")
     }
 
     fn log_path(&self) -> PathBuf {

@@ -137,6 +137,7 @@ async fn one_state_label_at_a_time(dialect: Dialect) {
 /// An agent that does what reviews ask for: each new round it writes a further line to `notes.txt`.
 const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
+/// F15.
 async fn a_review_makes_another_round(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(WILLING)).await;
     let first = world.run().await;
@@ -223,6 +224,7 @@ async fn pending_ci_makes_none(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F17.
 async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -251,6 +253,7 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F17.
 async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -263,6 +266,7 @@ async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F15.
 async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let pull = world.run().await.pull.expect("a pull request").number;
@@ -274,6 +278,7 @@ async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F12.
 async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
@@ -286,6 +291,7 @@ async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
     world.finish().await;
 }
 
+/// F12.
 async fn a_deleted_issue_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;

@@ -87,6 +87,7 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
     assert!(events.contains(&AgentEvent::Text { text: "key is ***".into() }), "{events:?}");
 }
 
+/// I4.
 #[tokio::test]
 async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
     let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
@@ -125,6 +126,7 @@ async fn the_same_script_works_in_the_sandbox() {
     assert_eq!(listed, expected);
 }
 
+/// G18.
 #[tokio::test]
 async fn what_an_earlier_attempt_left_is_gone() {
     let place = Place::new("ls -A \"$HOME\" \"$(dirname \"$RALPH_REPORT\")\" | grep -v :");
@@ -137,6 +139,7 @@ async fn what_an_earlier_attempt_left_is_gone() {
     assert!(place.at("config/agent.sh").is_file());
 }
 
+/// A5.
 #[tokio::test]
 async fn the_end_of_a_run_is_told_in_one_word() {
     let stuck = "trap '' TERM; while :; do sleep 300; done";
@@ -163,6 +166,7 @@ async fn the_end_of_a_run_is_told_in_one_word() {
     assert_eq!(survivors(cookie.as_str()), vec![]);
 }
 
+/// A6.
 #[tokio::test]
 async fn a_program_that_went_away_is_unavailable() {
     let place = Place::new("true");
@@ -283,6 +287,7 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 
+/// G18.
 #[tokio::test]
 async fn settings_of_an_agent_are_in_its_own_home() {
     let said = r#"{"type":"message","role":"assistant","content":"done"}

@@ -70,6 +70,7 @@ async fn outcomes_come_in_order_and_a_failure_does_not_stop_the_next() {
     assert_eq!(all[5].tests, Some(TestCounts { passing: 3, failing: 0, skipped: 0 }));
 }
 
+/// S1.
 #[tokio::test]
 async fn a_check_sees_only_the_given_environment() {
     let place = Place::new();
@@ -84,6 +85,7 @@ async fn a_check_sees_only_the_given_environment() {
     assert!(!lines[3].contains("CARGO"), "{}", lines[3]);
 }
 
+/// A10.
 #[tokio::test]
 async fn a_check_that_hangs_is_ended_with_its_children() {
     let place = Place::new();
@@ -102,6 +104,7 @@ async fn a_check_without_a_limit_of_its_own_has_the_operators() {
     assert_eq!((outcome.holds, outcome.why.as_str()), (false, "timed out after 1 s"));
 }
 
+/// A10, S8.
 #[tokio::test]
 async fn floods_secrets_and_escapes_do_not_reach_the_outcome() {
     let mut place = Place::new();
@@ -168,6 +171,7 @@ async fn junit_files_count_when_the_check_wrote_them() {
     assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
 }
 
+/// A10, S5.
 #[tokio::test]
 async fn the_sandbox_hides_the_machine_and_the_network() {
     let mut place = Place::new();

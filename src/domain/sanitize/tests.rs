@@ -160,6 +160,7 @@ fn hidden_variants() -> Vec<String> {
     variants
 }
 
+/// I2.
 #[test]
 fn hidden_text_never_reaches_a_prompt() {
     let variants = hidden_variants();
@@ -245,6 +246,7 @@ fn acting(markdown: &str) -> Vec<String> {
     found
 }
 
+/// I6, I8.
 #[test]
 fn text_of_others_does_nothing_in_our_comments() {
     let table = [
@@ -308,6 +310,7 @@ fn long_output_keeps_its_end() {
     assert_eq!(truncate_lines("", 5, 5), "");
 }
 
+/// I8.
 #[test]
 fn titles_refer_to_nobody() {
     assert_eq!(title("Fix #12 for @octocat\n[skip ci] now"), "Fix no. 12 for octocat now");
@@ -421,6 +424,7 @@ fn markdown_like() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
+    /// I8, I9.
     #[test]
     fn shown_text_is_a_fixed_point_and_does_nothing(text in markdown_like()) {
         let safe = for_people(&text);
@@ -442,6 +446,7 @@ proptest! {
         prop_assert_eq!(structure(&page(&safe)), structure(&page("plain")), "{:?}", safe);
     }
 
+    /// I9.
     #[test]
     fn a_fence_holds_anything(text in markdown_like()) {
         let block = fence(&text, "text");
@@ -462,6 +467,7 @@ proptest! {
         prop_assert_eq!(rows, 1);
     }
 
+    /// I2.
     #[test]
     fn prompted_text_is_visible(text in markdown_like()) {
         let seen = for_prompt(&text);

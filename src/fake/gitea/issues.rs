@@ -106,7 +106,9 @@ fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer 
 
 fn comments_of(shape: &Shape<'_>, call: &Call, entry: &Repo, issue: &Issue) -> Result<Vec<Value>, Refusal> {
     let (since, before) = (call.moment("since")?, call.moment("before")?);
-    let chosen = issue.comments.iter().filter(|comment| {
+    let (faults, now) = (&shape.core.faults, shape.core.clock.now());
+    let listed = issue.comments.iter().filter(|comment| faults.is_listed(comment.created_at, now));
+    let chosen = listed.filter(|comment| {
         // Times are kept in whole seconds there.
         let changed = comment.updated_at.0.div_euclid(1000) * 1000;
         since.is_none_or(|since| changed >= since.0) && before.is_none_or(|before| changed <= before.0)

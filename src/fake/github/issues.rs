@@ -102,7 +102,9 @@ fn comments(core: &Core, call: &Call, repo: RepoId, of: Option<Number>) -> Answe
         };
         let all = issues.into_iter().flat_map(|issue| issue.comments.iter().map(move |comment| (issue, comment)));
         // Times are kept in whole seconds there.
-        let chosen = all.filter(|(_, comment)| {
+        let now = core.clock.now();
+        let listed = all.filter(|(_, comment)| core.faults.is_listed(comment.created_at, now));
+        let chosen = listed.filter(|(_, comment)| {
             since.is_none_or(|since| comment.updated_at.0.div_euclid(1000) >= since.0.div_euclid(1000))
         });
         Ok(chosen.map(|(issue, comment)| shape.comment(entry, issue, comment)).collect())

@@ -14,10 +14,10 @@ use crate::domain::ids::{ForgeName, RepoRef, UserId};
 use crate::forge::contract::{ContractTransport, Spec};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};
-use crate::forge::http::{Pace, ReqwestTransport, Transport, TransportError};
+use crate::forge::http::{Pace, Patience, ReqwestTransport, Transport, TransportError};
 use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Parsed, Permission, Reaction};
 
-const QUICK: Pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1 };
+const QUICK: Pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience: Patience::USUAL };
 
 /// The network, with each call and answer held against GitHub's description.
 struct Described {
@@ -27,7 +27,10 @@ struct Described {
 
 impl Described {
     fn new() -> Arc<Self> {
-        Arc::new(Self { network: ReqwestTransport::new().unwrap(), description: ContractTransport::new(Spec::GitHub) })
+        Arc::new(Self {
+            network: ReqwestTransport::new(Patience::USUAL).unwrap(),
+            description: ContractTransport::new(Spec::GitHub),
+        })
     }
 }
 

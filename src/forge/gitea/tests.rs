@@ -8,6 +8,7 @@ use crate::domain::event::{ForgeEvent, ReviewVerdict};
 use crate::domain::ids::{AccountKind, UserId};
 use crate::forge::ForgeErrorKind;
 use crate::forge::contract::{ContractTransport, Spec, contract_file, contract_folder};
+use crate::forge::http::Patience;
 
 const SHA: &str = "67b56589a45103f891bdee7c0546e5d40bc02001";
 const MOMENT: &str = "2025-03-09T16:19:00+09:00";
@@ -26,7 +27,7 @@ fn settings() -> GiteaSettings {
         url: Url::parse("https://git.test").unwrap(),
         token: SecretString::from("s3cret"),
         own: None,
-        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1 },
+        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..Pace::default() },
     }
 }
 
@@ -147,6 +148,7 @@ async fn repositories_are_read_over_all_pages_and_by_search_for_narrow_tokens() 
     }
 }
 
+/// F8, F19.
 #[tokio::test]
 async fn paging_ends_however_the_server_tells() {
     let target = |page: u32| format!("/user/repos?limit=50&page={page}");
@@ -200,6 +202,7 @@ async fn a_repository_is_followed_by_its_id() {
     }
 }
 
+/// P7.
 #[tokio::test]
 async fn a_teams_members_are_known_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
@@ -455,6 +458,7 @@ async fn reactions_may_be_there_already() {
     }
 }
 
+/// P14.
 #[tokio::test]
 async fn pull_requests_are_found_by_branch_of_this_repository() {
     let page = |n: u32| format!("/repos/acme/app/pulls?state=all&limit=50&page={n}");
@@ -633,9 +637,13 @@ async fn the_webhook_is_made_kept_and_replaced() {
 #[tokio::test]
 async fn git_is_reached_under_the_servers_path_and_the_token_is_never_shown() {
     let url = Url::parse("https://user:pass@git.test/forge/?x=1#y").unwrap();
-    let transport = ReqwestTransport::new().unwrap();
+    let transport = ReqwestTransport::new(Patience::USUAL).unwrap();
     let with = |settings| {
-        Gitea::with_transport(settings, Clock::manual(Timestamp(0)), Arc::new(ReqwestTransport::new().unwrap()))
+        Gitea::with_transport(
+            settings,
+            Clock::manual(Timestamp(0)),
+            Arc::new(ReqwestTransport::new(Patience::USUAL).unwrap()),
+        )
     };
     let forge =
         Gitea::with_transport(GiteaSettings { url, ..settings() }, Clock::manual(Timestamp(0)), Arc::new(transport));
@@ -667,6 +675,7 @@ fn read_as(parsed: &Parsed) -> String {
     }
 }
 
+/// F19.
 #[test]
 fn every_recorded_delivery_is_an_event_or_ignored_on_purpose() {
     let expected = [
@@ -822,6 +831,7 @@ fn pushes_deletions_statuses_and_workflows() {
     }
 }
 
+/// F9, F19.
 #[test]
 fn strange_deliveries_are_read_ignored_or_refused_never_guessed() {
     let Some(issue) = sample("issue-label-event") else { return };

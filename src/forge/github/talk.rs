@@ -131,6 +131,8 @@ impl GitHub {
             let at = understood(&what, wire::moment(&event.created_at))?;
             match event.event.as_str() {
                 "renamed" => renamed_at = renamed_at.max(Some(at)),
+                // It came from another repository, and its labels with it: nobody set them here.
+                "transferred" => labelled = None,
                 "labeled" if event.label.and_then(wire::Label::name).as_deref() == Some(label) => {
                     // Oldest first: the last one is the one that stands.
                     labelled = event.actor.map(|actor| (actor.account(), at));

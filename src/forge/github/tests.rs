@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::*;
 use crate::domain::ids::{AccountKind, RepoId, UserId};
 use crate::forge::contract::{ContractTransport, Spec};
-use crate::forge::http::Transport;
+use crate::forge::http::{Pace, Transport};
 
 /// 2026-01-01T00:00:00Z.
 const START: Timestamp = Timestamp(1_767_225_600_000);
@@ -33,7 +33,7 @@ fn settings(auth: GitHubAuth) -> GitHubSettings {
         api_url: "https://api.github.test".parse().unwrap(),
         web_url: "https://github.test/".parse().unwrap(),
         auth,
-        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1 },
+        pace: Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, ..Pace::default() },
     }
 }
 
@@ -84,6 +84,7 @@ fn the_manifest_asks_for_what_the_adapter_needs() {
     assert!(webhook::IMPLICIT.iter().all(|event| !EVENTS.contains(event)));
 }
 
+/// S8.
 #[test]
 fn nothing_printed_holds_a_secret() {
     for auth in [token_auth(), app_auth()] {

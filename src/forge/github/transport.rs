@@ -14,18 +14,12 @@ use url::Url;
 
 use crate::clock::Clock;
 use crate::domain::causes::causes;
-use crate::forge::http::{MAX_ANSWER_BYTES, Transport, TransportError};
-
-/// Time to connect, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which the next bytes must come.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time for the whole exchange.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
+use crate::forge::http::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
 
 /// The network.
 pub(super) struct OctocrabTransport {
     client: octocrab::Octocrab,
+    total: Duration,
 }
 
 impl OctocrabTransport {
@@ -33,19 +27,19 @@ impl OctocrabTransport {
     ///
     /// # Errors
     /// When the TLS roots of the system cannot be used.
-    pub(super) fn new(api_url: &Url) -> Result<Self, TransportError> {
+    pub(super) fn new(api_url: &Url, patience: Patience) -> Result<Self, TransportError> {
         // Only the origin: octocrab would put a base path such as `/api/v3` in front of GraphQL's `/api/graphql`.
         let client = octocrab::Octocrab::builder()
             .base_uri(api_url.origin().ascii_serialization())
             .map(|builder| {
                 builder
-                    .set_connect_timeout(Some(CONNECT_TIMEOUT))
-                    .set_read_timeout(Some(IDLE_TIMEOUT))
-                    .set_write_timeout(Some(IDLE_TIMEOUT))
+                    .set_connect_timeout(Some(patience.connect))
+                    .set_read_timeout(Some(patience.idle))
+                    .set_write_timeout(Some(patience.idle))
             })
             .and_then(|builder| builder.build())
             .map_err(|error| failed(&error))?;
-        Ok(Self { client })
+        Ok(Self { client, total: patience.total })
     }
 }
 
@@ -63,9 +57,9 @@ impl Transport for OctocrabTransport {
         };
         let late = |_| TransportError {
             ambiguous: true,
-            detail: format!("no complete answer within {} s", TOTAL_TIMEOUT.as_secs()),
+            detail: format!("no complete answer within {} s", self.total.as_secs_f64()),
         };
-        tokio::time::timeout(TOTAL_TIMEOUT, exchange).await.map_err(late)?
+        tokio::time::timeout(self.total, exchange).await.map_err(late)?
     }
 }
 

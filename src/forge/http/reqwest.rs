@@ -1,20 +1,11 @@
 //! Requests over the network by reqwest: limits on time and size, no redirects, no decompression.
 
-use std::time::Duration;
-
 use ::http::{Request, Response};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 
-use super::{MAX_ANSWER_BYTES, Transport, TransportError};
+use super::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
 use crate::domain::causes::causes;
-
-/// Time to connect, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time in which the next bytes must come.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Time for the whole exchange.
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The network.
 pub struct ReqwestTransport {
@@ -27,13 +18,13 @@ impl ReqwestTransport {
     ///
     /// # Errors
     /// When the TLS roots of the system cannot be used.
-    pub fn new() -> Result<Self, TransportError> {
+    pub fn new(patience: Patience) -> Result<Self, TransportError> {
         // Fails when one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(IDLE_TIMEOUT)
-            .timeout(TOTAL_TIMEOUT)
+            .connect_timeout(patience.connect)
+            .read_timeout(patience.idle)
+            .timeout(patience.total)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -89,7 +80,7 @@ mod tests {
             drop(stream);
             String::from_utf8_lossy(&seen[..read]).into_owned()
         };
-        let transport = ReqwestTransport { max_bytes, ..ReqwestTransport::new().unwrap() };
+        let transport = ReqwestTransport { max_bytes, ..ReqwestTransport::new(Patience::USUAL).unwrap() };
         let request = Request::get(address).header("x-own", "1").body(Bytes::new()).unwrap();
         tokio::join!(transport.send(request), serve)
     }
@@ -105,6 +96,7 @@ mod tests {
         assert!(!seen.to_lowercase().contains("accept-encoding"), "nothing compressed is asked for: {seen}");
     }
 
+    /// F2, F9.
     #[tokio::test]
     async fn broken_and_oversized_answers_are_ambiguous() {
         let chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n6\r\nabcdef\r\n0\r\n\r\n";
@@ -118,12 +110,13 @@ mod tests {
         }
     }
 
+    /// F2.
     #[tokio::test]
     async fn a_refused_connection_has_reached_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}/", listener.local_addr().unwrap());
         drop(listener);
         let request = Request::get(address).body(Bytes::new()).unwrap();
-        assert!(!ReqwestTransport::new().unwrap().send(request).await.unwrap_err().ambiguous);
+        assert!(!ReqwestTransport::new(Patience::USUAL).unwrap().send(request).await.unwrap_err().ambiguous);
     }
 }

@@ -11,7 +11,7 @@ use super::*;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
-const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3 };
+const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3, patience: Patience::USUAL };
 
 type Outcome = Result<Response<Bytes>, TransportError>;
 
@@ -81,6 +81,7 @@ fn assert_about(kind: &ForgeErrorKind, expected_ms: i64, case: &str) {
     assert!((expected_ms..=most).contains(after_ms), "{case}: {after_ms} is not {expected_ms}..={most}");
 }
 
+/// F6.
 #[tokio::test]
 async fn statuses_are_told_apart() {
     let sure = Transient { after_ms: None, ambiguous: false };
@@ -113,6 +114,7 @@ async fn statuses_are_told_apart() {
     }
 }
 
+/// F3.
 #[tokio::test]
 async fn every_way_to_ask_for_a_pause_is_obeyed() {
     let in_90_s = (NOW.0 / 1_000 + 90).to_string();
@@ -148,6 +150,7 @@ async fn every_way_to_ask_for_a_pause_is_obeyed() {
     }
 }
 
+/// F3.
 #[tokio::test]
 async fn nothing_is_sent_inside_a_pause_and_all_goes_on_after_it() {
     let script = script([answer(429, &[("retry-after", "30")], ""), answer(200, &[], "{}"), answer(201, &[], "{}")]);
@@ -193,6 +196,7 @@ async fn pauses_without_a_time_grow_until_a_success() {
     assert_about(&caller.call("a", get()).await.unwrap_err().kind, 60_000, "after a success");
 }
 
+/// F4.
 #[tokio::test]
 async fn the_reserve_is_kept_from_background_calls() {
     let reset = (NOW.0 / 1_000 + 50).to_string();
@@ -320,6 +324,7 @@ async fn an_unchanged_answer_comes_from_the_cache() {
     assert_eq!(tags, [None, Some("\"v1\""), Some("\"v1\""), Some("\"v2\""), None]);
 }
 
+/// F7, S7.
 #[tokio::test]
 async fn redirects_stay_on_the_server() {
     let to = |status: u16, location: &str| answer(status, &[("location", location)], "");
@@ -351,6 +356,7 @@ async fn redirects_stay_on_the_server() {
     assert_eq!(kind_of(post(), to(307, "/b")).await, Conflict, "writes do not follow");
 }
 
+/// S7.
 #[tokio::test]
 async fn a_download_abroad_gets_none_of_our_headers() {
     let script = script([answer(302, &[("location", "https://store.test/log?sig=1")], ""), answer(200, &[], "log")]);
@@ -363,6 +369,7 @@ async fn a_download_abroad_gets_none_of_our_headers() {
     assert!(sent[1].0.headers().is_empty());
 }
 
+/// F9.
 #[test]
 fn answers_that_are_not_understood_say_why() {
     #[derive(Debug, serde::Deserialize)]

@@ -59,6 +59,7 @@ async fn finished(spec: Spec) -> Finished {
     crate::process::run(spec, &CancellationToken::new(), None).await.expect("it runs")
 }
 
+/// S1, S11, S12.
 #[tokio::test]
 async fn the_probe_finds_no_way_out() {
     if !usable().await {
@@ -70,6 +71,7 @@ async fn the_probe_finds_no_way_out() {
     assert!(found.bubblewrap.is_ok());
 }
 
+/// S1, S3, G19.
 #[tokio::test]
 async fn the_view_shows_what_it_names_and_nothing_else() {
     if !usable().await {
@@ -101,6 +103,7 @@ async fn the_view_shows_what_it_names_and_nothing_else() {
     assert!(tree.join("made").is_file() && home.join("made").is_file());
 }
 
+/// S2.
 #[tokio::test]
 async fn exit_codes_input_and_descriptors_pass_through() {
     if !usable().await {
@@ -116,6 +119,7 @@ async fn exit_codes_input_and_descriptors_pass_through() {
     assert_eq!(finished(folders.shell("kill -SEGV $$")).await.ended, Ended::Exited(139));
 }
 
+/// S11.
 #[tokio::test]
 async fn ending_asks_those_inside_and_leaves_nobody() {
     if !usable().await {
@@ -166,6 +170,7 @@ async fn what_bubblewrap_cannot_do_is_an_error_that_says_so() {
     assert_eq!(talk.ended, Ended::Exited(1));
 }
 
+/// S5, S12.
 #[test]
 fn the_argument_list_follows_the_view() {
     let bubblewrap = |version: &str| Bubblewrap { program: "/usr/bin/bwrap".into(), version: version.into() };

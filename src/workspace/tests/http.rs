@@ -118,6 +118,7 @@ async fn with_forge(test: impl AsyncFnOnce(&mut World, &Forge)) {
     }
 }
 
+/// S3, S8.
 #[tokio::test]
 async fn a_token_opens_the_forge_and_shows_nowhere() {
     with_forge(async |world, forge| {
@@ -176,6 +177,7 @@ async fn contents_left_out_are_fetched_with_the_same_token() {
     .await;
 }
 
+/// S8.
 #[tokio::test]
 async fn refusals_are_told_apart_and_hold_no_token() {
     with_forge(async |world, forge| {
@@ -207,6 +209,7 @@ async fn refusals_are_told_apart_and_hold_no_token() {
     .await;
 }
 
+/// S7, F7.
 #[tokio::test]
 async fn a_redirect_elsewhere_does_not_take_the_token_along() {
     let elsewhere = Arc::new(Forge::default());

@@ -49,6 +49,7 @@ async fn a_loop_goes_from_prepare_to_push() {
     );
 }
 
+/// G12, F16.
 #[tokio::test]
 async fn nothing_is_pushed_over_what_somebody_else_did() {
     let world = World::new();
@@ -139,6 +140,7 @@ async fn what_cannot_be_started_from_is_named() {
     assert!(matches!(error, Err(WorkspaceError::CommitMissing { .. })), "{error:?}");
 }
 
+/// F17.
 #[tokio::test]
 async fn the_base_is_merged_or_its_conflicts_are_shown() {
     let world = World::new();
@@ -174,6 +176,7 @@ async fn the_base_is_merged_or_its_conflicts_are_shown() {
     assert_eq!(world.content(&solved.commit.unwrap(), "README.md"), "both");
 }
 
+/// G17, A10.
 #[tokio::test]
 async fn a_clean_checkout_has_the_commit_and_nothing_else() {
     let world = World::new();

@@ -113,6 +113,7 @@ fn lay_again(tree: &Path, lay: &impl Fn(&Path)) {
     lay(tree);
 }
 
+/// G1, G2, G3, G4, G6, G7.
 #[tokio::test]
 async fn no_trap_in_a_tree_fires() {
     let world = World::new();
@@ -140,6 +141,7 @@ async fn no_trap_in_a_tree_fires() {
     }
 }
 
+/// G5.
 #[tokio::test]
 async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
     let world = World::new();
@@ -177,6 +179,7 @@ async fn a_git_entry_of_any_kind_is_replaced_and_never_followed() {
     assert_eq!(sh(&evil, "find . | sort"), before);
 }
 
+/// G9, G10.
 #[tokio::test]
 async fn odd_files_do_not_stop_a_commit() {
     let world = World::new();
@@ -227,6 +230,7 @@ async fn odd_files_do_not_stop_a_commit() {
     assert_eq!(std::fs::read_to_string(&secret).unwrap(), "canary");
 }
 
+/// G13.
 #[tokio::test]
 async fn protected_paths_come_back_and_the_rest_stays() {
     let world = World::new();
@@ -296,6 +300,7 @@ async fn forged_times_hide_no_change() {
     assert_eq!(std::fs::read_to_string(info.dir.join("README.md")).unwrap(), "HELLO\n");
 }
 
+/// G8.
 #[tokio::test]
 async fn submodules_of_the_base_stay_as_they_are() {
     let world = World::new();
@@ -314,4 +319,47 @@ async fn submodules_of_the_base_stay_as_they_are() {
     world.workspaces.reset(&world.loop_id, &world.repo, &commit).await.unwrap();
     assert_eq!(sh(&info.dir, "ls -A vendor"), "");
     assert_eq!(std::fs::read_dir(&markers).unwrap().count(), 0);
+}
+
+/// G8, G15: what only a crafted object can hold is refused as it comes in, and nothing of it reaches a tree.
+#[tokio::test]
+async fn crafted_objects_are_refused_at_the_door() {
+    let world = World::new();
+    let forge = world.path("forge.git");
+    let good = world.prepare().await;
+    let file = world.path("object");
+    let blob = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        git(&forge, &["hash-object", "-w", file.to_str().unwrap()])
+    };
+    let bytes =
+        |name: &str| (0..20).map(|n| u8::from_str_radix(&name[2 * n..2 * n + 2], 16).unwrap()).collect::<Vec<_>>();
+    let plain = blob("x\n");
+    let modules = |text: &str| blob(&format!("[submodule \"{text}"));
+    let option = modules("e\"]\n\tpath = e\n\turl = -u./payload\n");
+    let outside = modules("../../../hooks\"]\n\tpath = e\n\turl = https://forge.example/e.git\n");
+    let upload = modules("e\"]\n\tpath = e\n\turl = https://forge.example/e.git\n\tupdate = !touch x\n");
+    for (mode, name, object) in [
+        ("100644", ".git", &plain),
+        ("100644", ".GIT", &plain),
+        ("100644", "git~1", &plain),
+        ("100644", "..", &plain),
+        ("100644", "a/b", &plain),
+        ("120000", ".gitmodules", &plain),
+        ("100644", ".gitmodules", &option),
+        ("100644", ".gitmodules", &outside),
+        ("100644", ".gitmodules", &upload),
+    ] {
+        let entry = [format!("{mode} {name}\0").into_bytes(), bytes(object)].concat();
+        std::fs::write(&file, entry).unwrap();
+        let tree = git(&forge, &["hash-object", "-t", "tree", "-w", "--literally", file.to_str().unwrap()]);
+        let commit = git(&forge, &["commit-tree", "-p", good.head.as_str(), "-m", "crafted", &tree]);
+        git(&forge, &["update-ref", "refs/heads/main", &commit]);
+        let refused = world.workspaces.prepare(world.request()).await;
+        assert!(matches!(refused, Err(WorkspaceError::Git { .. })), "{mode} {name}: {refused:?}");
+        assert!(!world.workspaces.has_commit(&world.mirror(), &Sha::parse(&commit).unwrap()).await.unwrap(), "{name}");
+        assert!(world.tree().join("README.md").is_file(), "the tree stands as it was");
+    }
+    git(&forge, &["update-ref", "refs/heads/main", good.head.as_str()]);
+    assert_eq!(world.prepare().await.head, good.head, "and all is well once they are gone");
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// A8.
 #[tokio::test]
 async fn prepare_gets_on_with_whatever_it_finds() {
     let mut world = World::new();
@@ -77,6 +78,7 @@ async fn a_commit_that_was_not_noted_is_found_again() {
     assert_eq!(world.workspaces.recorded(&unknown, &world.repo).await.unwrap(), None);
 }
 
+/// A8.
 #[tokio::test]
 async fn a_commit_does_not_need_the_old_index() {
     let world = World::new();
@@ -96,6 +98,7 @@ async fn a_commit_does_not_need_the_old_index() {
     }
 }
 
+/// D9.
 #[tokio::test]
 async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
     let world = World::new();

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// G18, G19.
 #[tokio::test]
 async fn a_pooled_tree_brings_nothing_of_its_last_loop() {
     let world = World::new();
@@ -44,6 +45,7 @@ async fn without_a_pool_nothing_is_kept() {
     assert_eq!(world.prepare().await, info);
 }
 
+/// G19.
 #[tokio::test]
 async fn loops_work_side_by_side() {
     let world = World::new();

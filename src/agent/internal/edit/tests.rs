@@ -97,6 +97,7 @@ fn texts_are_replaced_only_where_it_is_sure_which() {
     }
 }
 
+/// G9.
 #[test]
 fn nothing_outside_of_the_tree_is_read_or_written() {
     let place = Place::new();
@@ -176,6 +177,7 @@ fn sizes_are_bounded_and_bytes_are_not_guessed() {
     }
 }
 
+/// G9.
 #[test]
 fn no_path_leads_out() {
     use proptest::test_runner::{Config, TestRunner};

@@ -133,6 +133,7 @@ impl Transport for Yielding {
     }
 }
 
+/// F5.
 #[tokio::test]
 async fn however_many_wait_for_a_token_it_is_asked_for_once() {
     let Some(transport) = ContractTransport::new(Spec::GitHub) else { return };
@@ -149,6 +150,7 @@ async fn however_many_wait_for_a_token_it_is_asked_for_once() {
     assert_eq!(transport.bodies("POST", TOKENS).len(), 1);
 }
 
+/// F5.
 #[tokio::test]
 async fn a_refused_token_is_renewed_once() {
     for ends_well in [true, false] {
@@ -177,6 +179,7 @@ async fn a_refused_token_is_renewed_once() {
     }
 }
 
+/// D6.
 #[tokio::test]
 async fn the_servers_clock_is_used_once_it_refuses_ours() {
     let Some((github, transport, clock)) = with_app() else { return };
@@ -244,6 +247,7 @@ async fn what_an_installation_lacks_is_said() {
     assert!(failure.detail.contains("not installed"), "{failure}");
 }
 
+/// F5.
 #[tokio::test]
 async fn a_new_installation_is_found_after_the_old_one_is_gone() {
     let Some((failure, transport)) = refused_mint(404, "Not Found").await else { return };

@@ -10,6 +10,7 @@ fn not_found() -> Value {
     json!({ "message": "Not Found" })
 }
 
+/// P7.
 #[tokio::test]
 async fn permissions_count_for_the_very_account_only() {
     let case = |role: &str, legacy: &str, id: i64| json!({ "permission": legacy, "role_name": role, "user": { "id": id, "login": "ann", "role_name": role } });
@@ -219,6 +220,7 @@ async fn issues_are_opened_and_closed() {
     assert_eq!(gone.kind, ForgeErrorKind::NotFound);
 }
 
+/// P14, F12.
 #[tokio::test]
 async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
@@ -240,6 +242,25 @@ async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
     }
 }
 
+/// P14: whoever set a label before an issue was moved here, set it elsewhere.
+#[tokio::test]
+async fn a_label_that_came_along_was_set_by_nobody() {
+    let labeled = json!({ "event": "labeled", "label": { "name": "ralph:run" }, "actor": { "id": 9, "login": "ann" },
+        "created_at": "2026-01-01T00:00:00Z" });
+    let moved =
+        json!({ "event": "transferred", "actor": { "id": 9, "login": "ann" }, "created_at": "2026-01-01T00:00:01Z" });
+    let target = "/repos/acme/app/issues/42/events?per_page=100";
+    for (events, known) in
+        [(json!([labeled]), true), (json!([labeled, moved]), false), (json!([labeled, moved, labeled]), true)]
+    {
+        let Some((github, transport)) = with_token() else { return };
+        let page = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}/events", 200, events.clone());
+        transport.on("GET", target, 200, page);
+        let found = github.labelled(&repo(), Number(42), "ralph:run").await.unwrap();
+        assert_eq!(found.is_some(), known, "{events}");
+    }
+}
+
 fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
     let side = |branch: &str, repo: Value| json!({ "ref": branch, "sha": "a".repeat(40), "repo": repo });
     json!({
@@ -251,6 +272,7 @@ fn pull(number: u64, branch: &str, head_repo: Value) -> Value {
 const PULLS: &str = "/repos/{owner}/{repo}/pulls";
 const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
 
+/// P14.
 #[tokio::test]
 async fn the_newest_pull_request_from_our_branch_is_found() {
     let Some((github, transport)) = with_token() else { return };
@@ -527,6 +549,7 @@ async fn one_webhook_a_repository_is_kept_up_to_date() {
     transport.finish();
 }
 
+/// F9.
 #[tokio::test]
 async fn answers_that_are_not_understood_are_errors_not_panics() {
     let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];

@@ -70,6 +70,7 @@ async fn enterprise_servers_are_found_at_their_addresses() {
     .await;
 }
 
+/// F2.
 #[tokio::test]
 async fn a_server_that_is_not_there_has_not_acted() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -80,6 +81,7 @@ async fn a_server_that_is_not_there_has_not_acted() {
     assert!(!failure.to_string().contains("ghp_secret"));
 }
 
+/// F2.
 #[tokio::test]
 async fn a_server_that_hangs_up_may_have_acted() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

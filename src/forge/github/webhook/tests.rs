@@ -216,6 +216,7 @@ fn a_status_names_the_branch_whose_head_it_is_for() {
     assert_eq!(branch.as_deref(), Some("ralph/42-sum"));
 }
 
+/// W7, F9.
 #[test]
 fn what_nobody_should_send_is_refused_with_a_reason() {
     let labeled = delivery("labeled", json!({ "issue": issue_json(), "label": { "name": "ralph:run" } }));
@@ -257,6 +258,7 @@ fn fields_that_we_do_not_know_change_nothing() {
 }
 
 proptest! {
+    /// W9.
     #[test]
     fn no_body_makes_it_panic(header in 0..HANDLED.len(), text in "\\PC{0,200}", cut in 0usize..600) {
         let event = HANDLED[header];

@@ -1,0 +1,112 @@
+//! Both adapters, over real connections, against servers that do not behave.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use url::Url;
+
+use super::gitea::{Gitea, GiteaSettings};
+use super::github::{GitHub, GitHubAuth, GitHubSettings};
+use super::http::{Pace, Patience};
+use super::*;
+use crate::clock::Clock;
+use crate::domain::ids::RepoId;
+
+/// Time between two bytes of a slow server: less than the idle limit.
+const DRIP: Duration = Duration::from_millis(20);
+
+fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
+    let patience = Patience {
+        connect: Duration::from_secs(5),
+        idle: Duration::from_millis(400),
+        total: Duration::from_millis(900),
+    };
+    let pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience };
+    let (name, token) = (ForgeName::new("slow"), SecretString::from("s3cret-t0ken"));
+    let gitea = GiteaSettings { name: name.clone(), url: address.clone(), token: token.clone(), own: None, pace };
+    let github = GitHubSettings {
+        name,
+        api_url: address.clone(),
+        web_url: address.clone(),
+        auth: GitHubAuth::Token(token),
+        pace,
+    };
+    vec![
+        Box::new(Gitea::new(gitea, Clock::System).expect("a client")),
+        Box::new(GitHub::new(github, Clock::System).expect("a client")),
+    ]
+}
+
+/// Calls both adapters while `serve` has every connection, and says how each call ended.
+async fn calls<F: Future<Output = std::io::Result<()>>>(serve: impl Fn(TcpStream) -> F) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = Url::parse(&format!("http://{}/", listener.local_addr().expect("an address"))).expect("an address");
+    let serving = async {
+        let mut open = futures::stream::FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => open.push(serve(accepted.expect("a connection").0)),
+                Some(_) = futures::StreamExt::next(&mut open) => {}
+            }
+        }
+    };
+    let calling = async {
+        let repo = RepoRef { forge: ForgeName::new("slow"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
+        for forge in adapters(&address) {
+            let written = forge.create_comment(&repo, Number(1), "x").await.expect_err("no answer");
+            let read = forge.issue(&repo, Number(1)).await.expect_err("no answer");
+            for (failure, ambiguous) in [(written, true), (read, false)] {
+                let expected = ForgeErrorKind::Transient { after_ms: None, ambiguous };
+                assert_eq!(failure.kind, expected, "{failure}");
+                assert!(!failure.to_string().contains("s3cret"), "{failure}");
+            }
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        done = tokio::time::timeout(Duration::from_secs(60), calling) => done.expect("the calls end by themselves"),
+    }
+}
+
+/// F2: a server that takes the call and never answers may have acted.
+#[tokio::test]
+async fn a_forge_that_never_answers_is_given_up() {
+    calls(|mut stream| async move {
+        let mut request = [0; 4096];
+        while stream.read(&mut request).await? > 0 {}
+        Ok(())
+    })
+    .await;
+}
+
+/// F2: one that sends a byte now and then is never silent for long; the whole call has a limit too.
+#[tokio::test]
+async fn a_forge_that_answers_by_drops_is_given_up() {
+    for head in ["", "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 1000000\r\n\r\n"] {
+        calls(|mut stream| async move {
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).await?;
+            stream.write_all(head.as_bytes()).await?;
+            for byte in b"HTTP/1.1 200 OK\r\nx-slow: ".iter().chain(std::iter::repeat(&b' ')) {
+                stream.write_all(&[*byte]).await?;
+                tokio::time::sleep(DRIP).await;
+            }
+            Ok(())
+        })
+        .await;
+    }
+}
+
+/// F2: a reset in the middle of the answer.
+#[tokio::test]
+async fn a_forge_that_hangs_up_in_its_answer_may_have_acted() {
+    calls(|mut stream| async move {
+        let mut request = [0; 4096];
+        let _ = stream.read(&mut request).await?;
+        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 100\r\n\r\n{\"id\":").await?;
+        stream.set_zero_linger()
+    })
+    .await;
+}

@@ -1,0 +1,210 @@
+//! What holds however many processes write at the same time: each test has two connections to one file, as two processes
+//! have them, and many tasks on both.
+
+use std::collections::BTreeSet;
+
+use futures::future::join_all;
+
+use super::*;
+use crate::domain::command::RunOptions;
+use crate::domain::effect::TimerKind;
+use crate::domain::ids::{AccountKind, User, UserId};
+use crate::domain::lifecycle::{Input, Start, Task};
+use crate::domain::policy::Policy;
+use crate::store::memory::Memory;
+
+/// Writers at a time, half of them on each connection.
+const WRITERS: usize = 16;
+
+/// The service's own connection, and another one beside it.
+async fn two() -> (tempfile::TempDir, [Store; 2]) {
+    let (folder, path) = file();
+    let own = Store::open(&path).expect("opened");
+    let beside = Store::attach(&path).expect("attached");
+    (folder, [own, beside])
+}
+
+fn start(repo: i64, issue: u64, variant: usize) -> Start {
+    let mira = User { id: UserId(3), login: "mira".into(), kind: AccountKind::User };
+    let place = Place { repo: RepoRef { id: RepoId(repo), ..place().repo }, issue: Number(issue) };
+    Start {
+        id: LoopId::from_parts(Number(issue), u32::try_from(variant).expect("small")),
+        place,
+        by: mira.clone(),
+        task: Task {
+            hash: String::new(),
+            title: "The answer is wrong".into(),
+            body: "It should be 42.".into(),
+            url: "http://localhost/".into(),
+            author: Some(mira),
+            author_trusted: true,
+            unconfirmed_editor: None,
+            labels: Vec::new(),
+        },
+        options: RunOptions::default(),
+        policy: Policy::default(),
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    }
+}
+
+async fn begin(store: &Store, start: Start) -> bool {
+    let origin = format!("test/{}", start.id);
+    store.write(move |c| loops::begin(c, start, &origin, Timestamp(5))).await.expect("asked")
+}
+
+/// Lets all loops take the steps that wait for them.
+async fn step_all(store: &Store) {
+    while store.write(|c| loops::step_next(c, &[], &Memory::off(), Timestamp(9))).await.expect("stepped").is_some() {}
+}
+
+/// I3: the partial unique index, whoever comes first.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issue_has_one_open_loop_whoever_begins_it() {
+    let (_folder, stores) = two().await;
+    for round in 0..3 {
+        let begun = (0..WRITERS).map(|n| begin(&stores[n % 2], start(7, 1, round * WRITERS + n)));
+        let begun: Vec<bool> = join_all(begun).await;
+        assert_eq!(begun.iter().filter(|new| **new).count(), 1, "round {round}: {begun:?}");
+        let open = stores[0].read(|c| loops::open_ids(c, None)).await.expect("read");
+        assert_eq!(open.len(), 1);
+        // What was asked for by those who came second is not there: no log, no effects.
+        let logged = stores[1].read(|c| {
+            Ok(c.query_row("SELECT count(DISTINCT loop_id) FROM loop_events", [], |row| row.get::<_, i64>(0))?)
+        });
+        assert_eq!(logged.await.expect("read"), round as i64 + 1);
+        // It ends, and the issue may have another.
+        let id = open[0].clone();
+        stores[0]
+            .write(move |c| {
+                let ended = Input::IssueEnded { how: "closed".into() };
+                loops::tell(c, &id, &format!("end/{id}"), &ended, Timestamp(6))
+            })
+            .await
+            .expect("told");
+        step_all(&stores[1]).await;
+        assert_eq!(stores[0].read(|c| loops::open_ids(c, None)).await.expect("read"), Vec::<LoopId>::new());
+    }
+    // The database itself refuses a second one, whatever the code does.
+    assert!(begin(&stores[0], start(7, 1, 900)).await);
+    let twice = stores[1].write(|c| {
+        let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+            SELECT id || 'x', forge, repo_id, issue, state, open, data, version, created_at, updated_at FROM loops WHERE open = 1";
+        Ok(c.execute(sql, [])?)
+    });
+    assert!(matches!(twice.await, Err(StoreError::Duplicate { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timer_that_is_due_is_taken_once() {
+    let (_folder, stores) = two().await;
+    let count = 40;
+    for issue in 1..=count {
+        assert!(begin(&stores[0], start(7, issue, 0)).await);
+    }
+    let ids = stores[0].read(|c| loops::open_ids(c, None)).await.expect("read");
+    let all = ids.clone();
+    let kind = TimerKind::Deadline.as_str();
+    stores[0]
+        .write(move |c| {
+            c.execute("DELETE FROM timers", [])?;
+            all.iter()
+                .enumerate()
+                .try_for_each(|(n, id)| timers::set(c, id, kind, Timestamp(100 + (n as i64 % 2) * 100)))
+        })
+        .await
+        .expect("set");
+    let mut taken = Vec::new();
+    for now in [99, 150, 150, 250, 250] {
+        let round = (0..WRITERS).map(|n| stores[n % 2].write(move |c| timers::take_due(c, Timestamp(now))));
+        for one in join_all(round).await {
+            let one = one.expect("asked");
+            assert!(one.iter().all(|(_, _, due)| due.0 <= now), "it was not due at {now}");
+            taken.extend(one.into_iter().map(|(id, _, _)| id));
+        }
+    }
+    let unique: BTreeSet<&str> = taken.iter().map(LoopId::as_str).collect();
+    assert_eq!((taken.len(), unique.len()), (ids.len(), ids.len()), "each of them once");
+    assert_eq!(stores[1].read(timers::next_due).await.expect("read"), None);
+}
+
+/// P15: never more than so many loops at a time, in all and in one repository, however many processes give slots.
+#[tokio::test(flavor = "multi_thread")]
+async fn slots_are_never_given_twice() {
+    const ALL: u32 = 5;
+    const EACH: u32 = 2;
+    let (_folder, stores) = two().await;
+    for repo in 1..=4 {
+        for issue in 1..=6 {
+            assert!(begin(&stores[0], start(repo, repo as u64 * 100 + issue, 0)).await);
+        }
+    }
+    step_all(&stores[0]).await;
+    let mut ended = 0;
+    for round in 0..40 {
+        let grants = (0..WRITERS).map(|n| stores[n % 2].write(|c| loops::grant_slots(c, ALL, EACH, Timestamp(8))));
+        let steps = (0..4).map(|n| step_all(&stores[n % 2]));
+        let (granted, _) = futures::join!(join_all(grants), join_all(steps));
+        let granted: Vec<LoopId> = granted.into_iter().flat_map(|one| one.expect("asked")).collect();
+        assert_eq!(granted.iter().map(LoopId::as_str).collect::<BTreeSet<_>>().len(), granted.len(), "round {round}");
+        step_all(&stores[0]).await;
+        let running = stores[1].read(|c| loops::in_state(c, State::Running)).await.expect("read");
+        assert!(running.len() <= ALL as usize, "round {round}: {} run", running.len());
+        for repo in 1..=4 {
+            let here = running.iter().filter(|l| l.place.repo.id.0 == repo).count();
+            assert!(here <= EACH as usize, "round {round}: {here} run in one repository");
+        }
+        // None waits for a slot that is free.
+        let queued = stores[1].read(|c| loops::in_state(c, State::Queued)).await.expect("read");
+        if running.len() < ALL as usize {
+            for waiting in &queued {
+                let here = running.iter().filter(|l| l.place.repo.id == waiting.place.repo.id).count();
+                assert!(here >= EACH as usize, "round {round}: {} waits for nothing", waiting.id);
+            }
+        }
+        let Some(one) = running.into_iter().next() else { break };
+        let told = stores[round % 2].write(move |c| {
+            let closed = Input::IssueEnded { how: "closed".into() };
+            loops::tell(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
+        });
+        assert!(told.await.expect("told"));
+        step_all(&stores[1]).await;
+        ended += 1;
+    }
+    assert_eq!(ended, 24, "every loop had its turn");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_and_its_lease_have_one_owner() {
+    let (_folder, stores) = two().await;
+    for subject in 0..10 {
+        for effect in [status(), Effect::StateLabel { state: Some(State::Queued) }] {
+            let subject = format!("s{subject}");
+            let pushed =
+                stores[0].write(move |c| outbox::push(c, &subject, None, &place(), &effect, Timestamp(1))).await;
+            pushed.expect("pushed");
+        }
+    }
+    let mut done = BTreeSet::new();
+    while done.len() < 20 {
+        let claims = (0..WRITERS * 2).map(|n| {
+            let (owner, store) = (format!("owner-{n}"), &stores[n % 2]);
+            async move {
+                let name = owner.clone();
+                let claimed = store.write(move |c| outbox::claim(c, Lane::Talk, &name, Timestamp(10), 1_000)).await;
+                claimed.expect("asked").map(|claimed| (owner, claimed))
+            }
+        });
+        let claimed: Vec<(String, Claimed)> = join_all(claims).await.into_iter().flatten().collect();
+        let subjects: BTreeSet<&str> = claimed.iter().map(|(_, one)| one.subject.as_str()).collect();
+        assert_eq!(subjects.len(), claimed.len(), "one at a time a loop");
+        assert!(!claimed.is_empty(), "nobody got anything");
+        for (owner, one) in claimed {
+            assert!(done.insert(one.id), "{} was done twice", one.key);
+            let finished =
+                stores[1].write(move |c| outbox::finish(c, &one, &owner, Ended::Done, "", Timestamp(11))).await;
+            finished.expect("its lease was held");
+        }
+    }
+}
