@@ -34,6 +34,9 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Arguments,
     reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
+    // Where it keeps them, and how, was not looked at with the real program.
+    sessions: &[],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -42,7 +45,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--session".to_owned(), session.clone()]);
+        arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
     arguments.extend(["--add-dir".to_owned(), call.report_folder()]);
     // Only so does it run without a terminal; it reads no standard input.

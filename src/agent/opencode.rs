@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
 use super::refusal::{http_error, learn, learn_body, refused};
+use super::session::Filled;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
@@ -40,6 +41,9 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Stdin,
     reader: || Box::new(OpencodeStream::default()),
     version: Some(&["--version"]),
+    // The rest of that folder are logins and programs.
+    sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -48,7 +52,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--session".to_owned(), session.clone()]);
+        arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
     arguments
 }
@@ -129,12 +133,14 @@ impl OpencodeStream {
         let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (cache_read, cache_write) = (number(&cache["read"]), number(&cache["write"]));
-        self.gathered.tokens = self.gathered.tokens.plus(Tokens {
+        let step = Tokens {
             read: number(&tokens["input"]).saturating_add(cache_read).saturating_add(cache_write),
             written: number(&tokens["output"]).saturating_add(number(&tokens["reasoning"])),
             cache_read,
             cache_write,
-        });
+        };
+        self.gathered.filled = Some(Filled { tokens: step.total(), window: None });
+        self.gathered.tokens = self.gathered.tokens.plus(step);
         self.dollars += part["cost"].as_f64().filter(|cost| cost.is_finite()).unwrap_or(0.0).max(0.0);
         // It says 0 where it knows no price.
         self.gathered.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, WireName};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
-use super::quantity::{Duration, Usd};
+use crate::domain::quantity::{Duration, Usd};
 use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
 use crate::domain::control::ControlSettings;
 use crate::domain::intelligence::Intelligence;

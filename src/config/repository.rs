@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::operator::{ProgressStyle, ProtectedName};
 use super::problem::{Problem, Reporter};
-use super::quantity::{Duration, Usd};
+use crate::domain::quantity::{Duration, Usd};
 use super::shape::Shape;
 use super::thresholds::{self, Thresholds};
 use super::tree::Node;

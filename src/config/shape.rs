@@ -4,7 +4,7 @@
 use serde_json::Value as Json;
 
 use super::problem::Reporter;
-use super::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
+use crate::domain::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
 use super::tree::{Node, Value};
 use crate::domain::settings::did_you_mean;
 

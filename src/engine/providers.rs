@@ -2,11 +2,11 @@
 
 use super::Engine;
 use crate::domain::backends::{
-    Advice, Backends, Blocked, BlockedBy, Change, Observation, ParkedFor, Request, Role, RotationMode, Status,
+    Advice, Backends, Blocked, BlockedBy, Change, Left, Observation, ParkedFor, Request, Role, RotationMode, Status,
 };
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
-use crate::domain::lifecycle::Loop;
+use crate::domain::lifecycle::{AgentSession, Loop};
 use crate::domain::limit::Limit;
 use crate::domain::money::Ending;
 use crate::domain::prices::Usage;
@@ -50,14 +50,14 @@ pub(super) struct Used {
 }
 
 impl Engine {
-    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
+    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins. `left` is the session that
+    /// the call before left.
     pub(super) async fn begin_call(
         &self,
         current: &Loop,
-        key: String,
-        purpose: &str,
-        role: Role,
+        (key, purpose, role): (String, &str, Role),
         exclude: &[String],
+        left: Option<&AgentSession>,
     ) -> Result<Begun, StoreError> {
         let limits = MoneyLimits {
             of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
@@ -85,8 +85,12 @@ impl Engine {
             task_type: current.task_type(),
             exclude,
             likely_cost: None,
-            prefer: previous.filter(|_| role == Role::Agent).cloned(),
-            context_pct: None,
+            previous: previous.filter(|_| role == Role::Agent).cloned(),
+            session: left.map(|left| Left {
+                backend: left.backend.clone(),
+                model: left.model.clone(),
+                context_pct: left.context_pct,
+            }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);

@@ -1,6 +1,7 @@
 //! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
 
 mod agent;
+mod ended;
 mod git;
 mod hearing;
 mod project;
@@ -110,6 +111,7 @@ impl Engine {
                     let access = self.git_url(seat, &repo, true).await?;
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
                 }
+                self.forget_sessions(&current);
                 self.workspaces.release(&current.id, &repo).await?;
                 Ok(Receipt::text("tree released"))
             }

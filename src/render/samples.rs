@@ -289,6 +289,14 @@ pub(super) fn all() -> Vec<View> {
             lines: vec!["There is no command `rnu`.".into()],
             nearest: Some("/ralph run".into()),
         }),
+        View::Waiting(WaitingView {
+            loop_id: loop_id(),
+            reason: "no backend serves now: claude: parked for used-up quota (You've hit your 5-hour limit)".into(),
+            until: "2026-11-23 05:00 UTC".into(),
+            wait_s: 8_100,
+            mention: Some("mona".into()),
+            commands: vec![hint("/ralph abort", "end the loop; the branch stays")],
+        }),
         View::Help(HelpView {
             commands: vec![hint("/ralph run [--check \"CMD\"]", "Starts a loop on this issue.")],
             settings: vec![HelpSetting { name: "iterations at most".into(), value: "10".into() }],

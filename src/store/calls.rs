@@ -170,14 +170,16 @@ pub fn begin(
         Permit::No(reached) => return Ok(Begun::NoMoney(reached)),
     };
     let model = model(&backend);
+    let same_model = request.session.as_ref().is_some_and(|left| left.model == model);
+    let session = if same_model { session } else { Session::Fresh };
     let call = Call {
         key: caller.key.clone(),
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
         task_type: request.task_type,
-        resumed: session == Session::Resume && request.prefer.as_deref() == Some(&backend),
-        previous: request.prefer.clone(),
+        resumed: session == Session::Resume,
+        previous: request.previous.clone(),
     };
     let started = Observation::CallStarted { call: call.clone(), likely_cost: Some(likely) };
     let mut changes = elapsed.changes;
@@ -394,8 +396,8 @@ mod tests {
             task_type: TaskType::TestFix,
             exclude: Vec::new(),
             likely_cost: None,
-            prefer: None,
-            context_pct: None,
+            previous: None,
+            session: None,
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::quantity::Duration;
+use crate::domain::quantity::Duration;
 use crate::domain::policy::Policy;
 
 /// How people are told that a loop needs them, beside the escalation issue on the forge.

@@ -181,8 +181,8 @@ fn prices_memory_and_money_are_in_range() {
 #[test]
 fn what_a_backend_has_no_use_for_is_told() {
     insta::assert_snapshot!(problems(&file(
-        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant] }\n  \
-         own: { type: internal, command: [x], args: [y], output: text, stdin: none }\n  \
+        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''] }\n  \
+         own: { type: internal, command: [x], args: [y], output: text, stdin: none, session_files: [z] }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, roles: [agent], wire: chats, context_window: 5 }\n",
         "",
     )), @r"

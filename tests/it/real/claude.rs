@@ -65,6 +65,7 @@ impl Place {
             max_turns: None,
             max_cost: None,
             session: None,
+            keep: None,
             mcp_config: None,
             cookie: Cookie::new("claude-test", &self.mark, 1),
             sandboxed: self.sandboxed,
