@@ -38,6 +38,16 @@ pub enum Role {
     Assistant,
 }
 
+impl Role {
+    /// Name in the store and in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Assistant => "assistant",
+        }
+    }
+}
+
 /// What is decided for one backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]

@@ -12,7 +12,7 @@ use super::hearing::{Hearing, Server};
 use super::{Attempt, project, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::backends::{Advice, Role, Session};
-use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::intelligence::{self, Block, Context};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
 use crate::domain::prices::Usage;
@@ -24,6 +24,7 @@ use crate::engine::{Engine, Recalled};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
+use crate::store::StoreError;
 use crate::store::calls::{self, Begun};
 use crate::store::outbox::Claimed;
 use crate::store::session as turns;
@@ -66,6 +67,11 @@ struct Said {
     started: Timestamp,
 }
 
+/// Key of a call: by the ticket, as an iteration that was given back has the same number again.
+fn key_of(id: &LoopId, ticket: u64, number: &str) -> String {
+    format!("{id}/{ticket}/{number}")
+}
+
 impl Engine {
     pub(super) async fn agent(
         &self,
@@ -78,8 +84,7 @@ impl Engine {
         self.end_processes(current).await;
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
-            let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
-            let cost = self.store.write(move |c| calls::abandon(c, &id, &settings, now)).await?;
+            let cost = self.settle_lost(current, ticket).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged, cost }));
         }
@@ -91,6 +96,21 @@ impl Engine {
         let recalled = self.recall(current).await;
         let run = self.run(&Task { current, repo, head, ticket, iteration, attempt, recalled }, cancel).await?;
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
+    }
+
+    /// Settles the calls of a run whose process died; what the run cost in all. Calls that had ended by then were booked, but
+    /// the loop was never told.
+    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
+        let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
+        let ended = self.store.write(move |c| {
+            let lost = calls::abandon(c, &id, &settings, now)?;
+            Ok((lost, calls::cost_of(c, &key_of(&id, ticket, ""))?))
+        });
+        let (lost, cost) = ended.await?;
+        for (backend, role, cost) in lost {
+            self.metrics.call((&backend, role.word()), "lost", Usage::default().by_kind(), cost.usd());
+        }
+        Ok(cost)
     }
 
     async fn put_tree_back(&self, current: &Loop, repo: &RepoRef, head: &Sha) -> Result<(), Failure> {
@@ -108,8 +128,7 @@ impl Engine {
         let mut note = None;
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
-            // By the ticket: an iteration that was given back has the same number again.
-            let key = format!("{}/{}/{number}", task.current.id, task.ticket);
+            let key = key_of(&task.current.id, task.ticket, &number.to_string());
             let caller = (key.clone(), "agent", Role::Agent);
             let begun = self.begin_call(task.current, caller, &exclude, left.as_ref()).await?;
             let chosen = match begun {
@@ -149,7 +168,8 @@ impl Engine {
                 (None, status) => CallEnd::Failed(status.words()),
             };
             let used = self.used(&chosen, &outcome);
-            let advice = self.end_call(&chosen.key, &end, used).await?;
+            let advice = self.end_call(&chosen.key, (&chosen.backend, Role::Agent), &end, used).await?;
+            kill_point("K18c");
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
             // The same iteration goes on, with a fresh session of whichever backend comes first now.
@@ -256,9 +276,7 @@ impl Engine {
         if hearing.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
         }
-        let cost = outcome.cost.unwrap_or_default().usd();
-        let seconds = outcome.duration_ms as f64 / 1000.0;
-        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), seconds, cost);
+        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         self.keep_log(task, chosen, &prompt, &outcome);
         let said = Said { prompt, learnings: carried, events: hearing.events, started };
         self.keep_turn(task, chosen, said, &outcome).await;
