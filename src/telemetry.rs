@@ -280,6 +280,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }
-        assert!(!text.contains("kind=\"cache_read\"") && !text.contains("cost_usd_total{backend=\"claude\",role=\"assistant"));
+        assert!(
+            !text.contains("kind=\"cache_read\"")
+                && !text.contains("cost_usd_total{backend=\"claude\",role=\"assistant")
+        );
     }
 }

@@ -9,11 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, refused};
+use super::refusal::refused;
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::{Money, Timestamp};
+use crate::domain::limit::http_error;
 use crate::process::{Finished, Stream};
 
 /// How often it asks the provider again; with more it would sit in a back-off for minutes.
@@ -247,7 +248,7 @@ impl ClaudeStream {
     /// An error that it gave up on.
     fn gave_up(&mut self, result: &Value, said: &str) -> AgentStatus {
         let signals = &mut self.gathered.signals;
-        learn(signals, said);
+        signals.learn(said);
         if let Some(status) = result["api_error_status"].as_u64() {
             signals.status = http_error(status);
         }

@@ -10,10 +10,11 @@ use serde_json::Value;
 
 use super::mcp::for_codex;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
-use super::refusal::{learn, refused, status_in};
+use super::refusal::refused;
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
+use crate::domain::limit::status_in;
 use crate::process::{Ended, Finished, Stream};
 
 /// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
@@ -89,7 +90,8 @@ struct CodexStream {
 /// A line of a session's file that counts tokens.
 fn filled(line: &Value) -> Option<Filled> {
     let info = &line["payload"]["info"];
-    let tokens = info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
+    let tokens =
+        info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
     Some(Filled { tokens, window: info["model_context_window"].as_u64() })
 }
 
@@ -248,7 +250,7 @@ impl Reader for CodexStream {
             _ => self.gathered.without_result(finished),
         };
         if status != AgentStatus::Finished && self.gathered.json_lines == 0 {
-            learn(&mut self.gathered.signals, finished.stderr.last(500).trim().lines().last().unwrap_or_default());
+            self.gathered.signals.learn(finished.stderr.last(500).trim().lines().last().unwrap_or_default());
         }
         self.gathered.reading(status, finished)
     }

@@ -15,8 +15,8 @@ use super::mcp;
 use super::place::{self, Folders, GRACE, REPORT};
 use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
-use super::{report, session};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
+use super::{report, session};
 use crate::domain::money::Cumulative;
 use crate::domain::prices::Usage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
@@ -149,7 +149,8 @@ impl Backend for CommandBackend {
     }
 
     fn resumes(&self) -> bool {
-        self.session_files().next().is_some() || self.settings.args.iter().any(|argument| argument.contains("{session}"))
+        self.session_files().next().is_some()
+            || self.settings.args.iter().any(|argument| argument.contains("{session}"))
     }
 
     async fn run(
@@ -294,7 +295,8 @@ fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulat
     if let (Some(resumed), Some(seen)) = (&run.session, seen) {
         let Cumulative { usage, cost } = account.since(&resumed.account, seen);
         reading.tokens_in = usage.total().saturating_sub(usage.output);
-        (reading.tokens_out, reading.cache_read, reading.cache_write) = (usage.output, usage.cache_read, usage.cache_write);
+        (reading.tokens_out, reading.cache_read, reading.cache_write) =
+            (usage.output, usage.cache_read, usage.cache_write);
         reading.cost = cost;
     }
     account

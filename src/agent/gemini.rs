@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use super::mcp::for_gemini;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, refused, status_in};
+use super::refusal::refused;
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::limit::Signals;
+use crate::domain::limit::{Signals, http_error, status_in};
 use crate::process::{Ended, Finished, Stream};
 
 /// Its settings, from its home.
@@ -177,7 +177,7 @@ impl GeminiStream {
             self.gathered.retried(line.to_owned(), on_event);
         } else if let Some(parts) = KIND.captures(line) {
             self.error = Some(parts[2].to_owned());
-            learn(&mut self.gathered.signals, &parts[2]);
+            self.gathered.signals.learn(&parts[2]);
             if self.gathered.signals.code.is_none() {
                 self.gathered.signals.code = Some(shortened(&parts[1], 100));
             }

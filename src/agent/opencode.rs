@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, learn_body, refused};
+use super::refusal::refused;
 use super::session::Filled;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
+use crate::domain::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// Tools that change a file.
@@ -155,7 +156,7 @@ impl OpencodeStream {
             signals.code = Some(shortened(name, 100));
         }
         if let Some(body) = data["responseBody"].as_str().and_then(|body| serde_json::from_str(body).ok()) {
-            learn_body(signals, &body);
+            signals.learn_body(&body);
         }
         for (name, value) in data["responseHeaders"].as_object().into_iter().flatten().take(MAX_HEADERS) {
             signals.headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
@@ -174,7 +175,7 @@ impl OpencodeStream {
                 .expect("the expression is fixed and valid")
         });
         if let Some(parts) = FAILED.captures(line) {
-            learn(&mut self.gathered.signals, &parts[1]);
+            self.gathered.signals.learn(&parts[1]);
             self.gathered.retried(parts[1].to_owned(), on_event);
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -208,7 +209,7 @@ impl Reader for OpencodeStream {
 
     fn finish(&mut self, finished: &Finished) -> Reading {
         if self.empty > 0 {
-            learn(&mut self.gathered.signals, "the provider's answers had no content");
+            self.gathered.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
             Some(error) => refused(&self.gathered.signals, &error),

@@ -45,7 +45,8 @@ pub(super) struct Filled {
 /// What cannot be read or written, and a session that is too large; `to` then has a part of it.
 pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to: &Path) -> io::Result<usize> {
     let mut copy = Copy { bytes: MAX_BYTES, files: 0 };
-    let root = openat(CWD, from, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let root =
+        openat(CWD, from, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     make_folder(to)?;
     for name in names {
         let parts: Vec<&OsStr> = Path::new(name)
@@ -146,9 +147,9 @@ pub(super) fn filled(folder: &Path, mark: &str, read: fn(&Value) -> Option<Fille
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => folders.push(path),
                 Ok(_) if entry.file_name().to_string_lossy().contains(mark) => {
-                    let found = end_of(&path).ok().and_then(|end| {
-                        end.lines().rev().find_map(|line| read(&serde_json::from_str(line).ok()?))
-                    });
+                    let found = end_of(&path)
+                        .ok()
+                        .and_then(|end| end.lines().rev().find_map(|line| read(&serde_json::from_str(line).ok()?)));
                     if found.is_some() {
                         return found;
                     }
@@ -173,7 +174,7 @@ fn end_of(path: &Path) -> io::Result<String> {
 pub(super) fn is_unknown(reading: &Reading) -> bool {
     static UNKNOWN: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
-            r"(?ix) \bno\ (?:conversation|session|thread|rollout)\ found\b
+            r"(?ix) \bno\ (?:previous\ )?(?:conversation|session|thread|rollout)s?\ found\b
               | \b(?:invalid|unknown)\ (?:session|conversation|thread)\b
               | (?:session|conversation|thread)\b[^.\n]{0,100}\b(?:not\ found|does\ not\ exist|is\ unknown|has\ expired)\b",
         )

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::preset::{MAX_EVENT_TEXT, Reading, shortened};
-use super::refusal::{learn, no_answer, refused};
+use super::refusal::{no_answer, refused};
 use super::script::how_it_ended;
 use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
@@ -177,7 +177,7 @@ impl Gathered {
         if message.is_empty() {
             return;
         }
-        learn(&mut self.signals, message);
+        self.signals.learn(message);
         self.note(message.to_owned());
     }
 

@@ -185,7 +185,9 @@ pub mod dollars {
 
     /// Money that is always there.
     pub mod whole {
-        use super::{Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd};
+        use super::{
+            Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd,
+        };
 
         /// As a number of dollars, a whole one where it is one.
         pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {

@@ -15,6 +15,7 @@ pub use ask::{
 };
 pub use ending::{
     CompletionView, EscalationView, IncidentView, Outcome, PullState, PullView, ReadyView, RecentIteration, Severity,
+    SpentLine,
 };
 pub use progress::{CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, StatusView};
 

@@ -289,12 +289,13 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     assert_eq!(done.spent.iterations, 1, "{kills:?}");
     let id = done.id.clone();
     let store = service.store().await.expect("a database");
-    let (booked, known) =
-        store.read(move |c| Ok((calls::of_loop(c, &id)?, calls::state(c)?))).await.expect("calls");
+    let (booked, known) = store.read(move |c| Ok((calls::of_loop(c, &id)?, calls::state(c)?))).await.expect("calls");
     assert!(booked.iter().all(|call| call.outcome.is_some()), "{kills:?}: a call holds money for ever: {booked:#?}");
-    assert_eq!(booked.iter().filter(|call| call.outcome.as_deref() == Some("finished")).count(), 1 + usize::from(
-        kills.contains(&"K18c")
-    ), "{kills:?}: {booked:#?}");
+    assert_eq!(
+        booked.iter().filter(|call| call.outcome.as_deref() == Some("finished")).count(),
+        1 + usize::from(kills.contains(&"K18c")),
+        "{kills:?}: {booked:#?}"
+    );
     let cost = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
     assert_eq!((cost, done.spent.cost), (Money::from_usd(0.25 + lost), cost), "{kills:?}: {booked:#?}");
     assert!(known.backends["claude"].in_flight.is_empty(), "{kills:?}: {known:?}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ralph_bot::domain::backends::Status;
 use ralph_bot::domain::ids::Money;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::lifecycle::{State, Step};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -213,7 +213,7 @@ mkdir -p "$HOME/.claude/projects/x"; echo turn >>"$HOME/.claude/projects/x/s.jso
 n=$(wc -l <"$HOME/.claude/projects/x/s.jsonl")
 echo $RALPH_ITERATION >answer.txt
 echo '{"type":"assistant","message":{"id":"m'$n'","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50}},"session_id":"s"}'
-echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.'$((n * 2))',"session_id":"s","usage":{"input_tokens":250,"output_tokens":50},"modelUsage":{"m":{"inputTokens":'$((n * 250))',"outputTokens":'$((n * 50))',"contextWindow":1000}}}'
+echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.'$((n * 2))',"session_id":"s","usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50},"modelUsage":{"m":{"inputTokens":'$((150 * n * (n + 1) - 50 * n))',"outputTokens":'$((n * 50))',"contextWindow":1000}}}'
 "#;
 
 fn talks(mode: &str, more: &str) -> String {
@@ -244,7 +244,7 @@ async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
     assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
     // The CLI adds up over a session; each iteration is booked with what it cost itself.
     assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
-    assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1000));
+    assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
     // The context block is for fresh sessions.
     let prompts = world.prompts().await;
     let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("claude")).collect();
@@ -267,13 +267,14 @@ async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect
     world.settle().await;
     assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
     world.say("/ralph resume --max-iterations 6").await;
-    world.stop_at("the fifth iteration's end", |l| l.iterations.len() == 5 && l.iterations[4].ended_at.is_some()).await;
+    let before = world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == Step::Agent).await;
+    assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
     world.say("/ralph retry").await;
     world.settle().await;
     let done = world.the_loop().await;
     let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
-    assert_eq!(thrown, [5]);
-    assert!(done.iterations[4].served.resumed && !done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
+    assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
+    assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
     world.say("/ralph abort").await;
     world.settle().await;
     world.finish().await;

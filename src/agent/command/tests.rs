@@ -268,7 +268,8 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
     assert_eq!(second.account.cost, Some(Money(400_000)));
     let used = AgentEvent::Used { tokens_in: 100, tokens_out: 50, cost: Some(Money(200_000)) };
     assert!(events.contains(&used), "{events:?}");
-    let turns = |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
+    let turns =
+        |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
     assert_eq!((turns(&kept), turns(&again)), (1, 2), "what an earlier run left is as it left it");
 
     // Gone, or not known to the program: told, and nothing was done.
@@ -276,7 +277,10 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
     fs::remove_dir_all(&kept).unwrap();
     let run = || AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
     let (gone, _) = outcome(settings(), run()).await;
-    assert!(gone.session_unknown && !gone.session_kept && matches!(gone.status, AgentStatus::Failed { .. }), "{gone:?}");
+    assert!(
+        gone.session_unknown && !gone.session_kept && matches!(gone.status, AgentStatus::Failed { .. }),
+        "{gone:?}"
+    );
     fs::create_dir_all(&kept).unwrap();
     let (unknown, _) = outcome(settings(), run()).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{unknown:?}");
@@ -285,7 +289,9 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
 
 #[tokio::test]
 async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_told_to() {
-    let place = Place::new("mkdir -p $HOME/.mine; echo x >>$HOME/.mine/s; wc -l <$HOME/.mine/s; echo '{\"session_id\":\"a\",\"text\":\"'$1'\"}'; exit ${2:-0}");
+    let place = Place::new(
+        "mkdir -p $HOME/.mine; echo x >>$HOME/.mine/s; wc -l <$HOME/.mine/s; echo '{\"session_id\":\"a\",\"text\":\"'$1'\"}'; exit ${2:-0}",
+    );
     let mut settings = place.settings(BackendKind::Script);
     settings.output = Some(OutputFormat::Jsonl);
     settings.args = vec!["is:{session}".into()];
@@ -362,7 +368,8 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
     assert!(environment.contains("\nTOKEN=t\n"), "{environment}");
     assert_eq!(fs::read_to_string(place.at("tree/stdin")).unwrap(), "do the thing\n");
     let place = telling(CODEX_SAID);
-    let (_, arguments, _) = called(&place, "codex", AgentRun { session: Some(resumed("7", &place)), ..place.run() }).await;
+    let (_, arguments, _) =
+        called(&place, "codex", AgentRun { session: Some(resumed("7", &place)), ..place.run() }).await;
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 

@@ -125,6 +125,7 @@ fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
         "No conversation found with session ID: 11111111-54c7-4bca-994c-e5ab76a2e6ab",
         "Error: thread/resume: thread/resume failed: no rollout found for thread id 01900000-54c7 (code -32600)",
         "Error resuming session: Invalid session identifier \"11111111\".",
+        "Error resuming session: No previous sessions found for this project.",
         "\u{1b}[91m\u{1b}[1mError: \u{1b}[0mSession not found",
         "session `s-1` does not exist",
     ] {

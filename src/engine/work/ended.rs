@@ -36,7 +36,14 @@ pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> 
 
 /// Adds a call to what the run is made of; its end and words are those of the run as long as none follows. `window` is the
 /// number of tokens that fit into the context.
-pub(super) fn add(sum: &mut AgentRunFacts, outcome: AgentOutcome, chosen: &Chosen, used: Used, window: Option<u64>, ticket: u64) {
+pub(super) fn add(
+    sum: &mut AgentRunFacts,
+    outcome: AgentOutcome,
+    chosen: &Chosen,
+    used: Used,
+    window: Option<u64>,
+    ticket: u64,
+) {
     let context_pct = outcome.context_tokens.zip(window).map(|(tokens, window)| filled_pct(tokens, window));
     sum.session = outcome.session.clone().filter(|_| outcome.session_kept).map(|id| AgentSession {
         backend: chosen.backend.clone(),

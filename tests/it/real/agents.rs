@@ -187,8 +187,7 @@ async fn remembers(agent: Agent) {
     let provider = Provider::start(Model::Calls(tool, input)).await;
     let none = CancellationToken::new();
     let kept = |n: u32| place.folder.path().join("kept").join(n.to_string());
-    let (first, _) =
-        place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
+    let (first, _) = place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
     assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
     assert_eq!(first.context_tokens, Some(173), "the last turn fills the context: {}", first.output);
     let asked = provider.messages().len();
