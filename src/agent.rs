@@ -19,6 +19,7 @@ mod preset;
 mod refusal;
 mod report;
 mod script;
+mod session;
 mod stream;
 #[cfg(test)]
 mod transcript;
@@ -35,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
+use crate::domain::money::Cumulative;
 use crate::domain::task::AgentReport;
 use crate::process::Cookie;
 
@@ -67,8 +69,11 @@ pub struct AgentRun {
     pub max_turns: Option<u32>,
     /// What it may cost; only backends that count their cost themselves are held to it.
     pub max_cost: Option<Money>,
-    /// The session of the backend that it goes on with; only agents that keep sessions do.
-    pub session: Option<String>,
+    /// The session that it goes on with; only agents that keep sessions do ([`Backend::resumes`]).
+    pub session: Option<Resumed>,
+    /// Where the files of its session are to be copied when it ends well: a folder outside the tree, absolute, that is not
+    /// there yet. Without one, nobody goes on with it.
+    pub keep: Option<PathBuf>,
     /// MCP servers for it, in Claude Code's format (`{"mcpServers": {…}}`): a file, absolute, that it may read.
     pub mcp_config: Option<PathBuf>,
     /// Mark of its processes.
@@ -77,6 +82,17 @@ pub struct AgentRun {
     pub sandboxed: bool,
     /// Whether it has the host's network when shut in.
     pub network: bool,
+}
+
+/// A session that a run goes on with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resumed {
+    /// The backend's name for it.
+    pub id: String,
+    /// The folder that its files were kept in.
+    pub files: PathBuf,
+    /// What it had used by then, by the backend's account.
+    pub account: Cumulative,
 }
 
 /// How a run of an agent went.
@@ -90,8 +106,18 @@ pub struct AgentOutcome {
     pub report_problem: Option<String>,
     /// The last thing it said, masked, at most 16 KiB.
     pub final_message: String,
-    /// The backend's session, for going on with it.
+    /// The backend's session.
     pub session: Option<String>,
+    /// Whether a later run can go on with it: it ended well, and what is needed for that was kept.
+    pub session_kept: bool,
+    /// Whether nothing was done because the backend does not know the session that was to go on.
+    pub session_unknown: bool,
+    /// Tokens of the last turn, read and written: how much of the context the session fills.
+    pub context_tokens: Option<u64>,
+    /// Tokens that fit into the context, where the backend says it.
+    pub context_window: Option<u64>,
+    /// Tokens and cost as the backend gave them, which may be those of the whole session.
+    pub account: Cumulative,
     /// Tokens read, cached ones included.
     pub tokens_in: u64,
     /// Tokens written, those of its thoughts included.
@@ -129,6 +155,11 @@ impl AgentOutcome {
             report_problem: None,
             final_message: String::new(),
             session: None,
+            session_kept: false,
+            session_unknown: false,
+            context_tokens: None,
+            context_window: None,
+            account: Cumulative::default(),
             tokens_in: 0,
             tokens_out: 0,
             cache_read: 0,
@@ -210,6 +241,11 @@ pub trait Backend: Send + Sync {
     /// The operator's name for it.
     fn name(&self) -> &str;
 
+    /// Whether a later run can go on with the session of an earlier one.
+    fn resumes(&self) -> bool {
+        false
+    }
+
     /// Runs the agent to its end. Never fails: whatever happens is in the outcome.
     async fn run(
         &self,
@@ -261,6 +297,8 @@ pub struct BackendSettings {
     pub output: Option<OutputFormat>,
     /// Whether the prompt comes on standard input too.
     pub prompt_on_stdin: bool,
+    /// Files and folders that hold its sessions, as paths from its home, beside the preset's own.
+    pub session_files: Vec<String>,
     /// The service's own secrets: never given to the agent, masked in all output.
     pub masked: Vec<SecretString>,
 }
@@ -279,6 +317,7 @@ impl BackendSettings {
             args: Vec::new(),
             output: None,
             prompt_on_stdin: true,
+            session_files: Vec::new(),
             masked: Vec::new(),
         }
     }

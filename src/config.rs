@@ -5,7 +5,6 @@ mod env;
 mod locate;
 pub mod operator;
 mod problem;
-pub mod quantity;
 pub mod repository;
 pub mod schema;
 mod secret;
@@ -151,6 +150,8 @@ pub struct BackendConfig {
     pub args: Vec<String>,
     /// How the prompt is given, where configured.
     pub stdin: Option<StdinUse>,
+    /// Files and folders of its home that hold its sessions, beside the preset's own.
+    pub session_files: Vec<String>,
     /// Variables to pass on that are set, with their values.
     pub env: Vec<(String, SecretString)>,
     /// How its output is read, where configured.

@@ -21,6 +21,7 @@ pub mod permit;
 pub mod policy;
 pub mod prices;
 pub mod prompt;
+pub mod quantity;
 pub mod record;
 pub mod replay;
 pub mod report;

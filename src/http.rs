@@ -18,9 +18,10 @@ use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
+use crate::domain::backends::Status;
 use crate::domain::ids::ForgeName;
 use crate::forge::signature::SignatureStyle;
-use crate::store::{Store, inbox, loops, outbox};
+use crate::store::{Store, calls, inbox, loops, outbox};
 use crate::telemetry::Metrics;
 
 /// Largest body that counts as a usual one, in bytes; most are a tenth of it.
@@ -116,6 +117,11 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
         for state in crate::domain::lifecycle::State::ALL.iter().filter(|s| s.is_open()) {
             let count = loops.iter().find(|(name, _)| name == state.as_str()).map_or(0, |(_, n)| *n);
             edge.metrics.loops_in_state(state.as_str(), i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+    if let Ok(known) = edge.store.read(calls::state).await {
+        for (name, backend) in &known.backends {
+            edge.metrics.backend_state(name, &Status::WORDS, backend.status.word(edge.clock.now()));
         }
     }
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");

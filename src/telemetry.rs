@@ -97,7 +97,11 @@ pub struct Metrics {
     agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
     effects: Family<Labels<2>, Counter>,
     forge_requests: Family<Labels<2>, Counter>,
-    cost_usd: Family<Labels<1>, Counter<f64, AtomicU64>>,
+    cost_usd: Family<Labels<2>, Counter<f64, AtomicU64>>,
+    calls: Family<Labels<3>, Counter>,
+    tokens: Family<Labels<3>, Counter>,
+    backends: Family<Labels<2>, Gauge>,
+    parks: Family<Labels<2>, Counter>,
 }
 
 impl Default for Metrics {
@@ -122,7 +126,11 @@ impl Metrics {
             Family::new_with_constructor(durations as fn() -> Histogram);
         let effects = Family::<Labels<2>, Counter>::default();
         let forge_requests = Family::<Labels<2>, Counter>::default();
-        let cost_usd = Family::<Labels<1>, Counter<f64, AtomicU64>>::default();
+        let cost_usd = Family::<Labels<2>, Counter<f64, AtomicU64>>::default();
+        let calls = Family::<Labels<3>, Counter>::default();
+        let tokens = Family::<Labels<3>, Counter>::default();
+        let backends = Family::<Labels<2>, Gauge>::default();
+        let parks = Family::<Labels<2>, Counter>::default();
         registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
         registry.register("loops", "Loops by state", loops.clone());
         registry.register("iterations", "Finished iterations by outcome", iterations.clone());
@@ -130,7 +138,11 @@ impl Metrics {
         registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
         registry.register("effects", "Effects carried out by kind and outcome", effects.clone());
         registry.register("forge_requests", "Requests to forges by forge and class of status", forge_requests.clone());
-        registry.register("cost_usd", "Money spent by backend, in US dollars", cost_usd.clone());
+        registry.register("cost_usd", "Money spent by backend and role, in US dollars", cost_usd.clone());
+        registry.register("backend_calls", "Calls of backends by backend, role and outcome", calls.clone());
+        registry.register("tokens", "Tokens by backend, role and kind", tokens.clone());
+        registry.register("backend_state", "1 for the state that a backend is in, 0 for the others", backends.clone());
+        registry.register("backend_parks", "How often a backend was parked, or for longer, by reason", parks.clone());
         Self {
             registry: std::sync::Arc::new(registry),
             deliveries,
@@ -141,6 +153,10 @@ impl Metrics {
             effects,
             forge_requests,
             cost_usd,
+            calls,
+            tokens,
+            backends,
+            parks,
         }
     }
 
@@ -159,14 +175,38 @@ impl Metrics {
         self.iterations.get_or_create(&[("outcome", outcome.to_owned())]).inc();
     }
 
-    /// A run of an agent ended after `seconds` and cost `usd` (0 where unknown).
-    pub fn agent_run(&self, backend: &str, outcome: &str, seconds: f64, usd: f64) {
+    /// A run of an agent ended after `seconds`.
+    pub fn agent_run(&self, backend: &str, outcome: &str, seconds: f64) {
         let labels = [("backend", backend.to_owned()), ("outcome", outcome.to_owned())];
         self.agent_runs.get_or_create(&labels).inc();
         self.agent_seconds.get_or_create(&[("backend", backend.to_owned())]).observe(seconds);
-        if usd.is_finite() && usd > 0.0 {
-            self.cost_usd.get_or_create(&[("backend", backend.to_owned())]).inc_by(usd);
+    }
+
+    /// A call of a backend in a role ended as `finished`, `failed`, `limited`, `lost`, …, used so many tokens (by kind) and
+    /// cost `usd`: 0 where that is not known.
+    pub fn call(&self, (backend, role): (&str, &str), outcome: &str, tokens: [(&'static str, u64); 4], usd: f64) {
+        let of = |more: (&'static str, String)| [("backend", backend.to_owned()), ("role", role.to_owned()), more];
+        self.calls.get_or_create(&of(("outcome", outcome.to_owned()))).inc();
+        for (kind, count) in tokens.into_iter().filter(|(_, count)| *count > 0) {
+            self.tokens.get_or_create(&of(("kind", kind.to_owned()))).inc_by(count);
         }
+        if usd.is_finite() && usd > 0.0 {
+            let labels = [("backend", backend.to_owned()), ("role", role.to_owned())];
+            self.cost_usd.get_or_create(&labels).inc_by(usd);
+        }
+    }
+
+    /// A backend is in this one of `states` now.
+    pub fn backend_state(&self, backend: &str, states: &[&str], now: &str) {
+        for state in states {
+            let labels = [("backend", backend.to_owned()), ("state", (*state).to_owned())];
+            self.backends.get_or_create(&labels).set(i64::from(*state == now));
+        }
+    }
+
+    /// A backend was parked for a `reason`, or the end of its park was put off.
+    pub fn parked(&self, backend: &str, reason: &str) {
+        self.parks.get_or_create(&[("backend", backend.to_owned()), ("reason", reason.to_owned())]).inc();
     }
 
     /// An effect of `kind` was `done`, is to be tried `again`, or `failed`.
@@ -242,8 +282,15 @@ mod tests {
         metrics.delivery("work", "accepted");
         metrics.loops_in_state("running", 2);
         metrics.iteration("complete");
-        metrics.agent_run("claude", "ok", 61.0, 0.25);
-        metrics.agent_run("claude", "ok", 1.0, f64::NAN);
+        metrics.agent_run("claude", "ok", 61.0);
+        metrics.agent_run("claude", "ok", 1.0);
+        let tokens = [("input", 10), ("output", 5), ("cache_read", 0), ("cache_write", 0)];
+        metrics.call(("claude", "agent"), "finished", tokens, 0.25);
+        metrics.call(("claude", "agent"), "failed", tokens, f64::NAN);
+        metrics.call(("claude", "assistant"), "finished", [("input", 0); 4], -1.0);
+        metrics.backend_state("claude", &["active", "parked"], "active");
+        metrics.backend_state("claude", &["active", "parked"], "parked");
+        metrics.parked("claude", "rate_limit");
         metrics.effect("comment", "done");
         metrics.forge_request("work", Some(201));
         metrics.forge_request("work", None);
@@ -254,7 +301,13 @@ mod tests {
             "ralph_iterations_total{outcome=\"complete\"} 1",
             "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",
             "ralph_agent_run_seconds_count{backend=\"claude\"} 2",
-            "ralph_cost_usd_total{backend=\"claude\"} 0.25",
+            "ralph_cost_usd_total{backend=\"claude\",role=\"agent\"} 0.25",
+            "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"finished\"} 1",
+            "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"failed\"} 1",
+            "ralph_tokens_total{backend=\"claude\",role=\"agent\",kind=\"output\"} 10",
+            "ralph_backend_state{backend=\"claude\",state=\"active\"} 0",
+            "ralph_backend_state{backend=\"claude\",state=\"parked\"} 1",
+            "ralph_backend_parks_total{backend=\"claude\",reason=\"rate_limit\"} 1",
             "ralph_effects_total{kind=\"comment\",outcome=\"done\"} 1",
             "ralph_forge_requests_total{forge=\"work\",status=\"2xx\"} 1",
             "ralph_forge_requests_total{forge=\"work\",status=\"none\"} 1",
@@ -262,5 +315,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is missing in\n{text}");
         }
+        assert!(
+            !text.contains("kind=\"cache_read\"")
+                && !text.contains("cost_usd_total{backend=\"claude\",role=\"assistant")
+        );
     }
 }

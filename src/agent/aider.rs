@@ -27,6 +27,8 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Arguments,
     reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
+    sessions: &[],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {

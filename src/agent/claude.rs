@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, refused};
+use super::refusal::refused;
+use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::{Money, Timestamp};
+use crate::domain::limit::http_error;
 use crate::process::{Finished, Stream};
 
 /// How often it asks the provider again; with more it would sit in a back-off for minutes.
@@ -29,6 +31,8 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Stdin,
     reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
+    sessions: &[".claude/projects"],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -43,7 +47,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--resume".to_owned(), session.clone()]);
+        arguments.extend(["--resume".to_owned(), session.id.clone()]);
     }
     if let Some(config) = &call.run.mcp_config {
         arguments.extend(["--mcp-config".to_owned(), config.display().to_string()]);
@@ -129,6 +133,10 @@ impl ClaudeStream {
         if usage != Tokens::default() && (self.usage.len() < MAX_KEPT) {
             // One message comes in several lines, each with the usage so far.
             self.usage.insert(message["id"].as_str().unwrap_or_default().to_owned(), usage);
+            // An agent that it called has a context of its own.
+            if event["parent_tool_use_id"].is_null() {
+                self.gathered.filled = Some(Filled { tokens: usage.total(), window: None });
+            }
         }
         for part in message["content"].as_array().into_iter().flatten() {
             match part["type"].as_str() {
@@ -191,9 +199,19 @@ impl ClaudeStream {
                 number("outputTokens"),
             ))
         });
-        let messages = self.usage.values().fold(Tokens::default(), |sum, tokens| sum.plus(*tokens));
-        let sums = [models, counted(&result["usage"]), messages];
+        let sums = [models, counted(&result["usage"]), self.messages()];
         sums.into_iter().find(|sum| *sum != Tokens::default()).unwrap_or_default()
+    }
+
+    fn messages(&self) -> Tokens {
+        self.usage.values().fold(Tokens::default(), |sum, tokens| sum.plus(*tokens))
+    }
+
+    /// Tokens that fit into the context of its model; of several models, that of the one that read most.
+    fn window(&self) -> Option<u64> {
+        let models = self.result.as_ref()?["modelUsage"].as_object()?.values();
+        let read = |model: &&Value| model["cacheReadInputTokens"].as_u64().max(model["inputTokens"].as_u64());
+        models.max_by_key(read)?["contextWindow"].as_u64()
     }
 
     fn judged(&mut self, result: &Value) -> AgentStatus {
@@ -230,7 +248,7 @@ impl ClaudeStream {
     /// An error that it gave up on.
     fn gave_up(&mut self, result: &Value, said: &str) -> AgentStatus {
         let signals = &mut self.gathered.signals;
-        learn(signals, said);
+        signals.learn(said);
         if let Some(status) = result["api_error_status"].as_u64() {
             signals.status = http_error(status);
         }
@@ -264,8 +282,16 @@ impl Reader for ClaudeStream {
         self.gathered.waiting
     }
 
+    /// Newer versions give the cost and the tokens by model of the whole session; `usage` is of the run in all of them.
+    fn seen(&self) -> Option<u64> {
+        let of_run = self.result.as_ref().map_or(0, |result| counted(&result["usage"]).total());
+        Some(of_run.max(self.messages().total()))
+    }
+
     fn finish(&mut self, finished: &Finished) -> Reading {
         self.gathered.tokens = self.tokens();
+        let window = self.window();
+        self.gathered.filled = self.gathered.filled.map(|filled| Filled { window, ..filled });
         let result = self.result.take().unwrap_or_default();
         let status = if result.is_object() { self.judged(&result) } else { self.gathered.without_result(finished) };
         let denied = result["permission_denials"].as_array().into_iter().flatten();

@@ -10,9 +10,11 @@ use serde_json::Value;
 
 use super::mcp::for_codex;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
-use super::refusal::{learn, refused, status_in};
+use super::refusal::refused;
+use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
+use crate::domain::limit::status_in;
 use crate::process::{Ended, Finished, Stream};
 
 /// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.
@@ -36,12 +38,14 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Stdin,
     reader: || Box::new(CodexStream::default()),
     version: Some(&["--version"]),
+    sessions: &[".codex/sessions"],
+    filled: Some(filled),
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
     let mut arguments = words(&["exec"]);
     if let Some(session) = &call.run.session {
-        arguments.extend(["resume".to_owned(), session.clone()]);
+        arguments.extend(["resume".to_owned(), session.id.clone()]);
     }
     arguments.extend(words(&["--json", "--skip-git-repo-check"]));
     let mut set = |setting: String| arguments.extend(["-c".to_owned(), setting]);
@@ -81,6 +85,14 @@ struct CodexStream {
     /// The last error that was no notice of another try.
     error: Option<String>,
     end: Option<End>,
+}
+
+/// A line of a session's file that counts tokens.
+fn filled(line: &Value) -> Option<Filled> {
+    let info = &line["payload"]["info"];
+    let tokens =
+        info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
+    Some(Filled { tokens, window: info["model_context_window"].as_u64() })
 }
 
 /// How the turn ended.
@@ -220,6 +232,11 @@ impl Reader for CodexStream {
         self.gathered.waiting
     }
 
+    /// Its figures are those of the thread: what the run itself used is what they rose by.
+    fn seen(&self) -> Option<u64> {
+        Some(0)
+    }
+
     fn finish(&mut self, finished: &Finished) -> Reading {
         let status = match (self.end, self.error.take()) {
             (Some(End::Completed), _) if self.gathered.last_text.trim().is_empty() => {
@@ -233,7 +250,7 @@ impl Reader for CodexStream {
             _ => self.gathered.without_result(finished),
         };
         if status != AgentStatus::Finished && self.gathered.json_lines == 0 {
-            learn(&mut self.gathered.signals, finished.stderr.last(500).trim().lines().last().unwrap_or_default());
+            self.gathered.signals.learn(finished.stderr.last(500).trim().lines().last().unwrap_or_default());
         }
         self.gathered.reading(status, finished)
     }

@@ -15,8 +15,10 @@ use super::mcp;
 use super::place::{self, Folders, GRACE, REPORT};
 use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
-use super::report;
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
+use super::{report, session};
+use crate::domain::money::Cumulative;
+use crate::domain::prices::Usage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
 
 /// Bytes kept of each output stream of an agent.
@@ -86,7 +88,7 @@ impl CommandBackend {
             ("prompt", prompt.as_ref()),
             ("prompt_file", folders.prompt.as_os_str()),
             ("report", report.as_os_str()),
-            ("session", run.session.as_deref().unwrap_or_default().as_ref()),
+            ("session", run.session.as_ref().map_or("", |session| session.id.as_str()).as_ref()),
             ("mcp_config", run.mcp_config.as_deref().unwrap_or(Path::new("")).as_os_str()),
         ];
         spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
@@ -106,6 +108,35 @@ impl CommandBackend {
         spec
     }
 
+    /// Files and folders of its home that hold its sessions.
+    fn session_files(&self) -> impl Iterator<Item = &str> {
+        self.preset.sessions.iter().copied().chain(self.settings.session_files.iter().map(String::as_str))
+    }
+
+    /// Brings the files of the session that goes on into the home of this run.
+    fn bring_session(&self, run: &AgentRun, folders: &Folders) -> std::io::Result<()> {
+        match &run.session {
+            Some(resumed) if self.session_files().next().is_some() => {
+                session::copy(&resumed.files, self.session_files(), &folders.home).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps the files of the session that a run leaves; whether a later run can go on with it.
+    fn keep_session(&self, id: &str, keep: &Path, folders: &Folders) -> bool {
+        if self.session_files().next().is_none() {
+            return true;
+        }
+        match session::copy(&folders.home, self.session_files(), keep) {
+            Ok(files) => files > 0,
+            Err(error) => {
+                tracing::warn!(backend = self.name, session = id, %error, "a session could not be kept; the next run begins anew");
+                false
+            }
+        }
+    }
+
     fn environment(&self, home: &Path, temporary: &Path) -> Vec<(OsString, OsString)> {
         place::environment(&self.settings.path, &self.settings.tools, home, temporary)
     }
@@ -115,6 +146,11 @@ impl CommandBackend {
 impl Backend for CommandBackend {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn resumes(&self) -> bool {
+        self.session_files().next().is_some()
+            || self.settings.args.iter().any(|argument| argument.contains("{session}"))
     }
 
     async fn run(
@@ -139,10 +175,18 @@ impl Backend for CommandBackend {
             let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
             return nothing(AgentStatus::Failed { reason });
         }
+        if let Err(error) = self.bring_session(&run, &folders) {
+            let reason = format!("the files of its session could not be brought: {error}");
+            return AgentOutcome { session_unknown: true, ..nothing(AgentStatus::Failed { reason }) };
+        }
         let mut reader = self.settings.output.map_or_else(self.preset.reader, OutputFormat::reader);
         let (waits, mut waiting) = watch::channel(false);
         let mut lines = |stream: Stream, line: &str| {
-            reader.line(stream, line, &mut |event| on_event(masked(event, &self.secrets)));
+            let mut heard = Vec::new();
+            reader.line(stream, line, &mut |event| heard.push(event));
+            for event in heard {
+                on_event(masked(of_run(event, &run, reader.seen()), &self.secrets));
+            }
             waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
             if reader.hopeless() { Flow::Stop("it got no answers with content".to_owned()) } else { Flow::Continue }
         };
@@ -187,7 +231,9 @@ impl Backend for CommandBackend {
 impl CommandBackend {
     fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
         let complete = reader.complete();
-        let reading = reader.finish(&finished);
+        let mut reading = reader.finish(&finished);
+        let account = take_off(&mut reading, run, reader.seen());
+        let session_unknown = run.session.is_some() && session::is_unknown(&reading);
         let status = match &finished.ended {
             Ended::Cancelled => AgentStatus::Cancelled,
             // One that hangs after its last word has done its work.
@@ -211,11 +257,63 @@ impl CommandBackend {
             output.push_str(&finished.stderr.text());
         }
         let mut outcome = assembled(status, reading);
+        outcome.account = account;
+        outcome.session_unknown = session_unknown;
+        self.keep(run, folders, &mut outcome);
         outcome.report = report;
         outcome.report_problem = report_problem;
         outcome.duration_ms = u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX);
         outcome.output = output;
         outcome
+    }
+
+    /// Keeps the session of a run that ended well, and looks how full it is where the output did not say it.
+    fn keep(&self, run: &AgentRun, folders: &Folders, outcome: &mut AgentOutcome) {
+        let ended_well = outcome.status == AgentStatus::Finished && self.resumes();
+        let (Some(id), Some(keep), true) = (&outcome.session, &run.keep, ended_well) else { return };
+        outcome.session_kept = self.keep_session(id, keep, folders);
+        if let (Some(read), None) = (self.preset.filled, outcome.context_tokens) {
+            // Names of files have the id, or how it begins.
+            let mark: String = id.chars().take(8).collect();
+            let filled = session::filled(keep, &mark, read);
+            outcome.context_tokens = filled.map(|filled| filled.tokens);
+            outcome.context_window = filled.and_then(|filled| filled.window);
+        }
+    }
+}
+
+/// Leaves in the reading what the run itself used; gives the figures as the backend gave them.
+fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulative {
+    let cached = reading.cache_read.saturating_add(reading.cache_write);
+    let usage = Usage {
+        input: reading.tokens_in.saturating_sub(cached),
+        output: reading.tokens_out,
+        cache_read: reading.cache_read,
+        cache_write: reading.cache_write,
+    };
+    let account = Cumulative { usage, cost: reading.cost };
+    if let (Some(resumed), Some(seen)) = (&run.session, seen) {
+        let Cumulative { usage, cost } = account.since(&resumed.account, seen);
+        reading.tokens_in = usage.total().saturating_sub(usage.output);
+        (reading.tokens_out, reading.cache_read, reading.cache_write) =
+            (usage.output, usage.cache_read, usage.cache_write);
+        reading.cost = cost;
+    }
+    account
+}
+
+/// The event with what the run itself used, not the session that it goes on with.
+fn of_run(event: AgentEvent, run: &AgentRun, seen: Option<u64>) -> AgentEvent {
+    match (event, &run.session, seen) {
+        (AgentEvent::Used { tokens_in, tokens_out, cost }, Some(resumed), Some(seen)) => {
+            let usage = Usage { input: tokens_in, output: tokens_out, ..Usage::default() };
+            let Usage { input, output, cache_read, cache_write } = resumed.account.usage;
+            let read = input.saturating_add(cache_read).saturating_add(cache_write);
+            let before = Cumulative { usage: Usage { input: read, output, ..Usage::default() }, ..resumed.account };
+            let Cumulative { usage, cost } = Cumulative { usage, cost }.since(&before, seen);
+            AgentEvent::Used { tokens_in: usage.input, tokens_out: usage.output, cost }
+        }
+        (event, _, _) => event,
     }
 }
 
@@ -249,6 +347,11 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         report_problem: None,
         final_message: reading.final_message.split_off(start),
         session: reading.session,
+        session_kept: false,
+        session_unknown: false,
+        context_tokens: reading.filled.map(|filled| filled.tokens),
+        context_window: reading.filled.and_then(|filled| filled.window),
+        account: Cumulative::default(),
         tokens_in: reading.tokens_in,
         tokens_out: reading.tokens_out,
         cache_read: reading.cache_read,

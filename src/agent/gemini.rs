@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 
 use super::mcp::for_gemini;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, refused, status_in};
+use super::refusal::refused;
+use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::limit::Signals;
+use crate::domain::limit::{Signals, http_error, status_in};
 use crate::process::{Ended, Finished, Stream};
 
 /// Its settings, from its home.
@@ -39,6 +40,8 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Stdin,
     reader: || Box::new(GeminiStream::default()),
     version: Some(&["--version"]),
+    sessions: &[".gemini/tmp"],
+    filled: Some(filled),
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -50,7 +53,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--resume".to_owned(), session.clone()]);
+        arguments.extend(["--resume".to_owned(), session.id.clone()]);
     }
     arguments
 }
@@ -174,7 +177,7 @@ impl GeminiStream {
             self.gathered.retried(line.to_owned(), on_event);
         } else if let Some(parts) = KIND.captures(line) {
             self.error = Some(parts[2].to_owned());
-            learn(&mut self.gathered.signals, &parts[2]);
+            self.gathered.signals.learn(&parts[2]);
             if self.gathered.signals.code.is_none() {
                 self.gathered.signals.code = Some(shortened(&parts[1], 100));
             }
@@ -216,6 +219,12 @@ impl GeminiStream {
             _ => self.gathered.without_result(finished),
         }
     }
+}
+
+/// A line of a session's file that is an answer of the model.
+fn filled(line: &Value) -> Option<Filled> {
+    let tokens = line["tokens"]["total"].as_u64().filter(|_| line["type"] == "gemini")?;
+    Some(Filled { tokens, window: None })
 }
 
 /// The status of the refusal that an exit code stands for.

@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::preset::{MAX_EVENT_TEXT, Reader, Reading, shortened};
-use super::refusal::{http_error, learn_body, refused};
+use super::refusal::refused;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
+use crate::domain::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// Where an object names its session, says something, calls a tool, counts and names its cost.
@@ -74,7 +75,7 @@ impl JsonLines {
     }
 
     fn error(&mut self, event: &Value) {
-        learn_body(&mut self.gathered.signals, event);
+        self.gathered.signals.learn_body(event);
         let error = if is_error(&event["error"]) { &event["error"] } else { event };
         let status = first(event, &["status_code", "statusCode", "status"]).as_u64();
         if let Some(status) = status.and_then(http_error) {

@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::preset::{
     Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
 };
-use super::refusal::{http_error, learn, refused};
+use super::refusal::refused;
 use super::stream::Gathered;
 use super::{AgentEvent, AgentStatus};
+use crate::domain::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// How it asks the provider, and how often for one step, with the first time.
@@ -34,6 +35,9 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Arguments,
     reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
+    // Where it keeps them, and how, was not looked at with the real program.
+    sessions: &[],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -42,7 +46,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--session".to_owned(), session.clone()]);
+        arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
     arguments.extend(["--add-dir".to_owned(), call.report_folder()]);
     // Only so does it run without a terminal; it reads no standard input.
@@ -93,7 +97,7 @@ impl KimiStream {
                 signals.status = event["status_code"].as_u64().and_then(http_error).or(signals.status);
                 signals.code = event["error_name"].as_str().map(|name| shortened(name, 100));
                 let reason = event["error_message"].as_str().unwrap_or("it did not answer").to_owned();
-                learn(signals, &reason);
+                signals.learn(&reason);
                 self.gathered.retried(reason, on_event);
             }
             // Notices about itself: its version, what it compacted.

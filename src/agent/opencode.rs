@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::{http_error, learn, learn_body, refused};
+use super::refusal::refused;
+use super::session::Filled;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
+use crate::domain::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// Tools that change a file.
@@ -40,6 +42,9 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Stdin,
     reader: || Box::new(OpencodeStream::default()),
     version: Some(&["--version"]),
+    // The rest of that folder are logins and programs.
+    sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
+    filled: None,
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -48,7 +53,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
     if let Some(session) = &call.run.session {
-        arguments.extend(["--session".to_owned(), session.clone()]);
+        arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
     arguments
 }
@@ -129,12 +134,14 @@ impl OpencodeStream {
         let (tokens, cache) = (&part["tokens"], &part["tokens"]["cache"]);
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         let (cache_read, cache_write) = (number(&cache["read"]), number(&cache["write"]));
-        self.gathered.tokens = self.gathered.tokens.plus(Tokens {
+        let step = Tokens {
             read: number(&tokens["input"]).saturating_add(cache_read).saturating_add(cache_write),
             written: number(&tokens["output"]).saturating_add(number(&tokens["reasoning"])),
             cache_read,
             cache_write,
-        });
+        };
+        self.gathered.filled = Some(Filled { tokens: step.total(), window: None });
+        self.gathered.tokens = self.gathered.tokens.plus(step);
         self.dollars += part["cost"].as_f64().filter(|cost| cost.is_finite()).unwrap_or(0.0).max(0.0);
         // It says 0 where it knows no price.
         self.gathered.cost = (self.dollars > 0.0).then(|| Money::from_usd(self.dollars));
@@ -149,7 +156,7 @@ impl OpencodeStream {
             signals.code = Some(shortened(name, 100));
         }
         if let Some(body) = data["responseBody"].as_str().and_then(|body| serde_json::from_str(body).ok()) {
-            learn_body(signals, &body);
+            signals.learn_body(&body);
         }
         for (name, value) in data["responseHeaders"].as_object().into_iter().flatten().take(MAX_HEADERS) {
             signals.headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
@@ -168,7 +175,7 @@ impl OpencodeStream {
                 .expect("the expression is fixed and valid")
         });
         if let Some(parts) = FAILED.captures(line) {
-            learn(&mut self.gathered.signals, &parts[1]);
+            self.gathered.signals.learn(&parts[1]);
             self.gathered.retried(parts[1].to_owned(), on_event);
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
@@ -202,7 +209,7 @@ impl Reader for OpencodeStream {
 
     fn finish(&mut self, finished: &Finished) -> Reading {
         if self.empty > 0 {
-            learn(&mut self.gathered.signals, "the provider's answers had no content");
+            self.gathered.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
             Some(error) => refused(&self.gathered.signals, &error),

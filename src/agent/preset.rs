@@ -6,6 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::mcp::Server;
+use super::session::Filled;
 use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
@@ -89,6 +90,10 @@ pub(super) struct Preset {
     pub(super) reader: fn() -> Box<dyn Reader>,
     /// Arguments that make it print its version; `None` where there is no such thing.
     pub(super) version: Option<&'static [&'static str]>,
+    /// Files and folders of its home that hold its sessions and nothing that it runs; none where it cannot go on with one.
+    pub(super) sessions: &'static [&'static str],
+    /// Reads how full a session is from a line of its files, where the output does not say it.
+    pub(super) filled: Option<fn(&serde_json::Value) -> Option<Filled>>,
 }
 
 /// A run, as a preset sees it.
@@ -154,6 +159,11 @@ pub(super) trait Reader: Send {
     fn hopeless(&self) -> bool {
         false
     }
+    /// Tokens that the run itself was seen to use, where the backend's figures can be those of a whole session
+    /// ([`Cumulative::since`](crate::domain::money::Cumulative::since)); `None` where they never are.
+    fn seen(&self) -> Option<u64> {
+        None
+    }
     /// What came out, after the end.
     fn finish(&mut self, finished: &Finished) -> Reading;
 }
@@ -164,6 +174,7 @@ pub(super) struct Reading {
     pub(super) status: AgentStatus,
     pub(super) final_message: String,
     pub(super) session: Option<String>,
+    pub(super) filled: Option<Filled>,
     pub(super) tokens_in: u64,
     pub(super) tokens_out: u64,
     pub(super) cache_read: u64,
@@ -184,6 +195,7 @@ impl Reading {
             status,
             final_message: String::new(),
             session: None,
+            filled: None,
             tokens_in: 0,
             tokens_out: 0,
             cache_read: 0,

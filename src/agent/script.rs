@@ -17,6 +17,8 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Operator,
     reader: || Box::new(Plain { may_be_silent: true }),
     version: None,
+    sessions: &[],
+    filled: None,
 };
 
 /// Reads the text of an agent, which has something to say.

@@ -4,8 +4,9 @@
 use serde_json::Value;
 
 use super::preset::{MAX_EVENT_TEXT, Reading, shortened};
-use super::refusal::{learn, no_answer, refused};
+use super::refusal::{no_answer, refused};
 use super::script::how_it_ended;
+use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
@@ -57,6 +58,11 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
+    /// All of them.
+    pub(super) fn total(self) -> u64 {
+        self.read.saturating_add(self.written)
+    }
+
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             read: self.read.saturating_add(other.read),
@@ -71,6 +77,8 @@ impl Tokens {
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     pub(super) session: Option<String>,
+    /// How full the session is after the last turn.
+    pub(super) filled: Option<Filled>,
     /// The last thing that it said.
     pub(super) last_text: String,
     pub(super) tokens: Tokens,
@@ -169,7 +177,7 @@ impl Gathered {
         if message.is_empty() {
             return;
         }
-        learn(&mut self.signals, message);
+        self.signals.learn(message);
         self.note(message.to_owned());
     }
 
@@ -231,6 +239,7 @@ impl Gathered {
         Reading {
             final_message: std::mem::take(&mut self.last_text),
             session: self.session.take(),
+            filled: self.filled,
             tokens_in: self.tokens.read,
             tokens_out: self.tokens.written,
             cache_read: self.tokens.cache_read,

@@ -163,6 +163,7 @@ fn settings(
     settings.command = command(backend);
     settings.args = backend.args.clone();
     settings.output = backend.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
+    settings.session_files = backend.session_files.clone();
     settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
     settings.env = backend.env.clone();
     settings.tools = tools.to_vec();
@@ -202,7 +203,16 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
     let changed = changed.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).map(|since| since.as_nanos());
     let settings = format!(
         "{:?}",
-        (&backend.kind, &command, &backend.args, &backend.stdin, &backend.output, &backend.url, &backend.wire)
+        (
+            &backend.kind,
+            &command,
+            &backend.args,
+            &backend.stdin,
+            &backend.session_files,
+            &backend.output,
+            &backend.url,
+            &backend.wire
+        )
     );
     let models = format!("{:?}", (&backend.models, backend.context_window, program, changed));
     let secrets = backend.env.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]);

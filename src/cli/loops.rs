@@ -10,11 +10,12 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Env, quantity};
+use crate::config::Env;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::lifecycle::{Input, Loop};
 use crate::domain::oversight::{AuditEntry, Level, OversightReport, report};
+use crate::domain::quantity;
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
 /// How long a command waits to see what the loop does with it.

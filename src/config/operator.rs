@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, WireName};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
-use super::quantity::{Duration, Usd};
 use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
 use crate::domain::control::ControlSettings;
 use crate::domain::intelligence::Intelligence;
 use crate::domain::memory::MemorySettings;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
+use crate::domain::quantity::{Duration, Usd};
 use crate::domain::rules::ScheduleEntry;
 use crate::domain::strategy::StrategySettings;
 use crate::domain::supervision::Preset;

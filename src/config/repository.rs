@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use super::operator::{ProgressStyle, ProtectedName};
 use super::problem::{Problem, Reporter};
-use super::quantity::{Duration, Usd};
 use super::shape::Shape;
 use super::thresholds::{self, Thresholds};
 use super::tree::Node;
@@ -22,6 +21,7 @@ use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{
     CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
 };
+use crate::domain::quantity::{Duration, Usd};
 use crate::domain::strategy::StrategySettings;
 use crate::domain::supervision::Preset;
 use crate::domain::task::{Check, CheckRule, CheckSource};

@@ -13,7 +13,6 @@ mod next;
 mod observation;
 mod parking;
 mod proactive;
-mod quantity;
 mod rotation;
 mod settings;
 mod state;
@@ -21,7 +20,7 @@ mod state;
 mod tests;
 mod thompson;
 
-pub use choose::{Blocked, BlockedBy, Choice, Request, Session, Why, choose};
+pub use choose::{Blocked, BlockedBy, Choice, Left, Request, Session, Why, choose};
 pub use ledger::Ledger;
 pub use next::next;
 pub use observation::{Advice, Call, Change, Observation, Transition};

@@ -14,11 +14,11 @@ mod state;
 mod tests;
 mod work;
 
-pub use input::{AgentEnd, AgentRunFacts, Change, CommentRef, Input, Prepared, Served, Start};
+pub use input::{AgentEnd, AgentRunFacts, AgentSession, Change, CommentRef, Input, Prepared, Served, Start};
 pub use judge::{Course, Found, Judged, error_signature};
 pub use state::{
     Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
-    Step, Task, Wanted,
+    Step, Task, Wait, WaitsFor, Wanted,
 };
 
 use super::effect::{Effect, Mark, TimerKind};
@@ -35,6 +35,9 @@ pub const MAX_AGENT_FAILURES: u32 = 3;
 pub const FIRST_WAIT_MS: i64 = 60_000;
 /// Longest wait before a limited backend is tried again, milliseconds.
 pub const LONGEST_WAIT_MS: i64 = 3_600_000;
+
+/// Wait for a backend from which on a person is told, milliseconds.
+pub const LONG_WAIT_MS: i64 = 3_600_000;
 
 /// Why a loop is closed whose pull request was.
 pub(crate) const PULL_CLOSED: &str = "the pull request was closed";
@@ -206,7 +209,7 @@ impl Turn {
                 self.because("there is time left after all");
             }
             TimerKind::Reactivate if self.next.state == State::Waiting => {
-                self.go(State::Queued, "the wait for the backend is over");
+                self.go(State::Queued, "the wait is over");
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let Some(cause) = self.next.escalated.clone() else {

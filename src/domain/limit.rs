@@ -12,6 +12,7 @@ mod codes;
 mod duration;
 mod headers;
 mod moment;
+mod refusal;
 mod text;
 mod when;
 mod wording;
@@ -19,6 +20,8 @@ mod zone;
 
 #[cfg(test)]
 mod tests;
+
+pub use refusal::{http_error, status_in};
 
 /// The longest time that a limit is believed to last: 40 days in milliseconds, a month's plan and some.
 pub const LONGEST_MS: i64 = 40 * 24 * 3_600 * 1_000;
@@ -94,6 +97,11 @@ pub struct Signals {
     pub messages: Vec<String>,
     /// The zone of times that name none, by its IANA name; UTC without it, or where nobody knows it.
     pub zone: Option<String>,
+}
+
+/// What sort of limit a call ran into, if it was one; as [`classify`] finds it, which also says until when.
+pub fn kind(signals: &Signals) -> Option<LimitKind> {
+    classify(signals, Timestamp(0)).map(|limit| limit.kind)
 }
 
 /// The limit that a call ran into, if it was one. Never for a call that succeeded.

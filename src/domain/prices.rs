@@ -46,6 +46,12 @@ impl Usage {
         [self.input, self.output, self.cache_read, self.cache_write].into_iter().fold(0, u64::saturating_add)
     }
 
+    /// Each kind of tokens with its name.
+    pub fn by_kind(&self) -> [(&'static str, u64); 4] {
+        let Self { input, output, cache_read, cache_write } = *self;
+        [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)]
+    }
+
     /// Sum, field by field; saturates.
     pub fn plus(self, other: Usage) -> Usage {
         Usage {

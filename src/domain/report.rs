@@ -5,7 +5,7 @@ mod ending;
 pub use ending::{completion, escalation, intervention, pull, reminder};
 
 use super::command::TABLE;
-use super::ids::{Money, Timestamp};
+use super::ids::{AccountKind, Money, Timestamp};
 use super::lifecycle::{Found, Iteration, Judged, Loop, Served, State, Step};
 use super::policy::{Floor, Policy};
 use super::strategy::Approach;
@@ -13,7 +13,7 @@ use super::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, Diff
 use super::view::{
     CheckLine, CommandHint, CommandReply, Confirm, CourseLine, DetectedCheck, DetectionLine, FileLine, HelpSetting,
     HelpView, IterationRow, IterationView, Link, NeedsConfirmView, NeedsCriteriaView, RepositoryFileErrorView,
-    StartedView, StatusView, View,
+    StartedView, StatusView, View, WaitingView,
 };
 
 /// Files listed in a comment; the rest is counted.
@@ -419,17 +419,23 @@ pub fn repository_file(current: &Loop, path: &str, problems: &[String]) -> View 
     })
 }
 
-/// Every backend is limited until a moment.
-pub fn waiting(current: &Loop, until: Timestamp) -> View {
-    let minutes = until.since(current.updated_at) / 60_000;
-    let when = if minutes < 1 { "in less than a minute".into() } else { format!("in about {minutes} min") };
-    reply(
-        true,
-        vec![
-            sentence(&current.why),
-            format!("The loop goes on by itself {when}; nothing was counted against its limits."),
-        ],
-    )
+/// Nothing can run until a moment; `tells` says whether whoever started the loop is to know.
+pub fn waiting(current: &Loop, until: Timestamp, tells: bool) -> View {
+    let who = Some(&current.requested_by).filter(|who| tells && who.kind == AccountKind::User);
+    View::Waiting(WaitingView {
+        loop_id: current.id.clone(),
+        reason: sentence(&current.why),
+        until: moment(until),
+        wait_s: seconds(until.since(current.updated_at).max(0)),
+        mention: who.map(|who| who.login.clone()),
+        commands: commands(current),
+    })
+}
+
+/// A moment for people, to the minute.
+pub fn moment(at: Timestamp) -> String {
+    let utc = jiff::Timestamp::from_millisecond(at.0).map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
+    utc.unwrap_or_else(|_| at.0.to_string())
 }
 
 /// The comment of the newest iteration.

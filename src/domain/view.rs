@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 pub use ask::{
     CommandReply, Confirm, DetectedCheck, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView,
-    RepositoryFileErrorView, StartedView, WhoMayView,
+    RepositoryFileErrorView, StartedView, WaitingView, WhoMayView,
 };
 pub use ending::{
     CompletionView, EscalationView, IncidentView, Outcome, PullState, PullView, ReadyView, RecentIteration, Severity,
+    SpentLine,
 };
 pub use progress::{CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, StatusView};
 
@@ -56,6 +57,8 @@ pub enum View {
     WhoMay(WhoMayView),
     /// The answer to a command.
     Reply(CommandReply),
+    /// Nothing can run for a while.
+    Waiting(WaitingView),
     /// The commands, the settings, and who may use them.
     Help(HelpView),
     /// The body of the pull request.
@@ -83,6 +86,7 @@ impl View {
             Self::NeedsConfirm(_) => "needs_confirm",
             Self::WhoMay(_) => "who_may",
             Self::Reply(_) => "reply",
+            Self::Waiting(_) => "waiting",
             Self::Help(_) => "help",
             Self::Pull(_) => "pull",
             Self::Ready(_) => "ready",
@@ -99,6 +103,7 @@ impl View {
             Self::Status(view) => Some(&view.loop_id),
             Self::Iteration(view) => Some(&view.loop_id),
             Self::Started(view) => Some(&view.loop_id),
+            Self::Waiting(view) => Some(&view.loop_id),
             Self::NeedsCriteria(view) => Some(&view.loop_id),
             Self::NeedsConfirm(view) => view.loop_id.as_ref(),
             Self::Pull(view) => Some(&view.loop_id),

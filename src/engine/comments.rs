@@ -191,8 +191,11 @@ impl Engine {
     /// Why a comment is left out, where the issue has had enough of them. What people have to answer to, and what ends a
     /// loop, is always said.
     pub(super) async fn over_budget(&self, claimed: &Claimed, view: &View) -> Result<Option<String>, Failure> {
-        let spare =
-            matches!(view, View::Iteration(_) | View::Reply(_) | View::Started(_) | View::Help(_) | View::Status(_));
+        let spare = match view {
+            View::Iteration(_) | View::Reply(_) | View::Started(_) | View::Help(_) | View::Status(_) => true,
+            View::Waiting(view) => view.mention.is_none(),
+            _ => false,
+        };
         if !spare {
             return Ok(None);
         }

@@ -1,4 +1,5 @@
-//! Prompts and output of agents' runs on disk: a folder for each loop, removed when nobody needs it any more.
+//! What is kept of agents' runs on disk (prompts and output, sessions): a folder for each loop, removed when nobody needs it
+//! any more.
 
 use std::collections::HashSet;
 use std::fs;

@@ -2,15 +2,16 @@
 
 use super::Engine;
 use crate::domain::backends::{
-    Advice, Backends, Blocked, BlockedBy, Change, Observation, ParkedFor, Request, Role, RotationMode, Status,
+    Advice, Backends, Blocked, BlockedBy, Change, Left, Observation, ParkedFor, Request, Role, RotationMode, Status,
 };
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
-use crate::domain::lifecycle::Loop;
+use crate::domain::lifecycle::{AgentSession, Loop};
 use crate::domain::limit::Limit;
 use crate::domain::money::Ending;
 use crate::domain::prices::Usage;
 use crate::domain::task::CheckReport;
+use crate::failpoint::kill_point;
 use crate::store::StoreError;
 use crate::store::calls::{self, Begun, Booking, Caller, MoneyLimits, Observed};
 
@@ -50,14 +51,14 @@ pub(super) struct Used {
 }
 
 impl Engine {
-    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
+    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins. `left` is the session that
+    /// the call before left.
     pub(super) async fn begin_call(
         &self,
         current: &Loop,
-        key: String,
-        purpose: &str,
-        role: Role,
+        (key, purpose, role): (String, &str, Role),
         exclude: &[String],
+        left: Option<&AgentSession>,
     ) -> Result<Begun, StoreError> {
         let limits = MoneyLimits {
             of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
@@ -85,8 +86,12 @@ impl Engine {
             task_type: current.task_type(),
             exclude,
             likely_cost: None,
-            prefer: previous.filter(|_| role == Role::Agent).cloned(),
-            context_pct: None,
+            previous: previous.filter(|_| role == Role::Agent).cloned(),
+            session: left.map(|left| Left {
+                backend: left.backend.clone(),
+                model: left.model.clone(),
+                context_pct: left.context_pct,
+            }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);
@@ -94,9 +99,12 @@ impl Engine {
         let begun = self.store.write(move |c| {
             let model =
                 |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
-            calls::begin(c, &caller, &request, &model, &settings, seed, now)
+            let begun = calls::begin(c, &caller, &request, &model, &settings, seed, now)?;
+            kill_point("K15b");
+            Ok(begun)
         });
         let begun = begun.await?;
+        kill_point("K15c");
         if let Begun::Call { changes, .. } = &begun {
             self.tell_changes(changes);
         }
@@ -124,7 +132,15 @@ impl Engine {
     }
 
     /// Books the end of a call; what to do about it, where waiting does not help.
-    pub(super) async fn end_call(&self, key: &str, end: &CallEnd, used: Used) -> Result<Option<Advice>, StoreError> {
+    pub(super) async fn end_call(
+        &self,
+        key: &str,
+        (backend, role): (&str, Role),
+        end: &CallEnd,
+        used: Used,
+    ) -> Result<Option<Advice>, StoreError> {
+        let usd = used.cost.unwrap_or_default().usd();
+        self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
         let booking = Booking {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
@@ -139,12 +155,14 @@ impl Engine {
         let (key, end, settings) = (key.to_owned(), end.clone(), self.settings.backends.clone());
         let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
         let observed = self.store.write(move |c| {
-            calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
+            let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
                 CallEnd::Succeeded => Observation::CallSucceeded { call, tokens, cost, progress: None },
                 CallEnd::Failed(error) => Observation::CallFailed { call, cost, error, seed },
                 CallEnd::Limited(limit) => Observation::CallLimited { call, cost, limit, seed },
                 CallEnd::Ended => Observation::CallAbandoned { call, cost },
-            })
+            })?;
+            kill_point("K18b");
+            Ok(observed)
         });
         let Observed { changes, advice } = observed.await?;
         self.tell_changes(&changes);
@@ -158,6 +176,7 @@ impl Engine {
             Ok(observed) => self.tell_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "the answer of a backend could not be noted"),
         }
+        kill_point("K16");
     }
 
     /// Gives the first backend that waits for a person another chance; whether there is one.
@@ -196,6 +215,7 @@ impl Engine {
         for change in changes {
             match change {
                 Change::Parked { backend, kind, until, reason } => {
+                    self.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
                     tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend is left alone for a while");
                 }
                 Change::Disabled { backend, kind, reason } => {

@@ -2,6 +2,7 @@
 //! this is the truth. Runs at start, on a nudge, and at intervals that follow live work.
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Engine {
         for id in self.store.read(|c| loops::open_ids(c, Some(State::Review))).await? {
             self.look_at_ci(&id).await?;
         }
-        let standing = self.workspaces.standing();
+        let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());
         let open = self.store.read(|c| loops::open_ids(c, None)).await?;
         if everything {
             self.reconcile_some(&open).await?;
@@ -72,7 +73,8 @@ impl Engine {
         let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
         let before = self.clock.now().plus_ms(-keep);
         if everything {
-            self.forget_logs(live, before).await;
+            self.forget_folders(&self.settings.sessions, live.clone(), looked_at).await;
+            self.forget_folders(&self.settings.logs, live, before).await;
             self.keep_memory().await?;
         }
         self.store
@@ -85,11 +87,11 @@ impl Engine {
         Ok(())
     }
 
-    async fn forget_logs(&self, live: HashSet<LoopId>, before: Timestamp) {
-        let logs = self.settings.logs.clone();
-        match tokio::task::spawn_blocking(move || logs::forget(&logs, &live, before)).await {
-            Ok((removed, failures)) => tracing::debug!(removed, ?failures, "old logs were removed"),
-            Err(error) => tracing::warn!(%error, "old logs could not be removed"),
+    async fn forget_folders(&self, of_loops: &Path, live: HashSet<LoopId>, before: Timestamp) {
+        let folder = of_loops.to_owned();
+        match tokio::task::spawn_blocking(move || logs::forget(&folder, &live, before)).await {
+            Ok((removed, failures)) => tracing::debug!(?of_loops, removed, ?failures, "old folders were removed"),
+            Err(error) => tracing::warn!(?of_loops, %error, "old folders could not be removed"),
         }
     }
 

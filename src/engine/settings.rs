@@ -57,6 +57,8 @@ pub struct EngineSettings {
     pub keep: Duration,
     /// Scratch space of runs.
     pub scratch: PathBuf,
+    /// Where what agents need to go on with their sessions is kept, a folder for each loop.
+    pub sessions: PathBuf,
     /// Lease of a piece of work; renewed at a third of it.
     pub lease: Duration,
     /// Longest sleep between two looks for work of other processes.

@@ -1,6 +1,7 @@
 //! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
 
 mod agent;
+mod ended;
 mod git;
 mod hearing;
 mod project;
@@ -87,7 +88,15 @@ impl Engine {
             self.end_processes(&current).await;
         }
         if claimed.effect.ticket().is_some_and(|ticket| ticket != current.ticket) {
-            return Err(Failure::Stopped { why: "nobody waits for it any more".into() });
+            let why = "nobody waits for it any more".to_owned();
+            return match claimed.effect {
+                // What a run cost that died with its process is booked, whoever waits for it.
+                Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
+                    let cost = self.settle_lost(&current, ticket).await?;
+                    Ok(Receipt::telling(why, Input::AgentLost { ticket, salvaged: None, cost }))
+                }
+                _ => Err(Failure::Stopped { why }),
+            };
         }
         let seat = self.seat(&claimed.place.repo)?;
         let repo = self.present_name(&claimed.place.repo).await?;
@@ -110,6 +119,7 @@ impl Engine {
                     let access = self.git_url(seat, &repo, true).await?;
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
                 }
+                self.forget_sessions(&current);
                 self.workspaces.release(&current.id, &repo).await?;
                 Ok(Receipt::text("tree released"))
             }

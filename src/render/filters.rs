@@ -15,6 +15,7 @@ pub(super) fn register(environment: &mut Environment<'static>) {
         safe(sanitize::fence(text, language.unwrap_or_default()))
     });
     environment.add_filter("plain", |text: &str| safe(plain(text)));
+    environment.add_filter("mention", |login: &str| safe(mention(login)));
     environment.add_filter("quote", |text: &str| safe(quote(text)));
     environment.add_filter("link", link);
     environment.add_filter("duration", duration);
@@ -71,6 +72,16 @@ fn plain(text: &str) -> String {
         }
         out
     })
+}
+
+/// Tells the person of that login. What no forge has as a login is only words.
+fn mention(login: &str) -> String {
+    let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_login = login.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && login.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && login.len() <= 100
+        && login.chars().all(named);
+    if is_login { format!("@{login}") } else { plain(login) }
 }
 
 /// Text in a quotation, made harmless.

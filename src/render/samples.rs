@@ -195,6 +195,10 @@ pub(super) fn pull() -> PullView {
         completion_percent: 100,
         elapsed_s: 1_260,
         cost: Some(Money::from_usd(0.84)),
+        spent_on: vec![
+            SpentLine { backend: "claude".into(), cost: Money::from_usd(0.6), estimated: false },
+            SpentLine { backend: "codex".into(), cost: Money::from_usd(0.24), estimated: true },
+        ],
         look_first: vec!["`src/parse.rs`: the tokenizer was rewritten".into()],
         findings: findings(),
         manifests: vec!["Cargo.lock".into()],
@@ -213,6 +217,7 @@ pub(super) fn completion() -> CompletionView {
         max_iterations: 10,
         elapsed_s: 5_400,
         cost: Some(Money::from_usd(2.1)),
+        spent_on: vec![SpentLine { backend: "codex".into(), cost: Money::from_usd(2.1), estimated: true }],
         completion_percent: 62,
         checks: checks(),
         files: vec![FileLine { path: "src/parse.rs".into(), added: 48, removed: 31 }],
@@ -288,6 +293,14 @@ pub(super) fn all() -> Vec<View> {
             ok: false,
             lines: vec!["There is no command `rnu`.".into()],
             nearest: Some("/ralph run".into()),
+        }),
+        View::Waiting(WaitingView {
+            loop_id: loop_id(),
+            reason: "no backend serves now: claude: parked for used-up quota (You've hit your 5-hour limit)".into(),
+            until: "2026-11-23 05:00 UTC".into(),
+            wait_s: 8_100,
+            mention: Some("mona".into()),
+            commands: vec![hint("/ralph abort", "end the loop; the branch stays")],
         }),
         View::Help(HelpView {
             commands: vec![hint("/ralph run [--check \"CMD\"]", "Starts a loop on this issue.")],

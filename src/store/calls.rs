@@ -170,14 +170,16 @@ pub fn begin(
         Permit::No(reached) => return Ok(Begun::NoMoney(reached)),
     };
     let model = model(&backend);
+    let same_model = request.session.as_ref().is_some_and(|left| left.model == model);
+    let session = if same_model { session } else { Session::Fresh };
     let call = Call {
         key: caller.key.clone(),
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
         task_type: request.task_type,
-        resumed: session == Session::Resume && request.prefer.as_deref() == Some(&backend),
-        previous: request.prefer.clone(),
+        resumed: session == Session::Resume,
+        previous: request.previous.clone(),
     };
     let started = Observation::CallStarted { call: call.clone(), likely_cost: Some(likely) };
     let mut changes = elapsed.changes;
@@ -192,7 +194,7 @@ pub fn begin(
         caller.repo.forge.as_str(),
         caller.repo.id.0,
         caller.iteration,
-        role_word(request.role),
+        request.role.word(),
         caller.purpose,
         backend,
         model,
@@ -257,18 +259,35 @@ pub fn end(
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }
 
-/// Settles the calls of a loop whose process died; the money that they are taken to have cost.
-pub fn abandon(c: &Connection, of: &LoopId, settings: &BackendsSettings, now: Timestamp) -> StoreResult<Money> {
+/// Settles the calls of a loop whose process died; whom each one called, for what, and the money that it is taken to have
+/// cost.
+pub fn abandon(
+    c: &Connection,
+    of: &LoopId,
+    settings: &BackendsSettings,
+    now: Timestamp,
+) -> StoreResult<Vec<(String, Role, Money)>> {
     let mut statement = c.prepare("SELECT key FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
     let keys = statement.query_map([of.as_str()], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-    let mut lost = Money(0);
+    let mut lost = Vec::new();
     let booking = Booking { ending: Ending::Lost, estimated: true, usage: Usage::default(), outcome: "lost" };
     for key in keys {
-        end(c, &key, &booking, settings, now, |call, cost| Observation::CallAbandoned { call, cost })?;
-        let cost: i64 = c.query_row("SELECT cost FROM calls WHERE key = ?1", [&key], |row| row.get(0))?;
-        lost = lost.plus(Money(cost));
+        let mut who = None;
+        end(c, &key, &booking, settings, now, |call, cost| {
+            who = Some((call.backend.clone(), call.role));
+            Observation::CallAbandoned { call, cost }
+        })?;
+        if let Some((backend, role)) = who {
+            lost.push((backend, role, cost_of(c, &key)?));
+        }
     }
     Ok(lost)
+}
+
+/// What the calls cost in all that have ended and whose keys begin so.
+pub fn cost_of(c: &Connection, beginning: &str) -> StoreResult<Money> {
+    let sql = "SELECT coalesce(sum(cost), 0) FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1";
+    Ok(c.prepare_cached(sql)?.query_row([beginning], |row| row.get(0).map(Money))?)
 }
 
 /// The calls of a loop, oldest first.
@@ -304,7 +323,7 @@ fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
              ORDER BY id DESC LIMIT {PAST}"
         );
         let mut statement = c.prepare_cached(&sql)?;
-        let rows = statement.query_map(params![value, role_word(role), caller.purpose], |row| row.get(0).map(Money))?;
+        let rows = statement.query_map(params![value, role.word(), caller.purpose], |row| row.get(0).map(Money))?;
         Ok(rows.collect::<Result<_, _>>()?)
     };
     let own = past("loop_id = ?1", caller.loop_id.as_str())?;
@@ -344,13 +363,6 @@ fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger
             limit: limits.of_service,
         },
     })
-}
-
-fn role_word(role: Role) -> &'static str {
-    match role {
-        Role::Agent => "agent",
-        Role::Assistant => "assistant",
-    }
 }
 
 fn whole(count: u64) -> i64 {
@@ -394,8 +406,8 @@ mod tests {
             task_type: TaskType::TestFix,
             exclude: Vec::new(),
             likely_cost: None,
-            prefer: None,
-            context_pct: None,
+            previous: None,
+            session: None,
         }
     }
 
@@ -498,8 +510,15 @@ mod tests {
             begun(c, "a/1", "a", MoneyLimits::default())?;
             shown(c, "a/1", Money::from_usd(0.2))?;
             shown(c, "a/1", Money::from_usd(0.1))?;
-            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, Money::from_usd(0.2));
-            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, Money(0));
+            let lost = ("one".to_owned(), Role::Agent, Money::from_usd(0.2));
+            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, [lost]);
+            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
+            begun(c, "a/11", "a", MoneyLimits::default())?;
+            end(c, "a/11", &booking(Ending::Cost(Money(7))), &settings(), NOW, |call, cost| {
+                Observation::CallAbandoned { call, cost }
+            })?;
+            assert_eq!(cost_of(c, "a/1")?, Money(200_007));
+            assert_eq!((cost_of(c, "a/11")?, cost_of(c, "a/2")?), (Money(7), Money(0)));
             assert!(state(c)?.backends["one"].in_flight.is_empty());
             Ok(())
         })

@@ -12,15 +12,15 @@ use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt, StreamExt, stream};
 use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::Number;
+use ralph_bot::domain::ids::{Money, Number};
 use ralph_bot::domain::lifecycle::State;
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
-use ralph_bot::store::{Store, loops};
+use ralph_bot::store::{Store, calls, loops};
 
 use tokio::sync::OnceCell;
 
 use crate::harness::{Setup, World};
-use crate::service::{Service, stop, was_killed};
+use crate::service::{PATIENCE, Service, stop, was_killed};
 use crate::story::on_both_forges;
 
 /// Stories of a group at the same time.
@@ -66,7 +66,14 @@ const AROUND: &[Kills] = &[
     &["K10", "K37", "K07"],
 ];
 
-on_both_forges!(killed_at_intake, killed_at_work, killed_while_telling, killed_around_and_twice, killed_in_a_backup,);
+on_both_forges!(
+    killed_at_intake,
+    killed_at_work,
+    killed_while_telling,
+    killed_around_and_twice,
+    killed_in_a_backup,
+    killed_between_the_choice_of_a_backend_and_the_booking,
+);
 
 async fn killed_at_intake(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, INTAKE).await;
@@ -268,4 +275,82 @@ fn commits(world: &World) -> Vec<String> {
     git.arg("-C").arg(world.forge.repo_path(world.repo)).args(["log", "--topo-order", "--format=%s", "main"]);
     let output = git.output().expect("git runs");
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+/// Between the choice of a backend and what its call cost being told to the loop: before and after the call is booked, at its
+/// first words, at the first figure of its cost, at its end, and before and after that is booked.
+const CALLS: &[(Kills, f64)] = &[
+    // What a lost run cost beside the last one: nothing where the call was never booked, what was held where it showed
+    // nothing, else what it showed.
+    (&["K15b"], 0.0),
+    (&["K15c"], 0.5),
+    (&["K15"], 0.5),
+    (&["K16"], 0.5),
+    (&["K17"], 0.25),
+    (&["K18"], 0.25),
+    (&["K18b"], 0.25),
+    (&["K18c"], 0.25),
+    (&["K15c", "K18c"], 0.75),
+    (&["K17", "K18b"], 0.5),
+];
+
+/// An agent in Claude Code's form, whose run costs a quarter of a dollar; it notes where another one runs beside it.
+fn paid(folder: &std::path::Path) -> String {
+    let at = folder.display();
+    let said = r#"{"type":"assistant","message":{"id":"m","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":10,"output_tokens":5}},"session_id":"s"}"#;
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.25,"session_id":"s","usage":{"input_tokens":10,"output_tokens":5}}"#;
+    let script = format!(
+        "cat >/dev/null; exec 9>{at}/lock; flock -n 9 || touch {at}/twice; echo 42 >answer.txt; printf '%s\\n' '{said}' '{result}'"
+    );
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
+    let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }";
+    format!("  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\n{limits}")
+}
+
+async fn killed_between_the_choice_of_a_backend_and_the_booking(dialect: Dialect) {
+    let stories = CALLS.iter().map(async |(kills, lost)| {
+        let story = async { pays_once(dialect, kills, *lost).await };
+        AssertUnwindSafe(story).catch_unwind().await.is_err().then_some(kills)
+    });
+    let outcomes: Vec<_> = stream::iter(stories).buffer_unordered(AT_ONCE).collect().await;
+    let failed: Vec<_> = outcomes.into_iter().flatten().collect();
+    assert!(failed.is_empty(), "{} of {} stories went wrong, see above: {failed:?}", failed.len(), CALLS.len());
+}
+
+/// After deaths in its first iteration a loop gets there, every call is settled once, and the loop's account is theirs.
+async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
+    let beside = tempfile::tempdir().expect("a folder");
+    let service = Service::new(Setup::new(dialect).config(&paid(beside.path())), false).await;
+    let mut left = kills.iter();
+    let mut child = service.spawn("all", left.next().copied());
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    for _ in kills {
+        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let status = ended.unwrap_or_else(|_| panic!("{kills:?}: it was never killed\n{}", service.log()));
+        let status = status.expect("it is our child");
+        assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
+        child = service.spawn("all", left.next().copied());
+    }
+    service.until("the service to listen", async || service.listens().await).await;
+    service.resend();
+    let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    service.rest().await;
+    assert_eq!(done.spent.iterations, 1, "{kills:?}");
+    let id = done.id.clone();
+    let store = service.store().await.expect("a database");
+    let (booked, known) = store.read(move |c| Ok((calls::of_loop(c, &id)?, calls::state(c)?))).await.expect("calls");
+    assert!(booked.iter().all(|call| call.outcome.is_some()), "{kills:?}: a call holds money for ever: {booked:#?}");
+    assert_eq!(
+        booked.iter().filter(|call| call.outcome.as_deref() == Some("finished")).count(),
+        1 + usize::from(kills.contains(&"K18c")),
+        "{kills:?}: {booked:#?}"
+    );
+    let cost = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
+    assert_eq!((cost, done.spent.cost), (Money::from_usd(0.25 + lost), cost), "{kills:?}: {booked:#?}");
+    assert!(known.backends["claude"].in_flight.is_empty(), "{kills:?}: {known:?}");
+    assert_eq!(known.backends["claude"].reserved(), Money(0));
+    assert!(!beside.path().join("twice").exists(), "{kills:?}: two agents ran at the same time");
+    assert!(!was_killed(stop(&mut child).await));
+    service.finish().await;
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use ralph_bot::domain::backends::Status;
 use ralph_bot::domain::ids::Money;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::lifecycle::{State, Step};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Setup, World};
 use crate::story::on_both_forges;
@@ -17,6 +18,12 @@ on_both_forges!(
     a_backend_that_is_not_logged_in_is_left_to_people,
     a_rule_of_the_schedule_pauses,
     a_day_s_money_is_not_overspent,
+    where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day,
+    whoever_started_a_loop_is_told_once_of_a_long_wait,
+    a_session_goes_on_until_it_is_full,
+    another_model_and_a_thrown_away_iteration_begin_a_fresh_session,
+    a_session_that_is_lost_costs_no_iteration,
+    what_was_used_is_told_in_figures_and_on_the_pull_request,
     prompts_are_kept_with_their_turns,
 );
 
@@ -133,5 +140,216 @@ async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
     let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
     assert_eq!(turns.len() as u32, done.spent.iterations);
     assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
+    world.finish().await;
+}
+
+async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: Dialect) {
+    let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
+    let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
+    let config = format!(
+        "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
+    );
+    let mut world = World::new(Setup::new(dialect).config(&config)).await;
+    world.say("/ralph run --backend claude --budget 9").await;
+    world.settle().await;
+    let waiting = world.the_loop().await;
+    assert_eq!((waiting.state, waiting.spent.iterations), (State::Waiting, 2), "{}", waiting.why);
+    assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
+    assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
+    assert!(world.bot_said("Waiting until 2026-09-22 00:00 UTC") && world.bot_said("nobody has to do anything"));
+    assert!(world.escalations().is_empty(), "nobody is asked for anything");
+    assert_eq!(world.state_labels(), ["waiting"]);
+    // A restart forgets nothing, and money does not come back before the day is over.
+    world.restart().await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Waiting);
+    let left = 1_790_035_200_000 - world.clock.now().0;
+    world.pass(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
+    assert_eq!(world.the_loop().await.state, State::Waiting);
+    world.pass(Duration::from_secs(1)).await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 3), "{}", done.why);
+    assert!(done.why.contains("iterations"), "{}", done.why);
+    let told = world.bot_says().iter().filter(|text| text.contains("Waiting until")).count();
+    assert_eq!(told, 1, "{:#?}", world.bot_says());
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+async fn whoever_started_a_loop_is_told_once_of_a_long_wait(dialect: Dialect) {
+    let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
+    let config = format!("{}order: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
+    let mut world = World::new(Setup::new(dialect).config(&config)).await;
+    let told = |world: &World| world.bot_says().iter().filter(|text| text.contains("@mira")).count();
+    world.say("/ralph run --backend claude").await;
+    world.settle().await;
+    assert_eq!((world.the_loop().await.state, told(&world)), (State::Waiting, 0), "{:#?}", world.bot_says());
+    // The provider refuses again and again: by now more than an hour in all.
+    for _ in 0..3 {
+        world.pass(Duration::from_secs(45 * 60)).await;
+        assert_eq!((world.the_loop().await.state, told(&world)), (State::Waiting, 1), "{:#?}", world.bot_says());
+        world.restart().await;
+        world.settle().await;
+    }
+    assert!(world.escalations().is_empty());
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+/// Claude Code as far as sessions go: each turn fills 300 of 1,000 tokens more, and it adds up what a session cost. What it
+/// was called with goes to `calls` in the tree. `$1` is `fill` or `forget`, which knows no session at all.
+const TALKS: &str = r#"
+cat >/dev/null
+echo "$*" | grep -q -- '--resume' && how=resumed || how=fresh
+if [ $how = resumed ] && { [ MODE = forget ] || [ ! -f "$HOME/.claude/projects/x/s.jsonl" ]; }; then
+  echo '{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s","total_cost_usd":0,"usage":{},"errors":["No conversation found with session ID: s"]}'
+  exit 1
+fi
+[ -f "$HOME/.bashrc" ] && echo poisoned >>calls
+echo "$how $(echo "$*" | sed -n 's/.*--model \([a-z]*\).*/\1/p')" >>calls
+mkdir -p "$HOME/.claude/projects/x"; echo turn >>"$HOME/.claude/projects/x/s.jsonl"; echo 'touch x' >"$HOME/.bashrc"
+n=$(wc -l <"$HOME/.claude/projects/x/s.jsonl")
+echo $RALPH_ITERATION >answer.txt
+echo '{"type":"assistant","message":{"id":"m'$n'","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50}},"session_id":"s"}'
+echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.'$((n * 2))',"session_id":"s","usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50},"modelUsage":{"m":{"inputTokens":'$((150 * n * (n + 1) - 50 * n))',"outputTokens":'$((n * 50))',"contextWindow":1000}}}'
+"#;
+
+fn talks(mode: &str, more: &str) -> String {
+    let script = TALKS.replace("MODE", mode);
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
+    format!(
+        "  claude: {{ enabled: true, command: {command}{more} }}\norder: {{ agent: [claude] }}\nlimits: {{ iterations: 4, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}\n"
+    )
+}
+
+/// What the agent was called with, by the file that it left on the loop's branch.
+async fn calls_of(world: &World) -> Vec<String> {
+    let branch = world.the_loop().await.branch;
+    let text = world.file(&branch, "calls").await.unwrap_or_default();
+    text.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).config(&talks("fill", ""))).await;
+    world.say("/ralph run --backend claude").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 4), "{}", done.why);
+    // 30, 60, 90 percent; from 85 on a session is not resumed. Nothing else of a home lives on.
+    assert_eq!(calls_of(&world).await, ["fresh", "resumed", "resumed", "fresh"]);
+    let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
+    assert_eq!(served, [(false, Some(30.0)), (true, Some(60.0)), (true, Some(90.0)), (false, Some(30.0))]);
+    assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
+    // The CLI adds up over a session; each iteration is booked with what it cost itself.
+    assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
+    assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
+    // The context block is for fresh sessions.
+    let prompts = world.prompts().await;
+    let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("claude")).collect();
+    assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
+    let kept = world.engine().settings.sessions.join(done.id.as_str());
+    assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");
+    world.say("/ralph abort").await;
+    world.settle().await;
+    assert!(!kept.exists(), "nothing of it outlives the loop");
+    world.finish().await;
+}
+
+async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect: Dialect) {
+    let rules = ", models: { default: small, rules: [{ when: \"context_pct >= 50\", model: large }] }";
+    let world = World::new(Setup::new(dialect).config(&talks("fill", rules))).await;
+    world.say("/ralph run --backend claude --max-iterations 3").await;
+    world.settle().await;
+    assert_eq!(calls_of(&world).await, ["fresh small", "resumed small", "fresh large"]);
+    world.say("/ralph resume --max-iterations 4").await;
+    world.settle().await;
+    assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
+    world.say("/ralph resume --max-iterations 6").await;
+    let before = world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == Step::Agent).await;
+    assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
+    world.say("/ralph retry").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
+    assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
+    assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).config(&talks("forget", ""))).await;
+    world.say("/ralph run --backend claude --max-iterations 2").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 2), "{}", done.why);
+    assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+    let (id, of) = (done.id.clone(), done.id.clone());
+    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+    let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+    assert_eq!(told, [(1, Some("finished")), (2, Some("ended")), (2, Some("finished"))]);
+    assert!(done.iterations[1].served.switched.is_empty() && done.iterations[1].agent_problem.is_empty());
+    let known = world.engine().store.read(calls::state).await.expect("a state");
+    assert_eq!(known.backends["claude"].consecutive_errors, 0, "that is no error of the backend");
+    // The same where the files went, as on another machine.
+    let folder = world.engine().settings.sessions.join(of.as_str());
+    std::fs::remove_dir_all(&folder).expect("it was there");
+    world.say("/ralph resume --max-iterations 3").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
+    assert_eq!(calls_of(&world).await.len(), 3);
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+/// The figures as a monitor reads them.
+async fn scraped(world: &World) -> String {
+    let address = world.app().address.expect("the service listens");
+    let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("asked");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.expect("answered");
+    assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    text
+}
+
+async fn what_was_used_is_told_in_figures_and_on_the_pull_request(dialect: Dialect) {
+    let worked = printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0");
+    let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "codex"]).expect("a list");
+    let config = format!(
+        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent] }}\norder: {{ agent: [claude, second] }}\n{LIMITS}",
+        claude(REFUSED)
+    );
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    let figures = scraped(&world).await;
+    for line in [
+        "ralph_cost_usd_total{backend=\"second\",role=\"agent\"} 0.25",
+        "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"limited\"} 1",
+        "ralph_backend_calls_total{backend=\"second\",role=\"agent\",outcome=\"finished\"} 1",
+        "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"input\"} 10",
+        "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"output\"} 5",
+        "ralph_backend_state{backend=\"claude\",state=\"parked\"} 1",
+        "ralph_backend_state{backend=\"claude\",state=\"active\"} 0",
+        "ralph_backend_state{backend=\"second\",state=\"active\"} 1",
+        "ralph_backend_state{backend=\"mine\",state=\"disabled\"} 0",
+        "ralph_backend_parks_total{backend=\"claude\",reason=\"rate_limit\"} 1",
+    ] {
+        assert!(figures.lines().any(|found| found == line), "{line} is missing in\n{figures}");
+    }
+    assert!(!figures.contains(done.id.as_str()) && !figures.contains("mira/app"), "labels come from small sets");
+    let pull = world.the_pull().await;
+    assert!(pull.body.contains("$0.25"), "{}", pull.body);
+    assert!(world.bot_said("$0.25"));
+    world.pass(Duration::from_secs(180)).await;
+    let later = scraped(&world).await;
+    assert!(later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"), "the park is over: {later}");
     world.finish().await;
 }

@@ -34,6 +34,7 @@ fn a_whole_run_is_read() {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("e845fb08".into()),
+        filled: Some(Filled { tokens: 124, window: None }),
         tokens_in: 246,
         tokens_out: 100,
         cache_read: 6,

@@ -15,6 +15,7 @@ fn a_whole_run_is_read() {
         status: AgentStatus::Finished,
         final_message: "All done.".into(),
         session: Some("00000000-0000-4000-8000-000000000001".into()),
+        filled: None,
         tokens_in: 240,
         tokens_out: 100,
         cache_read: 40,

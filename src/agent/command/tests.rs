@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;
-use crate::agent::{BackendKind, build};
+use crate::agent::{BackendKind, Resumed, build};
 use crate::domain::ids::Money;
 use crate::process::{Cookie, sandbox, survivors};
 
@@ -50,12 +50,20 @@ impl Place {
             max_turns: None,
             max_cost: None,
             session: None,
+            keep: None,
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
             network: false,
         }
     }
+}
+
+/// A session of which nothing was kept but its name.
+fn resumed(id: &str, place: &Place) -> Resumed {
+    let files = place.at("kept");
+    fs::create_dir_all(&files).unwrap();
+    Resumed { id: id.into(), files, account: Cumulative::default() }
 }
 
 async fn outcome(settings: BackendSettings, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
@@ -226,6 +234,87 @@ async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
     assert!(!environment.contains("IS_SANDBOX"), "it is not shut in");
 }
 
+/// Claude Code as far as sessions go: it adds up what a session cost, and leaves more in its home than the session.
+const SESSIONS: &str = r#"
+    printf '%s\n' "$@" >arguments
+    session="$HOME/.claude/projects/tree/s1.jsonl"
+    [ -f "$HOME/.claude/settings.json" ] && touch poisoned
+    case "$*" in *--resume*)
+        [ -f "$session" ] || { echo '{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s1","total_cost_usd":0,"usage":{},"errors":["No conversation found with session ID: s1"]}'; exit 1; };;
+    esac
+    mkdir -p "$HOME/.claude/projects/tree"
+    echo turn >>"$session"; echo '{"hooks":{}}' >"$HOME/.claude/settings.json"
+    turns=$(wc -l <"$session")
+    u='"input_tokens":90,"cache_creation_input_tokens":0,"cache_read_input_tokens":10,"output_tokens":50'
+    echo '{"type":"assistant","message":{"id":"m'$turns'","content":[{"type":"text","text":"done"}],"usage":{'$u'}},"session_id":"s1"}'
+    echo '{"type":"result","subtype":"success","is_error":false,"result":"done","session_id":"s1","total_cost_usd":0.'$((turns * 2))',"usage":{'$u'},"modelUsage":{"m":{"inputTokens":'$((turns * 90))',"outputTokens":'$((turns * 50))',"cacheReadInputTokens":'$((turns * 10))',"contextWindow":1500}}}'
+"#;
+
+#[tokio::test]
+async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
+    let place = Place::new(SESSIONS);
+    let settings = || place.settings(BackendKind::Preset("claude".into()));
+    let (kept, again) = (place.at("sessions/1"), place.at("sessions/2"));
+    let (first, _) = outcome(settings(), AgentRun { keep: Some(kept.clone()), ..place.run() }).await;
+    assert_eq!((first.status.clone(), first.session_kept), (AgentStatus::Finished, true), "{}", first.output);
+    assert_eq!((first.cost, first.tokens_in, first.tokens_out), (Some(Money(200_000)), 100, 50));
+    assert_eq!((first.context_tokens, first.context_window), (Some(150), Some(1500)));
+    assert!(kept.join(".claude/projects/tree/s1.jsonl").is_file() && !kept.join(".claude/settings.json").exists());
+
+    let session = Resumed { id: "s1".into(), files: kept.clone(), account: first.account };
+    let run = AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
+    let (second, events) = outcome(settings(), run).await;
+    assert_eq!((second.status, second.session_unknown), (AgentStatus::Finished, false), "{}", second.output);
+    assert!(fs::read_to_string(place.at("tree/arguments")).unwrap().contains("--resume\ns1\n"));
+    assert!(!place.at("tree/poisoned").exists(), "settings of an earlier run are not there");
+    // What the session cost in all is not booked twice.
+    assert_eq!((second.cost, second.tokens_in, second.tokens_out), (Some(Money(200_000)), 100, 50));
+    assert_eq!(second.account.cost, Some(Money(400_000)));
+    let used = AgentEvent::Used { tokens_in: 100, tokens_out: 50, cost: Some(Money(200_000)) };
+    assert!(events.contains(&used), "{events:?}");
+    let turns =
+        |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
+    assert_eq!((turns(&kept), turns(&again)), (1, 2), "what an earlier run left is as it left it");
+
+    // Gone, or not known to the program: told, and nothing was done.
+    fs::remove_dir_all(&again).unwrap();
+    fs::remove_dir_all(&kept).unwrap();
+    let run = || AgentRun { session: Some(session.clone()), keep: Some(again.clone()), ..place.run() };
+    let (gone, _) = outcome(settings(), run()).await;
+    assert!(
+        gone.session_unknown && !gone.session_kept && matches!(gone.status, AgentStatus::Failed { .. }),
+        "{gone:?}"
+    );
+    fs::create_dir_all(&kept).unwrap();
+    let (unknown, _) = outcome(settings(), run()).await;
+    assert!(unknown.session_unknown && !unknown.session_kept, "{unknown:?}");
+    assert_eq!((unknown.cost, unknown.tokens_in), (Some(Money(0)), 0));
+}
+
+#[tokio::test]
+async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_told_to() {
+    let place = Place::new(
+        "mkdir -p $HOME/.mine; echo x >>$HOME/.mine/s; wc -l <$HOME/.mine/s; echo '{\"session_id\":\"a\",\"text\":\"'$1'\"}'; exit ${2:-0}",
+    );
+    let mut settings = place.settings(BackendKind::Script);
+    settings.output = Some(OutputFormat::Jsonl);
+    settings.args = vec!["is:{session}".into()];
+    let keep = |name: &str| Some(place.at("sessions").join(name));
+    let (plain, _) = outcome(settings.clone(), AgentRun { keep: keep("1"), ..place.run() }).await;
+    assert_eq!((plain.final_message.as_str(), plain.session_kept), ("is:", true), "its name alone may do");
+    assert!(!place.at("sessions/1").exists());
+
+    settings.session_files = vec![".mine".into()];
+    let (first, _) = outcome(settings.clone(), AgentRun { keep: keep("2"), ..place.run() }).await;
+    assert!(first.session_kept && first.output.starts_with("1\n"), "{}", first.output);
+    let session = Resumed { id: "a".into(), files: place.at("sessions/2"), account: first.account };
+    settings.args.push("7".into());
+    let (broken, _) = outcome(settings, AgentRun { session: Some(session), keep: keep("3"), ..place.run() }).await;
+    assert!(broken.output.starts_with("2\n") && broken.output.contains("is:a"), "{}", broken.output);
+    assert!(!broken.session_kept && !place.at("sessions/3").exists(), "{:?}", broken.status);
+    assert!(!build("mine", place.settings(BackendKind::Script)).unwrap().resumes());
+}
+
 #[tokio::test]
 async fn an_agent_that_hangs_after_its_last_word_is_finished() {
     let place =
@@ -283,7 +372,8 @@ async fn codex_is_called_with_its_retries_bounded_and_its_sandbox_set() {
     assert!(environment.contains("\nTOKEN=t\n"), "{environment}");
     assert_eq!(fs::read_to_string(place.at("tree/stdin")).unwrap(), "do the thing\n");
     let place = telling(CODEX_SAID);
-    let (_, arguments, _) = called(&place, "codex", AgentRun { session: Some("7".into()), ..place.run() }).await;
+    let (_, arguments, _) =
+        called(&place, "codex", AgentRun { session: Some(resumed("7", &place)), ..place.run() }).await;
     assert!(arguments.starts_with("exec resume 7 --json "), "{arguments}");
 }
 
@@ -322,7 +412,7 @@ async fn no_agent_is_started_without_its_prompt() {
     let place = telling("done");
     let mut settings = place.settings(BackendKind::Script);
     settings.args = vec!["{prompt}".into(), "[{session}{mcp_config}]".into()];
-    outcome(settings, AgentRun { prompt: long, session: Some("s7".into()), ..place.run() }).await;
+    outcome(settings, AgentRun { prompt: long, session: Some(resumed("s7", &place)), ..place.run() }).await;
     let arguments = fs::read_to_string(place.at("tree/arguments")).unwrap();
     assert!(arguments.starts_with("Read the file /") && arguments.ends_with("[s7]\n"), "{arguments}");
 

@@ -56,6 +56,7 @@ impl Place {
             max_turns: None,
             max_cost: None,
             session: None,
+            keep: None,
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,

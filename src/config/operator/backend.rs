@@ -31,6 +31,10 @@ pub struct Backend {
     pub args: Vec<String>,
     /// Whether the prompt is given on standard input, as it is where this is left out.
     pub stdin: Option<StdinUse>,
+    /// Files and folders, as paths from its home, in which a command keeps its sessions. They alone outlive a run, so that the
+    /// next iteration can go on with the session ({session}); name nothing that it runs or reads its settings from. The
+    /// presets for claude, codex, gemini and opencode know theirs.
+    pub session_files: Vec<String>,
     /// Environment variables that are passed on, by name.
     pub env: Vec<String>,
     /// How a command's output is read; the preset's own way, or text.
@@ -66,6 +70,7 @@ impl Default for Backend {
             command: Vec::new(),
             args: Vec::new(),
             stdin: None,
+            session_files: Vec::new(),
             env: Vec::new(),
             output: None,
             roles: vec![Role::Agent],

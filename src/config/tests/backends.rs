@@ -181,8 +181,8 @@ fn prices_memory_and_money_are_in_range() {
 #[test]
 fn what_a_backend_has_no_use_for_is_told() {
     insta::assert_snapshot!(problems(&file(
-        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant] }\n  \
-         own: { type: internal, command: [x], args: [y], output: text, stdin: none }\n  \
+        "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''] }\n  \
+         own: { type: internal, command: [x], args: [y], output: text, stdin: none, session_files: [z] }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, roles: [agent], wire: chats, context_window: 5 }\n",
         "",
     )), @r"
@@ -190,15 +190,19 @@ fn what_a_backend_has_no_use_for_is_told() {
     conf/ralph-control.yaml:3:45: `backends.claude.wire`: only read with `type: api` and `type: internal`; a command gets its key by `env`
     conf/ralph-control.yaml:3:64: `backends.claude.api_key_env`: only read with `type: api` and `type: internal`; a command gets its key by `env`
     conf/ralph-control.yaml:3:82: `backends.claude.roles[1]`: a command cannot be asked questions; use `type: api` or `type: internal` for that
+    conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is no path within its home: write it as `.tool/sessions`
+    conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is no path within its home: write it as `.tool/sessions`
+    conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is no path within its home: write it as `.tool/sessions`
     conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; the address of the HTTP interface
     conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP interface has no model of its own choice
     conf/ralph-control.yaml:4:35: `backends.own.command`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:4:46: `backends.own.args`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:4:59: `backends.own.output`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:4:72: `backends.own.stdin`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:4:93: `backends.own.session_files`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; it is one of `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window`: the number must be between 4000 and 100000000
-    12 errors in the configuration; nothing was started
+    16 errors in the configuration; nothing was started
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
     let told = problems(&key);

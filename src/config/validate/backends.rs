@@ -1,6 +1,7 @@
 //! `backends` and what is decided about them: `order`, `rotation`, `parking`, `schedule`.
 
 use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
 use secrecy::SecretString;
 
@@ -99,6 +100,7 @@ impl Check<'_> {
             command,
             args: backend.args.clone(),
             stdin: backend.stdin,
+            session_files: backend.session_files.clone(),
             env,
             output: backend.output,
             roles,
@@ -144,6 +146,7 @@ impl Check<'_> {
         let unread = [
             ("command", !backend.command.is_empty()),
             ("args", !backend.args.is_empty()),
+            ("session_files", !backend.session_files.is_empty()),
             ("stdin", backend.stdin.is_some()),
             ("output", backend.output.is_some()),
         ];
@@ -160,6 +163,13 @@ impl Check<'_> {
         }
         if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
             self.wrong(&format!("{key}.command"), "the program has no name");
+        }
+        for (index, path) in backend.session_files.iter().enumerate() {
+            let within = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+            if path.is_empty() || !within {
+                let why = format!("`{path}` is no path within its home: write it as `.tool/sessions`");
+                self.wrong(&format!("{key}.session_files[{index}]"), why);
+            }
         }
         if let Some(index) = roles.iter().position(|role| *role == Role::Assistant) {
             let why = "a command cannot be asked questions; use `type: api` or `type: internal` for that";

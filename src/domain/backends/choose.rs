@@ -30,9 +30,20 @@ pub struct Request {
     pub exclude: Vec<String>,
     /// What it is likely to cost, where that is known.
     pub likely_cost: Option<Money>,
-    /// The backend of the loop's call before, whose session could go on.
-    pub prefer: Option<String>,
-    /// How full that session is, in percent of the context window.
+    /// The backend of the loop's call before.
+    pub previous: Option<String>,
+    /// The session that it left, where there is one that could go on.
+    pub session: Option<Left>,
+}
+
+/// A session that an earlier call left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Left {
+    /// Whose.
+    pub backend: String,
+    /// The model that it was held with; `None` for the backend's own.
+    pub model: Option<String>,
+    /// How full it is, in percent of the context window; `None` where that is not known.
     pub context_pct: Option<f64>,
 }
 
@@ -164,8 +175,9 @@ pub fn choose(state: &Backends, settings: &BackendsSettings, request: &Request, 
             Some(first) if *first != name => Why::InsteadOf((*first).to_owned()),
             _ => first_for,
         };
-        let goes_on = request.prefer.as_deref() == Some(name)
-            && request.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled));
+        let goes_on = request.session.as_ref().is_some_and(|left| {
+            left.backend == name && left.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
+        });
         let session = if goes_on { Session::Resume } else { Session::Fresh };
         return Choice::Use { backend: name.to_owned(), why, session };
     }

@@ -27,7 +27,7 @@ pub(super) fn ranking<'s>(
     match settings.rotation.mode {
         RotationMode::None => (in_order, Why::InOrder),
         RotationMode::RoundRobin => {
-            let last = request.prefer.as_ref().or_else(|| state.rotation.last.get(&request.role));
+            let last = request.previous.as_ref().or_else(|| state.rotation.last.get(&request.role));
             let first = last.and_then(|last| turns.iter().position(|name| name == last)).map_or(0, |at| at + 1);
             (turned(turns, first, in_order), Why::Turn)
         }
@@ -40,7 +40,7 @@ pub(super) fn ranking<'s>(
         RotationMode::Adaptive => {
             let cost = settings.rotation.iteration_cost;
             let scores = state.posteriors.draw(&in_order, request.task_type, cost, |name| luck(seed, name));
-            let stays = |name: &str| request.prefer.as_deref() == Some(name);
+            let stays = |name: &str| request.previous.as_deref() == Some(name);
             let mut scored: Vec<(f64, &str)> = scores
                 .into_iter()
                 .zip(in_order)

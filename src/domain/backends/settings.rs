@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::quantity::{dollars, duration};
 use crate::domain::ids::Money;
+use crate::domain::quantity::{Duration, dollars, seconds as duration};
 use crate::domain::settings::{Problem, did_you_mean};
 
 /// A day, in seconds.
@@ -36,6 +36,16 @@ pub enum Role {
     Agent,
     /// Answers short questions: plans, reflections, summaries.
     Assistant,
+}
+
+impl Role {
+    /// Name in the store and in metrics.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Assistant => "assistant",
+        }
+    }
 }
 
 /// What is decided for one backend.
@@ -69,13 +79,13 @@ pub struct Thresholds {
     pub window_s: u64,
     /// Money within an hour. A call that alone costs more is made when nothing was spent within the hour.
     #[serde(with = "dollars")]
-    #[schemars(schema_with = "dollars::optional")]
+    #[schemars(schema_with = "dollars::schema")]
     pub max_cost_per_hour: Option<Money>,
     /// Money within 24 hours, by the same rule.
     #[serde(with = "dollars")]
-    #[schemars(schema_with = "dollars::optional")]
+    #[schemars(schema_with = "dollars::schema")]
     pub max_cost_per_day: Option<Money>,
-    /// Percent of the context window, from which on a session is not resumed but begun anew; this version resumes none.
+    /// Percent of the context window, from which on a session is not resumed but begun anew; where the context window is not known, a session goes on until it is too long for the model.
     #[schemars(range(min = 1, max = 100))]
     pub max_context_pct: u8,
     /// Errors in a row, of whichever loops, after which it is left alone for a while.
@@ -121,7 +131,7 @@ pub struct RotationSettings {
     /// What an iteration costs beside the model's price (time, checks, one of the loop's iterations), where `mode` is
     /// `adaptive`: with 0, a free model that hardly gets on would always be best.
     #[serde(with = "dollars::whole")]
-    #[schemars(schema_with = "dollars::always")]
+    #[schemars(schema_with = "dollars::whole::schema")]
     pub iteration_cost: Money,
 }
 
@@ -231,7 +241,7 @@ impl BackendsSettings {
         {
             if value > bound {
                 let (key, other) = (format!("parking.{key}"), format!("parking.{other}"));
-                let (value, bound) = (duration::text(value), duration::text(bound));
+                let (value, bound) = (Duration::seconds(value), Duration::seconds(bound));
                 let message = format!("`{key}` is {value}; at most `{other}`, which is {bound}, is allowed");
                 found.push(Problem { key, other: Some(other), message });
             }
@@ -293,7 +303,7 @@ fn wrong(found: &mut Vec<Problem>, key: String, what: &str) {
 
 fn seconds(found: &mut Vec<Problem>, key: &str, value: u64, least: u64, most: u64) {
     if !(least..=most).contains(&value) {
-        let [value, least, most] = [value, least, most].map(duration::text);
+        let [value, least, most] = [value, least, most].map(Duration::seconds);
         wrong(found, key.to_owned(), &format!("is {value}; {least} to {most} is allowed"));
     }
 }

@@ -100,6 +100,20 @@ pub enum Status {
     },
 }
 
+impl Status {
+    /// Names of all states.
+    pub const WORDS: [&'static str; 3] = ["active", "parked", "disabled"];
+
+    /// The name of the state that it is in at `now`: a park whose end nobody has noticed yet is over all the same.
+    pub fn word(&self, now: Timestamp) -> &'static str {
+        match self {
+            Self::Parked(park) if park.until > now => "parked",
+            Self::Active { .. } | Self::Parked(_) => "active",
+            Self::Disabled { .. } => "disabled",
+        }
+    }
+}
+
 impl Default for Status {
     fn default() -> Self {
         Self::Active { since: None, probation: None }

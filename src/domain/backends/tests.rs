@@ -45,14 +45,14 @@ fn call(key: &str, backend: &str) -> Call {
     }
 }
 
-fn request(prefer: Option<&str>) -> Request {
+fn request(previous: Option<&str>) -> Request {
     Request {
         role: Role::Agent,
         task_type: TaskType::TestFix,
         exclude: Vec::new(),
         likely_cost: None,
-        prefer: prefer.map(str::to_owned),
-        context_pct: None,
+        previous: previous.map(str::to_owned),
+        session: None,
     }
 }
 

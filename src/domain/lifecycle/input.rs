@@ -6,6 +6,7 @@ use super::state::{Guidance, Task};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Place, TimerKind};
 use crate::domain::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::money::Cumulative;
 use crate::domain::policy::{Policy, RepositorySettings};
 use crate::domain::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
 
@@ -151,6 +152,9 @@ pub struct AgentRunFacts {
     /// Who served it.
     #[serde(default)]
     pub served: Served,
+    /// The session that it left, where the next run could go on with it.
+    #[serde(default)]
+    pub session: Option<AgentSession>,
 }
 
 impl AgentRunFacts {
@@ -167,8 +171,26 @@ impl AgentRunFacts {
             tool_errors: 0,
             duration_ms: 0,
             served: Served::default(),
+            session: None,
         }
     }
+}
+
+/// A session of an agent as a run left it, for the next one to go on with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentSession {
+    /// The backend.
+    pub backend: String,
+    /// The model that was asked for; `None` for the backend's own.
+    pub model: Option<String>,
+    /// The backend's name for it.
+    pub id: String,
+    /// Name of the folder among the loop's that its files are in.
+    pub files: String,
+    /// How full it is, in percent of the context window, where that is known.
+    pub context_pct: Option<f64>,
+    /// What it has used, by the backend's account.
+    pub account: Cumulative,
 }
 
 /// Who served a run of the agent.
@@ -183,6 +205,8 @@ pub struct Served {
     pub estimated: bool,
     /// The backend's session.
     pub session: Option<String>,
+    /// Whether it went on with the session of the run before.
+    pub resumed: bool,
     /// How full that session is, in percent of the context window, where that is known.
     pub context_pct: Option<f64>,
     /// Backends that were left on the way, a sentence each.
@@ -208,7 +232,12 @@ pub enum AgentEnd {
     /// At the money limit.
     OverBudget,
     /// It was not begun: a limit of money is in the way.
-    NoMoney { reason: String },
+    NoMoney {
+        reason: String,
+        /// When there is money again by itself, where that is so.
+        #[serde(default)]
+        until: Option<Timestamp>,
+    },
 }
 
 /// What an iteration changed.

@@ -275,6 +275,9 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
         judged.approach
     ));
     turn.next.course = Some(course(&review));
+    if review.fresh_session() {
+        turn.next.session = None;
+    }
     if let Some(current) = turn.next.current_mut() {
         current.judged = Some(judged);
     }

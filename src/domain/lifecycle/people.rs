@@ -56,10 +56,12 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         escalated: None,
         sandbox: String::new(),
         limited_tries: 0,
+        wait: None,
         hidden_removed,
         agent_failures: 0,
         supervision: None,
         course: None,
+        session: None,
         halting: None,
         schedule: None,
         wanted: Wanted::default(),
@@ -255,6 +257,7 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
     add_guidance(turn, &by, guidance, false);
     turn.next.agent_failures = 0;
     turn.next.limited_tries = 0;
+    turn.next.wait = None;
     let why = format!("{} resumed it", by.login);
     judge::resumed(turn, &by.login);
     turn.next.authority = by;
@@ -378,6 +381,8 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
     turn.next.head = Some(parent);
     turn.next.verified = None;
     turn.next.merging = None;
+    // It remembers what was thrown away.
+    turn.next.session = None;
     turn.next.agent_failures = 0;
     turn.next.guidance.splice(0..0, guidance);
     let why = format!("{} threw iteration {number} away", by.login);

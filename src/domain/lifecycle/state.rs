@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::input::Served;
+use super::input::{AgentSession, Served};
 use super::judge::{Course, Judged};
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
@@ -318,6 +318,27 @@ pub struct Wanted {
     pub model: Option<String>,
 }
 
+/// A wait that ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wait {
+    /// What for.
+    pub on: WaitsFor,
+    /// Since when no agent could run; a try in between that comes to nothing is part of the wait.
+    pub since: Timestamp,
+    /// Whether a person was told that it is a long one.
+    pub told: bool,
+}
+
+/// What a loop waits for that comes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitsFor {
+    /// A backend that serves.
+    Backend,
+    /// The next day, with its money.
+    Money,
+}
+
 /// What is to be merged into the work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -407,6 +428,9 @@ pub struct Loop {
     pub sandbox: String,
     /// Limited tries in a row, for the back-off.
     pub limited_tries: u32,
+    /// The wait under way, also while it is looked whether it is over.
+    #[serde(default, deserialize_with = "readable")]
+    pub wait: Option<Wait>,
     /// Hidden parts that were taken out of the task's text.
     pub hidden_removed: u32,
     /// Runs of the agent in a row that failed.
@@ -418,6 +442,10 @@ pub struct Loop {
     /// What supervision wants of the next run.
     #[serde(default, deserialize_with = "readable")]
     pub course: Option<Course>,
+    /// The agent's session that the next run can go on with: it knows of all that was done up to the head, and of nothing
+    /// that was thrown away.
+    #[serde(default, deserialize_with = "readable")]
+    pub session: Option<AgentSession>,
     /// What is being done before the loop stops.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<Halting>,

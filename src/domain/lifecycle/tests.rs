@@ -1,6 +1,7 @@
 //! Tests of the state machine as values: every transition, every command in every state, limits, and random sequences.
 
 mod judge;
+mod waits;
 
 use proptest::prelude::*;
 
@@ -129,6 +130,7 @@ impl Run {
             tool_errors: 0,
             duration_ms: 100,
             served: Served::default(),
+            session: None,
         };
         self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
@@ -498,6 +500,7 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
         tool_errors: 0,
         duration_ms: u64::MAX,
         served: Served::default(),
+        session: None,
     };
     run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
@@ -748,6 +751,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
             tool_errors: 0,
             duration_ms: 5,
             served: Served::default(),
+            session: None,
         }),
     };
     match which {

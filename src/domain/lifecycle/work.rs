@@ -4,11 +4,11 @@ use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared, Served};
 use super::judge::{self, Onward};
 use super::people::used_up;
 use super::schedule;
-use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step};
-use super::{CLEAN_MERGE, FIRST_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, Wait, WaitsFor};
+use super::{CLEAN_MERGE, FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
-use crate::domain::ids::{Money, Ratio, Sha};
+use crate::domain::ids::{Money, Ratio, Sha, Timestamp};
 use crate::domain::intelligence;
 use crate::domain::policy::Progress;
 use crate::domain::report;
@@ -252,9 +252,15 @@ fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
 fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     let end = run.end;
     let reads_messages = turn.next.policy.intelligence.adapts();
-    let Some(current) = turn.next.current_mut() else {
+    if turn.next.iterations.is_empty() {
         return turn.because("an agent ended where no iteration runs");
-    };
+    }
+    // An iteration that is given back leaves the session as the one before it left it; a run that broke off may have left
+    // one that breaks the next as well.
+    if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
+        turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
+    }
+    let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;
     current.tool_errors = run.tool_errors;
@@ -274,7 +280,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
         AgentEnd::TimedOut { what } => format!("it was stopped: {what}"),
         AgentEnd::Cancelled => "it was stopped".into(),
         AgentEnd::OverBudget => "it was stopped at the money limit".into(),
-        AgentEnd::NoMoney { reason } => reason.clone(),
+        AgentEnd::NoMoney { reason, .. } => reason.clone(),
     };
     let number = current.number;
     match end {
@@ -284,17 +290,20 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
         AgentEnd::Limited { until, reason } => wait_for_backend(turn, until, &reason),
-        AgentEnd::NoMoney { reason } => {
+        AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitsFor::Money, at, &reason),
+        AgentEnd::NoMoney { reason, until: None } => {
             give_back(turn);
             turn.reach_limit("money", &reason);
         }
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
+            turn.next.wait = None;
             turn.next.agent_failures += 1;
             turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
         AgentEnd::Finished | AgentEnd::Cancelled | AgentEnd::OverBudget => {
             turn.next.agent_failures = 0;
             turn.next.limited_tries = 0;
+            turn.next.wait = None;
             turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
     }
@@ -308,21 +317,32 @@ fn give_back(turn: &mut Turn) {
     }
 }
 
-fn wait_for_backend(turn: &mut Turn, until: Option<crate::domain::ids::Timestamp>, reason: &str) {
+fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
     let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
     let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
     turn.next.limited_tries += 1;
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
+    wait(turn, WaitsFor::Backend, at, &format!("no backend serves now: {reason}"));
+}
+
+/// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
+/// it is a long one for a backend, which a person may be able to change.
+fn wait(turn: &mut Turn, on: WaitsFor, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.stop(State::Paused, &why);
     }
+    let known = turn.next.wait.filter(|wait| wait.on == on);
+    let mut wait = known.unwrap_or(Wait { on, since: turn.now, told: false });
+    let tells = on == WaitsFor::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
+    wait.told |= tells;
+    turn.next.wait = Some(wait);
     turn.drop_work();
-    turn.go(State::Waiting, &format!("no backend serves now: {reason}"));
+    turn.go(State::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
-    if turn.next.limited_tries == 1 {
-        let view = report::waiting(&turn.next, at);
+    if known.is_none() || tells {
+        let view = report::waiting(&turn.next, at, tells);
         turn.comment(&format!("waiting/{}", turn.next.version), view);
     }
 }
@@ -357,6 +377,7 @@ fn committed(turn: &mut Turn, change: Change) {
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
+        turn.next.session = None;
         turn.stop(State::Paused, &blocked);
         turn.close_open_iteration(&blocked);
         let text = format!("The last change was not taken: {blocked}. Do the task without that.");
@@ -405,6 +426,7 @@ fn tell_next_run(turn: &mut Turn, text: String) {
 /// The best iteration's files are back: the forge gets them before the loop pauses.
 fn restored(turn: &mut Turn, commit: Option<Sha>) {
     let best = turn.next.halting.as_ref().map(|halting| halting.iteration);
+    turn.next.session = None;
     if let Some(current) = turn.next.current_mut() {
         current.restored_to = best;
     }

@@ -1,38 +1,42 @@
-//! Costs that a CLI adds up over a whole session, taken apart into what each run cost.
+//! Figures that a CLI adds up over a whole session, taken apart into what each run used.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::Money;
+use crate::domain::prices::Usage;
 
-/// Most sessions that are remembered; the one that was not heard of for longest goes first.
-const SESSIONS_MAX: usize = 64;
-
-/// The last figure of each session of a loop, so that a resumed one is not paid for twice.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// What a session has used, by the account of the CLI that keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
-    /// Session and its last figure; the one heard of last stands last.
-    sessions: Vec<(String, Money)>,
+    /// Tokens.
+    pub usage: Usage,
+    /// Cost, where the CLI says one.
+    pub cost: Option<Money>,
 }
 
 impl Cumulative {
-    /// What was spent since the last figure. `session` is unique over backends; without one a figure counts whole, as does
-    /// the first figure of a new session. `resumed` is the session that this one goes on from, as some CLIs give a resumed
-    /// session a new name and keep its sum. A figure that is lower than the one before counts whole too: the CLI began to
-    /// add up anew. Never negative.
-    pub fn difference(&mut self, session: Option<&str>, resumed: Option<&str>, figure: Money) -> Money {
-        let figure = Money(figure.0.max(0));
-        let Some(session) = session else { return figure };
-        let before = self.figure(session).or_else(|| self.figure(resumed?)).unwrap_or_default();
-        self.sessions.retain(|(name, _)| name != session);
-        if self.sessions.len() >= SESSIONS_MAX {
-            self.sessions.remove(0);
+    /// What a run used that went on with a session whose figures were `before`; these figures are those after it.
+    ///
+    /// Some CLIs (and only some versions of them) begin to add up anew with each run, so the figures have to tell: they are
+    /// of the whole session where they hold all that it had before and, on top, the tokens that the run itself was `seen`
+    /// to use. Any other figures count whole. No field is ever negative or above these figures.
+    pub fn since(self, before: &Self, seen: u64) -> Self {
+        let (then, now) = (&before.usage, &self.usage);
+        if now.total() < then.total().saturating_add(seen) {
+            return self;
         }
-        self.sessions.push((session.to_owned(), figure));
-        if figure < before { figure } else { Money(figure.0 - before.0) }
-    }
-
-    fn figure(&self, session: &str) -> Option<Money> {
-        self.sessions.iter().find(|(name, _)| name == session).map(|(_, figure)| *figure)
+        let usage = Usage {
+            input: now.input.saturating_sub(then.input),
+            output: now.output.saturating_sub(then.output),
+            cache_read: now.cache_read.saturating_sub(then.cache_read),
+            cache_write: now.cache_write.saturating_sub(then.cache_write),
+        };
+        // A sum of money that is lower than before was begun anew, whatever the tokens say.
+        let cost = self.cost.map(|now| match before.cost.unwrap_or_default() {
+            then if now < then => now,
+            then => Money(now.0.saturating_sub(then.0)),
+        });
+        Self { usage, cost }
     }
 }

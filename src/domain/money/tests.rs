@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::prices::Usage;
 
 const NOON: Timestamp = Timestamp(1_795_348_800_000); // 2026-11-22T12:00:00Z
 
@@ -114,35 +115,29 @@ fn a_lost_run_costs_what_was_shown_or_all_that_was_reserved() {
     assert_eq!(Reservation::new(usd(-3.0), NOON).amount, Money(0));
 }
 
+/// Figures of a session: tokens read and written, and dollars.
+fn figures(input: u64, output: u64, dollars: Option<f64>) -> Cumulative {
+    Cumulative { usage: Usage { input, output, ..Usage::default() }, cost: dollars.map(usd) }
+}
+
 #[test]
-fn sums_of_a_session_become_costs_of_runs() {
-    let mut sums = Cumulative::default();
-    for (session, resumed, figure, cost) in [
-        (Some("a"), None, 0.5, 0.5),
-        (Some("a"), None, 0.8, 0.3),
-        (Some("a"), None, 0.8, 0.0),
-        (Some("b"), None, 0.4, 0.4),
-        // Back to the first one, after another backend had its turn.
-        (Some("a"), None, 1.0, 0.2),
-        // Resumed under a new name, with the sum of the old one.
-        (Some("c"), Some("a"), 1.5, 0.5),
-        (Some("c"), Some("a"), 1.6, 0.1),
-        // The CLI began to add up anew.
-        (Some("c"), None, 0.2, 0.2),
-        (Some("c"), None, 0.3, 0.1),
-        (None, None, 0.7, 0.7),
-        (None, None, 0.7, 0.7),
-        (Some("d"), Some("nobody"), -1.0, 0.0),
+fn sums_of_a_session_become_what_a_run_used() {
+    let first = figures(100, 50, Some(0.5));
+    for (name, before, after, seen, used) in [
+        ("of the session", first, figures(300, 80, Some(0.8)), 230, figures(200, 30, Some(0.3))),
+        ("nothing was added", first, first, 0, figures(0, 0, Some(0.0))),
+        ("of the run alone", first, figures(130, 60, Some(0.6)), 190, figures(130, 60, Some(0.6))),
+        ("of a longer run alone", first, figures(500, 60, Some(2.0)), 560, figures(500, 60, Some(2.0))),
+        ("added up anew", first, figures(20, 5, Some(0.1)), 0, figures(20, 5, Some(0.1))),
+        ("money begun anew", first, figures(300, 80, Some(0.2)), 230, figures(200, 30, Some(0.2))),
+        ("no money is told", figures(100, 50, None), figures(300, 80, None), 0, figures(200, 30, None)),
+        ("a new session", Cumulative::default(), figures(7, 3, Some(0.1)), 10, figures(7, 3, Some(0.1))),
     ] {
-        assert_eq!(sums.difference(session, resumed, usd(figure)), usd(cost), "{session:?} {figure}");
+        assert_eq!(after.since(&before, seen), used, "{name}");
     }
-    let kept: Cumulative = serde_json::from_value(serde_json::to_value(&sums).unwrap()).unwrap();
-    assert_eq!(kept, sums);
-    for index in 0..1_000 {
-        sums.difference(Some(&format!("s{index}")), None, usd(1.0));
-    }
-    assert_eq!(sums.difference(Some("s0"), None, usd(1.5)), usd(1.5), "forgotten");
-    assert_eq!(sums.difference(Some("s999"), None, usd(1.5)), usd(0.5));
+    let kept: Cumulative = serde_json::from_value(serde_json::to_value(first).unwrap()).unwrap();
+    assert_eq!(kept, first);
+    assert_eq!(serde_json::from_str::<Cumulative>("{}").unwrap(), Cumulative::default());
 }
 
 /// What happens to one of several loops that run side by side.
@@ -241,17 +236,24 @@ proptest! {
     }
 
     #[test]
-    fn differences_are_never_negative_and_add_up_to_the_last_sum(figures in proptest::collection::vec(0..9_000_i64, 1..20)) {
-        let mut sorted = figures.clone();
-        sorted.sort_unstable();
-        let mut sums = Cumulative::default();
-        let total: i64 = sorted.iter().map(|f| sums.difference(Some("s"), None, Money(*f)).0).sum();
-        prop_assert_eq!(total, *sorted.last().unwrap());
-        let mut sums = Cumulative::default();
-        for figure in figures {
-            let cost = sums.difference(Some("s"), None, Money(figure));
-            prop_assert!(cost >= Money(0) && cost <= Money(figure));
+    fn what_runs_used_adds_up_to_the_last_sum_and_is_never_above_it(
+        steps in proptest::collection::vec((0..9_000_u64, 0..9_000_u64, 0..9_000_i64), 1..20),
+        seen in any::<u64>(),
+    ) {
+        let (mut before, mut sum) = (Cumulative::default(), Cumulative::default());
+        for (input, output, cost) in steps {
+            let usage = before.usage.plus(Usage { input, output, ..Usage::default() });
+            let after = Cumulative { usage, cost: Some(Money(before.cost.unwrap_or_default().0 + cost)) };
+            let used = after.since(&before, input + output);
+            sum = Cumulative {
+                usage: sum.usage.plus(used.usage),
+                cost: Some(sum.cost.unwrap_or_default().plus(used.cost.unwrap_or_default())),
+            };
+            let any = after.since(&before, seen);
+            prop_assert!(any.usage.total() <= after.usage.total() && any.cost <= after.cost && any.cost >= Some(Money(0)));
+            before = after;
         }
+        prop_assert_eq!(sum, before);
     }
 
     #[test]

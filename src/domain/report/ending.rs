@@ -3,12 +3,12 @@
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, link, outcome_words, pull_link, seconds, sentence,
 };
-use crate::domain::ids::Timestamp;
+use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::{Found, Loop, State};
 use crate::domain::tamper;
 use crate::domain::task::{CheckReport, DiffStat};
 use crate::domain::view::{
-    CompletionView, EscalationView, Outcome, PullState, PullView, RecentIteration, Severity, View,
+    CompletionView, EscalationView, Outcome, PullState, PullView, RecentIteration, Severity, SpentLine, View,
 };
 
 /// The pull request.
@@ -47,12 +47,35 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         completion_percent: current.completion().whole_percent(),
         elapsed_s: seconds(current.spent.time_at(now)),
         cost: known(current.spent.cost),
+        spent_on: spent_on(current),
         look_first: look_first(current, &stat),
         manifests: tamper::flagged_manifests(&stat),
         findings,
         started_by: current.requested_by.login.clone(),
         dashboard: None,
     }
+}
+
+/// What each backend's iterations cost, also those that were thrown away; nothing where one backend did all and said what it
+/// charged, as the sum says it all then.
+fn spent_on(current: &Loop) -> Vec<SpentLine> {
+    let mut lines: Vec<SpentLine> = Vec::new();
+    for iteration in current.iterations.iter().filter(|iteration| iteration.cost > Money(0)) {
+        let (served, cost) = (&iteration.served, iteration.cost);
+        match lines.iter_mut().find(|line| line.backend == served.backend) {
+            Some(line) => {
+                line.cost = line.cost.plus(cost);
+                line.estimated |= served.estimated;
+            }
+            None => {
+                let (backend, estimated) = (served.backend.clone(), served.estimated);
+                lines.push(SpentLine { backend, cost, estimated });
+            }
+        }
+    }
+    lines.sort_by(|a, b| b.cost.cmp(&a.cost).then_with(|| a.backend.cmp(&b.backend)));
+    let tells = lines.len() > 1 || lines.iter().any(|line| line.estimated);
+    if tells { lines } else { Vec::new() }
 }
 
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
@@ -114,6 +137,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         max_iterations: current.limits.iterations,
         elapsed_s: seconds(current.spent.time_at(now)),
         cost: known(current.spent.cost),
+        spent_on: spent_on(current),
         completion_percent: current.completion().whole_percent(),
         checks: check_lines(&report),
         files,

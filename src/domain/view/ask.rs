@@ -119,6 +119,23 @@ pub struct CommandReply {
     pub nearest: Option<String>,
 }
 
+/// Nothing can run for a while; the loop goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingView {
+    /// Which loop.
+    pub loop_id: LoopId,
+    /// What is in the way.
+    pub reason: String,
+    /// When it goes on, with the zone.
+    pub until: String,
+    /// How long that is from now, in seconds.
+    pub wait_s: u64,
+    /// Login of the person who is to be told; `None` where that is nobody.
+    pub mention: Option<String>,
+    /// Commands that make sense now.
+    pub commands: Vec<CommandHint>,
+}
+
 /// The commands, the effective settings, and who may use them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HelpView {

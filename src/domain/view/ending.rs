@@ -33,6 +33,8 @@ pub struct PullView {
     pub elapsed_s: u64,
     /// Money spent.
     pub cost: Option<Money>,
+    /// What it was spent on, the most first.
+    pub spent_on: Vec<SpentLine>,
     /// What a reviewer should look at first, a sentence each.
     pub look_first: Vec<String>,
     /// Changes that weaken what measures them.
@@ -43,6 +45,17 @@ pub struct PullView {
     pub started_by: String,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+}
+
+/// What the iterations of one backend cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpentLine {
+    /// The backend.
+    pub backend: String,
+    /// How much.
+    pub cost: Money,
+    /// Whether it, or a part of it, is an estimate by published prices.
+    pub estimated: bool,
 }
 
 /// How far a pull request's work is.
@@ -113,6 +126,8 @@ pub struct CompletionView {
     pub elapsed_s: u64,
     /// Money spent.
     pub cost: Option<Money>,
+    /// What it was spent on, the most first.
+    pub spent_on: Vec<SpentLine>,
     /// Completion, whole percent.
     pub completion_percent: u8,
     /// The checks and how they went last.

@@ -1,20 +1,20 @@
 //! One run of an agent, from the prompt to what came of it. Where a provider refuses, the run goes on with the next
 //! backend; the loop waits only where none is left.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::hearing::Hearing;
+use super::ended::{add, files_name, limit_of, outcome_word, warm_up};
+use super::hearing::{Hearing, Server};
 use super::{Attempt, project, remove_folder};
-use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus};
-use crate::domain::backends::{Advice, Role};
-use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
+use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
+use crate::domain::backends::{Advice, Role, Session};
+use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
 use crate::domain::intelligence::{self, Block, Context};
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Input, Loop, Served};
-use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
+use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
 use crate::domain::prices::Usage;
 use crate::domain::prompt::{self, Extras};
 use crate::domain::session;
@@ -24,9 +24,11 @@ use crate::engine::{Engine, Recalled};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
+use crate::store::StoreError;
 use crate::store::calls::{self, Begun};
 use crate::store::outbox::Claimed;
 use crate::store::session as turns;
+use crate::workspace::AgentView;
 
 /// Backends that one run tries at most; each refusal parks one, so more would go in a circle.
 const MOST_CALLS: usize = 8;
@@ -46,13 +48,15 @@ struct Task<'a> {
 }
 
 /// A backend that was chosen for a call, and the call.
-struct Chosen {
-    key: String,
-    backend: String,
-    model: Option<String>,
-    at_most: Option<Money>,
+pub(super) struct Chosen {
+    pub(super) key: String,
+    pub(super) backend: String,
+    pub(super) model: Option<String>,
+    pub(super) at_most: Option<Money>,
+    /// The session that it goes on with.
+    pub(super) session: Option<AgentSession>,
     /// Calls of the same run before it.
-    number: usize,
+    pub(super) number: usize,
 }
 
 /// What was said to an agent, and what was heard of it.
@@ -61,6 +65,11 @@ struct Said {
     learnings: Vec<String>,
     events: Vec<session::Event>,
     started: Timestamp,
+}
+
+/// Key of a call: by the ticket, as an iteration that was given back has the same number again.
+fn key_of(id: &LoopId, ticket: u64, number: &str) -> String {
+    format!("{id}/{ticket}/{number}")
 }
 
 impl Engine {
@@ -75,8 +84,7 @@ impl Engine {
         self.end_processes(current).await;
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
-            let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
-            let cost = self.store.write(move |c| calls::abandon(c, &id, &settings, now)).await?;
+            let cost = self.settle_lost(current, ticket).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged, cost }));
         }
@@ -88,6 +96,21 @@ impl Engine {
         let recalled = self.recall(current).await;
         let run = self.run(&Task { current, repo, head, ticket, iteration, attempt, recalled }, cancel).await?;
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
+    }
+
+    /// Settles the calls of a run whose process died; what the run cost in all. Calls that had ended by then were booked, but
+    /// the loop was never told.
+    pub(super) async fn settle_lost(&self, current: &Loop, ticket: u64) -> Result<Money, StoreError> {
+        let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
+        let ended = self.store.write(move |c| {
+            let lost = calls::abandon(c, &id, &settings, now)?;
+            Ok((lost, calls::cost_of(c, &key_of(&id, ticket, ""))?))
+        });
+        let (lost, cost) = ended.await?;
+        for (backend, role, cost) in lost {
+            self.metrics.call((&backend, role.word()), "lost", Usage::default().by_kind(), cost.usd());
+        }
+        Ok(cost)
     }
 
     async fn put_tree_back(&self, current: &Loop, repo: &RepoRef, head: &Sha) -> Result<(), Failure> {
@@ -103,12 +126,16 @@ impl Engine {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut asked_disabled) = (Vec::new(), false);
         let mut note = None;
+        let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
-            // By the ticket: an iteration that was given back has the same number again.
-            let key = format!("{}/{}/{number}", task.current.id, task.ticket);
-            let begun = self.begin_call(task.current, key.clone(), "agent", Role::Agent, &exclude).await?;
+            let key = key_of(&task.current.id, task.ticket, &number.to_string());
+            let caller = (key.clone(), "agent", Role::Agent);
+            let begun = self.begin_call(task.current, caller, &exclude, left.as_ref()).await?;
             let chosen = match begun {
-                Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most, number },
+                Begun::Call { backend, model, at_most, session, .. } => {
+                    let session = left.take().filter(|_| session == Session::Resume);
+                    Chosen { key, backend, model, at_most, session, number }
+                }
                 Begun::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
                     return Ok(AgentRunFacts { end, ..sum });
@@ -127,28 +154,39 @@ impl Engine {
                     return Ok(AgentRunFacts { end: AgentEnd::Unavailable { reason }, ..sum });
                 }
                 Begun::NoMoney(reached) => {
-                    let end = AgentEnd::NoMoney { reason: reached.to_string() };
+                    let end = AgentEnd::NoMoney { reason: reached.to_string(), until: reached.free_at };
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
             let outcome = self.call(task, &chosen, note.take(), cancel).await?;
-            let left = left_for(&outcome, self.clock.now());
-            let end = match (&left, &outcome.status) {
+            let limit = limit_of(&outcome, self.clock.now());
+            let end = match (&limit, &outcome.status) {
+                _ if outcome.session_unknown => CallEnd::Ended,
                 (Some(limit), _) => CallEnd::Limited(limit.clone()),
                 (None, AgentStatus::Finished) => CallEnd::Succeeded,
                 (None, AgentStatus::Cancelled | AgentStatus::OverBudget) => CallEnd::Ended,
                 (None, status) => CallEnd::Failed(status.words()),
             };
             let used = self.used(&chosen, &outcome);
-            let advice = self.end_call(&chosen.key, &end, used).await?;
-            let refused = left.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
-            let why = left.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
-            add(&mut sum, outcome, &chosen, used);
-            if !refused || cancel.is_cancelled() {
+            let advice = self.end_call(&chosen.key, (&chosen.backend, Role::Agent), &end, used).await?;
+            kill_point("K18c");
+            let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
+            let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
+            // The same iteration goes on, with a fresh session of whichever backend comes first now.
+            let fresh = outcome.session_unknown || advice == Some(Advice::FreshSession);
+            if fresh {
+                tracing::info!(loop_id = %task.current.id, backend = chosen.backend, why, "a fresh session is begun");
+            }
+            let window = self.settings.context_windows.get(&chosen.backend).copied().or(outcome.context_window);
+            add(&mut sum, outcome, &chosen, used, window, task.ticket);
+            if !(refused || fresh) || cancel.is_cancelled() {
                 return Ok(sum);
             }
-            sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
-            if left.is_none() || matches!(advice, Some(Advice::ShorterPrompt { .. } | Advice::OtherModel { .. })) {
+            if !fresh {
+                sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
+            }
+            let helpless = matches!(advice, Some(Advice::ShorterPrompt { .. } | Advice::OtherModel { .. }));
+            if !fresh && (limit.is_none() || helpless) {
                 exclude.push(chosen.backend);
             }
             note = self.after_refusal(task, &sum).await?;
@@ -192,31 +230,7 @@ impl Engine {
         let (prompt, carried) = self.prompt(task, chosen, note, &seen.tree, &scratch)?;
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
-        let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
-        let limits = current.policy.agent;
-        // As far as a valid law goes, whatever was stored.
-        let effort = current.course.as_ref().map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
-        let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
-        let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
-        let of_loop = (current.limits.cost > Money(0)).then_some(of_loop);
-        let run = AgentRun {
-            prompt: prompt.clone(),
-            tree: seen.tree,
-            read_only: seen.read_only.into_iter().chain(server.iter().flat_map(|s| s.read_only.clone())).collect(),
-            scratch: scratch.clone(),
-            loop_id: current.id.to_string(),
-            iteration,
-            model: chosen.model.clone(),
-            wall,
-            idle: Duration::from_secs(limits.idle_s),
-            max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
-            max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
-            session: None,
-            mcp_config: server.as_ref().map(|server| server.config.clone()),
-            cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
-            sandboxed: self.settings.sandboxed,
-            network: self.settings.agent_network,
-        };
+        let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
         let mut hearing = Hearing {
             key: chosen.key.clone(),
             backend: chosen.backend.clone(),
@@ -262,14 +276,54 @@ impl Engine {
         if hearing.over_budget && outcome.status == AgentStatus::Cancelled {
             outcome.status = AgentStatus::OverBudget;
         }
-        let cost = outcome.cost.unwrap_or_default().usd();
-        let seconds = outcome.duration_ms as f64 / 1000.0;
-        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), seconds, cost);
+        self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         self.keep_log(task, chosen, &prompt, &outcome);
         let said = Said { prompt, learnings: carried, events: hearing.events, started };
         self.keep_turn(task, chosen, said, &outcome).await;
         remove_folder(&scratch);
         Ok(outcome)
+    }
+
+    /// How the agent is run: within what is left of the loop's time and money.
+    fn agent_run(
+        &self,
+        task: &Task<'_>,
+        chosen: &Chosen,
+        (prompt, scratch): (&str, &Path),
+        seen: AgentView,
+        server: Option<&Server>,
+    ) -> AgentRun {
+        let Task { current, iteration, attempt, .. } = *task;
+        let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
+        let limits = current.policy.agent;
+        // As far as a valid law goes, whatever was stored.
+        let effort = current.course.as_ref().map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
+        let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
+        let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
+        let of_loop = (current.limits.cost > Money(0)).then_some(of_loop);
+        AgentRun {
+            prompt: prompt.to_owned(),
+            tree: seen.tree,
+            read_only: seen.read_only.into_iter().chain(server.iter().flat_map(|s| s.read_only.clone())).collect(),
+            scratch: scratch.to_owned(),
+            loop_id: current.id.to_string(),
+            iteration,
+            model: chosen.model.clone(),
+            wall,
+            idle: Duration::from_secs(limits.idle_s),
+            max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
+            max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
+            session: chosen.session.as_ref().map(|left| Resumed {
+                id: left.id.clone(),
+                files: self.sessions_of(current).join(&left.files),
+                account: left.account,
+            }),
+            keep: Some(self.sessions_of(current).join(files_name(task.ticket, chosen))),
+            mcp_config: server.map(|server| server.config.clone()),
+            cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
+            sandboxed: self.settings.sandboxed,
+            network: self.settings.agent_network,
+        }
     }
 
     /// The prompt, and the ids of the learnings that it carries.
@@ -284,7 +338,8 @@ impl Engine {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
-        let block = intelligence.adapts().then(|| self.context(task, chosen, tree));
+        // A session that goes on knows what the block would tell it.
+        let block = (intelligence.adapts() && chosen.session.is_none()).then(|| self.context(task, chosen, tree));
         let extras = Extras { intelligence, context: block.clone(), middle: None, tools: Vec::new() };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
@@ -304,6 +359,27 @@ impl Engine {
         let window = self.settings.context_windows.get(&chosen.backend).copied();
         let tokens = intelligence::token_budget(CONTEXT_TOKENS, CONTEXT_PCT, window);
         context.block(tokens, &intelligence::count)
+    }
+
+    /// Where the files of a loop's sessions are kept.
+    fn sessions_of(&self, current: &Loop) -> PathBuf {
+        self.settings.sessions.join(current.id.as_str())
+    }
+
+    /// The session that a run can go on with, as far as we know. What was kept of others goes.
+    fn session_left(&self, current: &Loop) -> Option<AgentSession> {
+        let left = current.session.clone();
+        for entry in std::fs::read_dir(self.sessions_of(current)).into_iter().flatten().flatten() {
+            if left.as_ref().is_none_or(|left| entry.file_name() != *left.files) {
+                remove_folder(&entry.path());
+            }
+        }
+        left.filter(|left| self.backends.get(&left.backend).is_some_and(|backend| backend.resumes()))
+    }
+
+    /// Nobody goes on with a session of this loop any more.
+    pub(super) fn forget_sessions(&self, current: &Loop) {
+        remove_folder(&self.sessions_of(current));
     }
 
     /// What a run used; where the backend says no cost, by the price table.
@@ -370,77 +446,6 @@ impl Engine {
         if let Err(error) = write() {
             tracing::warn!(folder = %folder.display(), %error, "prompt and output could not be kept");
         }
-    }
-}
-
-/// Makes what reads refusals ready.
-fn warm_up() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let sample = Signals { messages: vec!["rate limit, try again in 1s".to_owned()], ..Signals::default() };
-        classify(&sample, Timestamp(0));
-    });
-}
-
-/// The limit that a run met, if any. The words of a run that came to its end are never looked at.
-fn left_for(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
-    match &outcome.status {
-        AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } => classify(&outcome.signals, now),
-        AgentStatus::Limited { until_ms, reason } => {
-            let told = Limit {
-                kind: LimitKind::Rate,
-                until: until_ms.map(Timestamp),
-                source: LimitSource::Stream,
-                evidence: reason.chars().take(300).collect(),
-            };
-            let found = classify(&outcome.signals, now);
-            Some(found.map_or(told.clone(), |limit| Limit { until: limit.until.or(told.until), ..limit }))
-        }
-        AgentStatus::Finished | AgentStatus::TimedOut { .. } | AgentStatus::Cancelled | AgentStatus::OverBudget => None,
-    }
-}
-
-/// Adds a call to what the run is made of; its end and words are those of the run as long as none follows.
-fn add(sum: &mut AgentRunFacts, outcome: AgentOutcome, chosen: &Chosen, used: Used) {
-    sum.end = match outcome.status {
-        AgentStatus::Finished => AgentEnd::Finished,
-        AgentStatus::Failed { reason } => AgentEnd::Failed { reason },
-        AgentStatus::TimedOut { what } => AgentEnd::TimedOut { what },
-        AgentStatus::Cancelled => AgentEnd::Cancelled,
-        AgentStatus::Unavailable { reason } => AgentEnd::Unavailable { reason },
-        AgentStatus::Limited { until_ms, reason } => AgentEnd::Limited { until: until_ms.map(Timestamp), reason },
-        AgentStatus::OverBudget => AgentEnd::OverBudget,
-    };
-    sum.report = outcome.report;
-    sum.message = outcome.final_message;
-    sum.cost = match (sum.cost, used.cost) {
-        (Some(one), Some(other)) => Some(one.plus(other)),
-        (one, other) => one.or(other),
-    };
-    sum.tokens_in = sum.tokens_in.saturating_add(outcome.tokens_in);
-    sum.tokens_out = sum.tokens_out.saturating_add(outcome.tokens_out);
-    sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
-    sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
-    sum.duration_ms = sum.duration_ms.saturating_add(outcome.duration_ms);
-    sum.served = Served {
-        backend: chosen.backend.clone(),
-        model: chosen.model.clone(),
-        estimated: sum.served.estimated || used.estimated,
-        session: outcome.session,
-        context_pct: None,
-        switched: std::mem::take(&mut sum.served.switched),
-    };
-}
-
-fn outcome_word(status: &AgentStatus) -> &'static str {
-    match status {
-        AgentStatus::Finished => "finished",
-        AgentStatus::Failed { .. } => "failed",
-        AgentStatus::TimedOut { .. } => "timed_out",
-        AgentStatus::Cancelled => "cancelled",
-        AgentStatus::Unavailable { .. } => "unavailable",
-        AgentStatus::Limited { .. } => "limited",
-        AgentStatus::OverBudget => "over_budget",
     }
 }
 

@@ -16,6 +16,7 @@ use crate::domain::memory::{MemorySettings, Query};
 use crate::domain::prices::Usage;
 use crate::domain::session::{Event, EventKind};
 use crate::engine::Engine;
+use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::store::{Store, calls, memory};
 
@@ -71,6 +72,7 @@ impl Hearing {
                 if let Err(error) = engine.store.write(move |c| calls::shown(c, &key, cost)).await {
                     tracing::warn!(%error, "what a run has cost up to now could not be noted");
                 }
+                kill_point("K17");
                 if self.at_most.is_some_and(|most| cost > most) {
                     self.over_budget = true;
                     stop.cancel();

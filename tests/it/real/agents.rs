@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, build};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, Resumed, build};
 use ralph_bot::process::sandbox::Tier;
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;
@@ -107,6 +107,7 @@ impl Place {
             max_turns: None,
             max_cost: None,
             session: None,
+            keep: None,
             mcp_config: None,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
@@ -141,9 +142,18 @@ impl Place {
         wall: Duration,
         cancel: &CancellationToken,
     ) -> (AgentOutcome, Vec<AgentEvent>) {
+        self.outcome_of(self.run(wall), provider, cancel).await
+    }
+
+    async fn outcome_of(
+        &self,
+        run: AgentRun,
+        provider: &Provider,
+        cancel: &CancellationToken,
+    ) -> (AgentOutcome, Vec<AgentEvent>) {
         let backend = build(self.agent.preset, self.settings(&provider.url)).expect("a backend");
         let mut events = Vec::new();
-        let outcome = backend.run(self.run(wall), cancel, &mut |event| events.push(event)).await;
+        let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
         let left = survivors(&format!("cli-test-{}", self.mark));
         assert!(left.is_empty(), "processes are left: {left:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
@@ -168,6 +178,40 @@ async fn works(agent: Agent) {
     assert!(events.iter().any(told), "{events:?}");
     let asked = provider.messages();
     assert!(asked.iter().any(|(_, body)| body.to_string().contains(PROMPT.trim())), "the prompt arrives");
+}
+
+/// It goes on with its session in a fresh home, and says so where it does not know it.
+async fn remembers(agent: Agent) {
+    let Some(place) = Place::new(agent).await else { return };
+    let (tool, input) = (place.agent.command)();
+    let provider = Provider::start(Model::Calls(tool, input)).await;
+    let none = CancellationToken::new();
+    let kept = |n: u32| place.folder.path().join("kept").join(n.to_string());
+    let (first, _) = place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
+    assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
+    assert_eq!(first.context_tokens, Some(173), "the last turn fills the context: {}", first.output);
+    let asked = provider.messages().len();
+    let session = Resumed { id: first.session.expect("a session"), files: kept(1), account: first.account };
+    let run = AgentRun {
+        prompt: "Go on with it.".into(),
+        session: Some(session.clone()),
+        keep: Some(kept(2)),
+        ..place.run(WALL)
+    };
+    let (second, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(second.status == AgentStatus::Finished && second.session_kept, "{}", second.output);
+    assert_eq!(second.session, Some(session.id.clone()));
+    assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "one turn: {}", second.output);
+    let told: String = provider.messages()[asked..].iter().map(|(_, body)| body.to_string()).collect();
+    assert!(told.contains(PROMPT.trim()) && told.contains("All done.") && told.contains("Go on with it."), "{told}");
+    // Its files are gone.
+    std::fs::remove_dir_all(kept(1)).expect("they were there");
+    std::fs::create_dir_all(kept(1)).expect("a folder");
+    let asked = provider.messages().len();
+    let run = AgentRun { session: Some(session), keep: Some(kept(3)), ..place.run(WALL) };
+    let (unknown, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);
+    assert_eq!(provider.messages().len(), asked, "nobody was asked");
 }
 
 /// What comes of a run against this model, which must be given up in time.
@@ -228,6 +272,11 @@ macro_rules! stories {
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn it_does_its_work_and_what_it_used_is_read() {
                 works($agent).await;
+            }
+
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn it_goes_on_with_its_session_in_a_fresh_home() {
+                remembers($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, build};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, Resumed, build};
 use ralph_bot::domain::ids::Money;
 use ralph_bot::process::sandbox::Tier;
 use ralph_bot::process::{Cookie, survivors};
@@ -65,6 +65,7 @@ impl Place {
             max_turns: None,
             max_cost: None,
             session: None,
+            keep: None,
             mcp_config: None,
             cookie: Cookie::new("claude-test", &self.mark, 1),
             sandboxed: self.sandboxed,
@@ -79,6 +80,15 @@ impl Place {
         wall: Duration,
         cancel: &CancellationToken,
     ) -> (AgentOutcome, Vec<AgentEvent>) {
+        self.outcome_of(self.run(wall), provider, cancel).await
+    }
+
+    async fn outcome_of(
+        &self,
+        run: AgentRun,
+        provider: &Provider,
+        cancel: &CancellationToken,
+    ) -> (AgentOutcome, Vec<AgentEvent>) {
         let path = setting("PATH").unwrap_or_default();
         let mut settings = BackendSettings::new(BackendKind::Preset("claude".into()), self.folder.path(), path);
         settings.command = vec![self.package.join("bin/claude.exe").display().to_string()];
@@ -91,7 +101,7 @@ impl Place {
         ];
         let backend = build("claude", settings).expect("a backend");
         let mut events = Vec::new();
-        let outcome = backend.run(self.run(wall), cancel, &mut |event| events.push(event)).await;
+        let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
         let left = survivors(&format!("claude-test-{}", self.mark));
         assert!(left.is_empty(), "processes are left: {left:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
@@ -126,6 +136,47 @@ async fn it_does_its_work_and_what_it_used_is_read() {
     assert_eq!(headers["x-api-key"], KEY);
     assert_eq!(first["model"], "claude-sonnet-4-5");
     assert!(first["messages"].to_string().contains(PROMPT.trim()), "the prompt arrives: {}", first["messages"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_goes_on_with_its_session_in_a_fresh_home() {
+    let Some(place) = Place::new().await else { return };
+    let made = place.tree().join("made.txt");
+    let provider = Provider::start(write_to(&made)).await;
+    let none = CancellationToken::new();
+    let (first_kept, kept) = (place.folder.path().join("kept/1"), place.folder.path().join("kept/2"));
+    let run = AgentRun { keep: Some(first_kept.clone()), ..place.run(WALL) };
+    let (first, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(first.status == AgentStatus::Finished && first.session_kept, "{}", first.output);
+    // A turn reads 123 tokens; how many it wrote is not told before its end.
+    assert!(first.context_tokens.is_some_and(|tokens| (123..=173).contains(&tokens)), "{:?}", first.context_tokens);
+    assert_eq!(first.context_window, Some(200_000));
+    assert!(!first_kept.join(".claude.json").exists(), "its settings are not kept");
+
+    let id = first.session.clone().expect("a session");
+    let session = Resumed { id: id.clone(), files: first_kept, account: first.account };
+    let run = AgentRun {
+        prompt: "Go on with it.".into(),
+        session: Some(session.clone()),
+        keep: Some(kept.clone()),
+        ..place.run(WALL)
+    };
+    let (second, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(second.status == AgentStatus::Finished && second.session_kept, "{}", second.output);
+    assert_eq!(second.session, Some(id));
+    let asked = provider.messages();
+    assert_eq!(asked.len(), 3, "two turns, then one");
+    let told = asked[2].1["messages"].to_string();
+    assert!(told.contains(PROMPT.trim()) && told.contains("All done.") && told.contains("Go on with it."), "{told}");
+    // One turn, whatever the session cost before.
+    assert_eq!((second.tokens_in, second.tokens_out), (123, 50), "{}", second.output);
+    assert_eq!(second.cost.map(|cost| cost.0 * 2), first.cost.map(|cost| cost.0 / 2 * 2), "{}", second.output);
+
+    let session = Resumed { id: "11111111-54c7-4bca-994c-e5ab76a2e6ab".into(), ..session };
+    let run = AgentRun { session: Some(session), keep: Some(place.folder.path().join("kept/3")), ..place.run(WALL) };
+    let (unknown, _) = place.outcome_of(run, &provider, &none).await;
+    assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);
+    assert_eq!(provider.messages().len(), 3, "nobody was asked");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,7 +66,7 @@ fn d3_a_prompt_that_is_too_long_is_not_waited_for_and_not_sent_again() {
     // Before it comes to that, a session that is nearly full is not resumed.
     let mut full = request(Some("a"));
     for (filled, session) in [(84.9, Session::Resume), (85.0, Session::Fresh), (f64::NAN, Session::Fresh)] {
-        full.context_pct = Some(filled);
+        full.session = Some(Left { backend: "a".to_owned(), model: None, context_pct: Some(filled) });
         let choice = choose(&scene.state, &scene.settings, &full, 1, at(0));
         assert!(matches!(choice, Choice::Use { session: found, .. } if found == session), "{filled}: {choice:?}");
     }

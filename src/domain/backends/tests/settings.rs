@@ -32,10 +32,10 @@ fn settings_are_read_as_people_write_them_and_written_as_they_are_read() {
 fn what_cannot_be_read_says_what_is_needed() {
     let cases = [
         (r#"{"rotation":{"mode":"robin"}}"#, "unknown variant `robin`"),
-        (r#"{"rotation":{"interval":"1w"}}"#, "a duration such as 90s, 30m, 2h or 1h30m is needed"),
+        (r#"{"rotation":{"interval":"1w"}}"#, "a duration such as 90s, 30m, 2h or 1h30m, at most a year"),
         (r#"{"rotation":{"interval":-5}}"#, "a duration such as"),
-        (r#"{"rotation":{"iteration_cost":null}}"#, "an amount in US dollars is needed"),
-        (r#"{"backends":{"a":{"thresholds":{"max_cost_per_hour":-1}}}}"#, "an amount in US dollars from 0"),
+        (r#"{"rotation":{"iteration_cost":null}}"#, "an amount in US dollars such as"),
+        (r#"{"backends":{"a":{"thresholds":{"max_cost_per_hour":-1}}}}"#, "from 0 to 1000000"),
         (r#"{"backends":{"a":{"thresholds":{"max_cost":1}}}}"#, "unknown field `max_cost`"),
         (r#"{"backends":{"a":{"roles":["boss"]}}}"#, "unknown variant `boss`"),
     ];

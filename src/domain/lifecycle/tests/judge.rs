@@ -139,7 +139,9 @@ fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
     let last = run.current.head.clone();
+    run.current.session = super::waits::session("s");
     run.tell(Input::Restored { ticket: run.current.ticket, commit: Some(sha(900)) }).is(State::Running, Step::Push);
+    assert_eq!(run.current.session, None, "it remembers what is not there any more");
     assert_ne!(run.current.head, last);
     run.pushed().is(State::Paused, Step::Idle);
     assert!(run.escalates("regression"));

@@ -130,6 +130,7 @@ impl Run {
             tool_errors: 0,
             duration_ms: 100,
             served: Default::default(),
+            session: None,
         };
         let ticket = self.ticket().await;
         self.tell(Input::AgentEnded { ticket, run: Box::new(run) }).await;

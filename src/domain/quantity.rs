@@ -6,7 +6,10 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::domain::ids::Money;
+use super::ids::Money;
+
+/// Units of durations and their lengths in seconds, the longest first.
+const UNITS: [(char, u64); 4] = [('d', 24 * 3600), ('h', 3600), ('m', 60), ('s', 1)];
 
 /// Longest duration that can be configured: a year, in seconds.
 const DURATION_MAX_S: u64 = 366 * 24 * 3600;
@@ -45,14 +48,8 @@ impl Duration {
             let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
             let amount: u64 = rest.get(..digits)?.parse().ok()?;
             let unit = rest.get(digits..)?.chars().next()?;
-            let seconds = match unit {
-                's' => 1,
-                'm' => 60,
-                'h' => 3600,
-                'd' => 24 * 3600,
-                _ => return None,
-            };
-            total = total.checked_add(amount.checked_mul(seconds)?)?;
+            let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+            total = total.checked_add(amount.checked_mul(*seconds)?)?;
             rest = rest.get(digits + 1..)?.trim_start();
         }
         (total <= DURATION_MAX_S).then_some(Self(total))
@@ -61,10 +58,11 @@ impl Duration {
 
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hours, minutes, seconds) = (self.0 / 3600, self.0 / 60 % 60, self.0 % 60);
-        for (amount, unit) in [(hours, 'h'), (minutes, 'm'), (seconds, 's')] {
-            if amount > 0 {
-                write!(f, "{amount}{unit}")?;
+        let mut left = self.0;
+        for (unit, length) in UNITS {
+            if left >= length {
+                write!(f, "{}{unit}", left / length)?;
+                left %= length;
             }
         }
         if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
@@ -85,13 +83,13 @@ impl<'de> Deserialize<'de> for Duration {
 }
 
 /// What a duration looks like, for messages.
-pub(super) const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, at most a year";
+pub const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, at most a year";
 
 /// What an amount of money looks like, for messages.
-pub(super) const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
+pub const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
 
 /// Reads a duration; a bare number is in seconds.
-pub(super) fn duration_of(value: &serde_json::Value) -> Option<Duration> {
+pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
     match value {
         serde_json::Value::String(text) => Duration::parse(text),
         other => other.as_u64().filter(|s| *s <= DURATION_MAX_S).map(Duration),
@@ -99,7 +97,7 @@ pub(super) fn duration_of(value: &serde_json::Value) -> Option<Duration> {
 }
 
 /// Reads an amount in dollars.
-pub(super) fn money_of(value: &serde_json::Value) -> Option<Usd> {
+pub fn money_of(value: &serde_json::Value) -> Option<Usd> {
     value.as_f64().filter(|usd| (0.0..=MONEY_MAX_USD).contains(usd)).map(|usd| Usd(Money::from_usd(usd)))
 }
 
@@ -145,6 +143,69 @@ impl JsonSchema for Usd {
     }
 }
 
+/// Durations that are kept as a number of seconds, for `#[serde(with)]`.
+pub mod seconds {
+    use super::{Deserialize, Deserializer, Duration, JsonSchema, Schema, SchemaGenerator, Serialize, Serializer};
+
+    /// As text.
+    pub fn serialize<S: Serializer>(seconds: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        Duration(*seconds).serialize(serializer)
+    }
+
+    /// From text or a number of seconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        Duration::deserialize(deserializer).map(Duration::as_seconds)
+    }
+
+    /// What is read.
+    pub fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Duration::json_schema(generator)
+    }
+}
+
+/// Money that may be left out, for `#[serde(with)]`.
+pub mod dollars {
+    use super::{Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd};
+    use super::{MONEY_MAX_USD, json_schema};
+
+    /// As a number of dollars, a whole one where it is one.
+    pub fn serialize<S: Serializer>(money: &Option<Money>, serializer: S) -> Result<S::Ok, S::Error> {
+        money.map(Usd).serialize(serializer)
+    }
+
+    /// From a number of dollars, or nothing.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Money>, D::Error> {
+        Ok(Option::<Usd>::deserialize(deserializer)?.map(|usd| usd.0))
+    }
+
+    /// What is read.
+    pub fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["number", "null"], "format": "us-dollars", "minimum": 0, "maximum": MONEY_MAX_USD })
+    }
+
+    /// Money that is always there.
+    pub mod whole {
+        use super::{
+            Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd,
+        };
+
+        /// As a number of dollars, a whole one where it is one.
+        pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
+            Usd(*money).serialize(serializer)
+        }
+
+        /// From a number of dollars.
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
+            Usd::deserialize(deserializer).map(|usd| usd.0)
+        }
+
+        /// What is read.
+        pub fn schema(generator: &mut SchemaGenerator) -> Schema {
+            Usd::json_schema(generator)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +238,7 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_they_are_read() {
-        for seconds in [0, 1, 59, 60, 3599, 3600, 5405, 604_800] {
+        for seconds in [0, 1, 59, 60, 3599, 3600, 5405, 90_061, 604_800] {
             let duration = Duration::seconds(seconds);
             assert_eq!(Duration::parse(&duration.to_string()), Some(duration));
         }

@@ -1,0 +1,140 @@
+//! Homes as agents leave them, copied.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use super::*;
+use crate::domain::limit::Signals;
+
+struct Homes {
+    root: tempfile::TempDir,
+}
+
+impl Homes {
+    fn new() -> Self {
+        let homes = Self { root: tempfile::tempdir().unwrap() };
+        homes.write("home/.cli/sessions/2026/one.jsonl", "one");
+        homes.write("home/.cli/sessions/two.jsonl", "two");
+        homes.write("home/.cli/settings.json", "{\"hooks\": \"rm -rf\"}");
+        homes.write("secret", "secret");
+        homes
+    }
+
+    fn at(&self, path: &str) -> std::path::PathBuf {
+        self.root.path().join(path)
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::create_dir_all(self.at(path).parent().unwrap()).unwrap();
+        fs::write(self.at(path), text).unwrap();
+    }
+
+    fn copy(&self, names: &[&str], to: &str) -> io::Result<usize> {
+        copy(&self.at("home"), names.iter().copied(), &self.at(to))
+    }
+
+    /// Every file below a folder, by its path from there.
+    fn files(&self, folder: &str) -> Vec<String> {
+        let (top, mut found, mut folders) = (self.at(folder), Vec::new(), vec![self.at(folder)]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                let path = entry.path();
+                if entry.file_type().unwrap().is_dir() {
+                    folders.push(path);
+                } else {
+                    found.push(path.strip_prefix(&top).unwrap().display().to_string());
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+}
+
+#[test]
+fn only_what_is_named_is_copied_and_what_is_there_stays() {
+    let homes = Homes::new();
+    assert_eq!(homes.copy(&[".cli/sessions", ".cli/none", ".none/at/all"], "kept").unwrap(), 2);
+    assert_eq!(homes.files("kept"), [".cli/sessions/2026/one.jsonl", ".cli/sessions/two.jsonl"]);
+    assert_eq!(homes.copy(&[".cli/sessions/two.jsonl"], "one").unwrap(), 1);
+    homes.write("home/.cli/sessions/two.jsonl", "changed");
+    assert_eq!(homes.copy(&[".cli/sessions"], "kept").unwrap(), 0);
+    assert_eq!(fs::read_to_string(homes.at("kept/.cli/sessions/two.jsonl")).unwrap(), "two");
+    for name in ["../secret", "/etc/passwd", "./x", ".cli/../../secret"] {
+        assert!(homes.copy(&[name], "odd").is_err(), "{name}");
+    }
+    assert!(copy(&homes.at("nowhere"), ["x"], &homes.at("kept")).is_err());
+}
+
+#[test]
+fn links_pipes_and_second_names_are_left_out() {
+    let homes = Homes::new();
+    let sessions = homes.at("home/.cli/sessions");
+    symlink(homes.at("secret"), sessions.join("link")).unwrap();
+    symlink(homes.root.path(), sessions.join("folder")).unwrap();
+    fs::hard_link(homes.at("secret"), sessions.join("hard")).unwrap();
+    rustix::fs::mknodat(CWD, sessions.join("pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+    symlink(homes.at("home/.cli"), homes.at("home/.other")).unwrap();
+    assert_eq!(homes.copy(&[".cli/sessions", ".other/sessions", ".cli/sessions/link"], "kept").unwrap(), 2);
+    assert_eq!(homes.files("kept"), [".cli/sessions/2026/one.jsonl", ".cli/sessions/two.jsonl"]);
+    // A home that is a link is none.
+    symlink(homes.at("home"), homes.at("linked")).unwrap();
+    assert!(copy(&homes.at("linked"), [".cli"], &homes.at("kept")).is_err());
+}
+
+#[test]
+fn a_session_that_is_too_large_or_too_deep_is_not_copied_whole() {
+    let homes = Homes::new();
+    let folder = open_folder(&homes.at("home"));
+    let mut small = Copy { bytes: 5, files: 0 };
+    let failed = small.named(&folder, &[OsStr::new(".cli"), OsStr::new("sessions")], &homes.at("kept"));
+    assert!(failed.unwrap_err().to_string().contains("too large"));
+    let deep = format!("home/.cli/deep/{}x", "d/".repeat(MAX_DEPTH + 1));
+    homes.write(&deep, "x");
+    assert_eq!(homes.copy(&[".cli/deep"], "deep").unwrap(), 0);
+}
+
+fn open_folder(path: &Path) -> OwnedFd {
+    openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
+}
+
+#[test]
+fn how_full_a_session_is_stands_in_its_newest_line() {
+    fn read(line: &Value) -> Option<Filled> {
+        Some(Filled { tokens: line["n"].as_u64()?, window: None })
+    }
+    let homes = Homes::new();
+    homes.write("kept/a/run-0123abcd.jsonl", "{\"n\": 1}\n{\"n\": 7}\nbroken {\n{\"m\": 9}\n");
+    homes.write("kept/b/other.jsonl", "{\"n\": 3}\n");
+    let found = |mark: &str| filled(&homes.at("kept"), mark, read).map(|filled| filled.tokens);
+    assert_eq!((found("0123abcd"), found("none")), (Some(7), None));
+    homes.write("kept/a/run-0123abcd.jsonl", &format!("{}{{\"n\": 5}}", "x\n".repeat(END as usize)));
+    assert_eq!(found("0123abcd"), Some(5));
+    assert_eq!(filled(&homes.at("nowhere"), "x", read), None);
+}
+
+#[test]
+fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
+    let reading = |status: AgentStatus, words: &str| {
+        let signals = Signals { messages: vec![words.to_owned()], ..Signals::default() };
+        Reading { signals, ..Reading::only(status) }
+    };
+    let failed = || AgentStatus::Failed { reason: "it exited with 1".into() };
+    for words in [
+        "No conversation found with session ID: 11111111-54c7-4bca-994c-e5ab76a2e6ab",
+        "Error: thread/resume: thread/resume failed: no rollout found for thread id 01900000-54c7 (code -32600)",
+        "Error resuming session: Invalid session identifier \"11111111\".",
+        "Error resuming session: No previous sessions found for this project.",
+        "\u{1b}[91m\u{1b}[1mError: \u{1b}[0mSession not found",
+        "session `s-1` does not exist",
+    ] {
+        assert!(is_unknown(&reading(failed(), words)), "{words}");
+        assert!(!is_unknown(&reading(AgentStatus::Finished, words)), "{words}");
+        assert!(!is_unknown(&Reading { tokens_out: 1, ..reading(failed(), words) }), "{words}");
+        assert!(!is_unknown(&Reading { tool_calls: 1, ..reading(failed(), words) }), "{words}");
+    }
+    for words in ["429 Too Many Requests", "the session is limited", "file not found", json!({}).to_string().as_str()] {
+        assert!(!is_unknown(&reading(failed(), words)), "{words}");
+    }
+}

@@ -1,0 +1,190 @@
+//! Waits that end by themselves, and the session that a run leaves to the next.
+
+use super::*;
+use crate::domain::money::Cumulative;
+use crate::domain::view::View;
+
+const HOUR_MS: i64 = 3_600_000;
+
+impl Run {
+    /// The agent's run cannot be, and the loop waits until then.
+    fn limited(&mut self, until: Timestamp) -> &mut Self {
+        self.agent(AgentEnd::Limited { until: Some(until), reason: "quota".into() });
+        self.is(State::Waiting, Step::Idle);
+        assert!(self.has(|e| *e == Effect::SetTimer { kind: TimerKind::Reactivate, at: until }));
+        self
+    }
+
+    fn out_of_money(&mut self, until: Option<Timestamp>) -> &mut Self {
+        self.agent(AgentEnd::NoMoney { reason: "the service's budget for the day is $5.00".into(), until })
+    }
+
+    /// Time passes until the wait is over, and the next run begins.
+    fn awake(&mut self, at: Timestamp) -> &mut Self {
+        self.now = at.plus_ms(-1000);
+        self.tell(Input::TimerDue { timer: TimerKind::Reactivate }).is(State::Queued, Step::Idle);
+        self.working()
+    }
+
+    /// What was told of a wait in this step: whom it mentions, if anybody.
+    fn told(&self) -> Option<Option<&str>> {
+        let mut told = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Comment { view, .. } => match &**view {
+                View::Waiting(view) => Some(view.mention.as_deref()),
+                _ => None,
+            },
+            _ => None,
+        });
+        let first = told.next();
+        assert_eq!(told.next(), None, "one comment at most");
+        first
+    }
+
+    fn after(&self, ms: i64) -> Timestamp {
+        self.now.plus_ms(1000 + ms)
+    }
+}
+
+#[test]
+fn the_day_s_money_is_waited_for_and_nobody_is_asked() {
+    let mut run = Run::in_state(State::Running);
+    let midnight = run.after(9 * HOUR_MS);
+    run.out_of_money(Some(midnight)).is(State::Waiting, Step::Idle);
+    assert_eq!(run.told(), Some(None), "told, and nobody in particular");
+    assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
+    assert!(run.current.why.contains("budget for the day") && run.current.why.contains("UTC"), "{}", run.current.why);
+    assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
+    run.awake(midnight).is(State::Running, Step::Agent);
+    // The next day it is gone again before anything ran: part of the same wait.
+    let next = run.after(24 * HOUR_MS);
+    run.out_of_money(Some(next)).is(State::Waiting, Step::Idle);
+    assert_eq!(run.told(), None);
+    run.awake(next).iteration(false);
+    assert_eq!(run.current.wait, None);
+    run.out_of_money(Some(run.after(HOUR_MS)));
+    assert_eq!(run.told(), Some(None), "another wait");
+    // The loop's own money does not come back by itself.
+    let mut run = Run::in_state(State::Running);
+    run.out_of_money(None).is(State::LimitReached, Step::Idle);
+    assert!(run.escalates("limit_money"));
+    // What an older version stored says nothing of a moment.
+    let old: AgentEnd = serde_json::from_str(r#"{"end":"no_money","reason":"x"}"#).expect("readable");
+    assert_eq!(old, AgentEnd::NoMoney { reason: "x".into(), until: None });
+}
+
+#[test]
+fn a_pause_asked_for_comes_before_the_wait() {
+    let mut run = Run::in_state(State::Running);
+    run.command(Command::Pause { now: false, reason: String::new() });
+    run.out_of_money(Some(run.after(HOUR_MS))).is(State::Paused, Step::Idle);
+    assert_eq!(run.told(), None);
+}
+
+#[test]
+fn whoever_started_it_is_told_of_a_long_wait_once() {
+    // At once, where it is known to be long.
+    let mut run = Run::in_state(State::Running);
+    run.limited(run.after(HOUR_MS + 1));
+    assert_eq!(run.told(), Some(Some("maja")));
+    // An hour is not more than an hour.
+    let mut run = Run::in_state(State::Running);
+    let first = run.after(HOUR_MS);
+    run.limited(first);
+    assert_eq!(run.told(), Some(None));
+    // Later, where it becomes long bit by bit; and once.
+    let mut ends = first;
+    for (told, minutes) in [(Some(Some("maja")), 5), (None, 600), (None, 5)] {
+        run.awake(ends);
+        ends = run.after(minutes * 60_000);
+        run.limited(ends);
+        assert_eq!(run.told(), told, "{minutes}");
+    }
+    // A run in between ends it, and the next wait is another one.
+    run.awake(ends).iteration(false);
+    run.limited(run.after(2 * HOUR_MS));
+    assert_eq!(run.told(), Some(Some("maja")));
+    run.command(resume()).working();
+    run.limited(run.after(2 * HOUR_MS));
+    assert_eq!(run.told(), Some(Some("maja")), "a person looked, and it waits once more");
+    // A wait for money after one for a backend is another wait; nobody is called for it.
+    run.awake(run.after(2 * HOUR_MS));
+    run.out_of_money(Some(run.after(9 * HOUR_MS)));
+    assert_eq!(run.told(), Some(None));
+    // A robot that set the label is not called.
+    let mut run = Run::with(|start| start.by.kind = AccountKind::Bot);
+    run.working();
+    run.limited(run.after(2 * HOUR_MS));
+    assert_eq!(run.told(), Some(None));
+}
+
+pub(super) fn session(id: &str) -> Option<AgentSession> {
+    Some(AgentSession {
+        backend: "claude".into(),
+        model: None,
+        id: id.into(),
+        files: "7-0".into(),
+        context_pct: Some(12.5),
+        account: Cumulative::default(),
+    })
+}
+
+impl Run {
+    /// An agent that leaves a session.
+    fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
+        let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
+        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+    }
+
+    /// An iteration that left a session.
+    fn remembering() -> Self {
+        let mut run = Self::in_state(State::Running);
+        run.agent_with(AgentEnd::Finished, "s1").committed(|_| {}).pushed().checked(false);
+        assert_eq!(run.current.session, session("s1"));
+        run
+    }
+}
+
+#[test]
+fn a_session_goes_on_until_something_was_done_without_it() {
+    let failed = || AgentEnd::Failed { reason: "boom".into() };
+    let unavailable = || AgentEnd::Unavailable { reason: "not there".into() };
+    let limited = || AgentEnd::Limited { until: None, reason: "quota".into() };
+    for (end, left) in [
+        (AgentEnd::Finished, session("s2")),
+        // The tree is as the session before left it.
+        (limited(), session("s1")),
+        (unavailable(), session("s1")),
+        (AgentEnd::NoMoney { reason: "x".into(), until: None }, session("s1")),
+        // It is not, and the session may be what broke.
+        (failed(), None),
+        (AgentEnd::TimedOut { what: "it was silent".into() }, None),
+        (AgentEnd::OverBudget, None),
+        (AgentEnd::Cancelled, None),
+    ] {
+        let mut run = Run::remembering();
+        run.agent_with(end.clone(), "s2");
+        assert_eq!(run.current.session, left, "{end:?}");
+    }
+    let mut run = Run::remembering();
+    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
+    assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
+    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(resume()).working();
+    assert_eq!(run.current.session, session("s1"));
+    // A late outcome is no session of ours.
+    let late = run.current.ticket - 1;
+    let facts = AgentRunFacts { session: session("s9"), ..AgentRunFacts::ending(AgentEnd::Finished) };
+    run.tell(Input::AgentEnded { ticket: late, run: Box::new(facts) });
+    assert_eq!(run.current.session, session("s1"));
+}
+
+#[test]
+fn what_was_thrown_away_is_not_remembered() {
+    let mut run = Run::remembering();
+    run.command(Command::Retry);
+    assert_eq!(run.current.session, None);
+    let mut run = Run::in_state(State::Running);
+    run.agent_with(AgentEnd::Finished, "s1").committed(|change| change.blocked = Some("a secret".into()));
+    run.is(State::Paused, Step::Idle);
+    assert_eq!(run.current.session, None);
+}

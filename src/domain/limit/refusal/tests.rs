@@ -1,0 +1,61 @@
+//! Errors as they are worded.
+
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_words_of_an_error_are_taken_apart() {
+    for (message, status, code) in [
+        ("unexpected status 503 Service Unavailable: x", Some(503), None),
+        ("exceeded retry limit, last status: 429 Too Many Requests", Some(429), None),
+        ("429 You exceeded your quota", Some(429), None),
+        ("API Error: 500", Some(500), None),
+        ("line 404 of status.rs", None, None),
+        ("status 200", None, None),
+        (r#"[API Error: {"error":{"code":500,"message":"m","status":"INTERNAL"}}]"#, Some(500), Some("INTERNAL")),
+        (r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}"#, None, Some("insufficient_quota")),
+        (r#"x {"error": broken} y"#, None, None),
+        ("} {", None, None),
+    ] {
+        let mut signals = Signals::default();
+        signals.learn(message);
+        assert_eq!((signals.status, signals.code.as_deref()), (status, code), "{message}");
+        assert_eq!(signals.messages, [message]);
+    }
+    let mut signals = Signals::default();
+    signals.learn_body(&json!({"error": {"resets_at": 1_900_000_000, "details": [{"retryDelay": "34.07s"}, 3]}}));
+    assert_eq!(signals.resets_at, Some(Timestamp(1_900_000_000_000)));
+    assert_eq!(signals.messages, ["retryDelay: 34.07s"]);
+}
+
+#[test]
+fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
+    let with = |status: Option<u16>, code: &str| Signals {
+        status,
+        code: Some(code.to_owned()).filter(|code| !code.is_empty()),
+        ..Signals::default()
+    };
+    for (signals, said, kind) in [
+        (with(None, ""), "Claude AI usage limit reached|1790000000", Some(LimitKind::Quota)),
+        (with(Some(429), ""), "Slow down", Some(LimitKind::Rate)),
+        (with(Some(503), ""), "x", Some(LimitKind::Overload)),
+        (with(Some(408), ""), "x", Some(LimitKind::Overload)),
+        (with(None, "overloaded_error"), "x", Some(LimitKind::Overload)),
+        (with(None, ""), "Connection dropped (ECONNRESET)", Some(LimitKind::Overload)),
+        (with(None, ""), "the API did not answer: fetch failed", Some(LimitKind::Overload)),
+        // Whoever refuses with such a status is asked in vain, whatever the words.
+        (with(Some(401), ""), "x", Some(LimitKind::Auth)),
+        (with(Some(402), ""), "x", Some(LimitKind::Billing)),
+        (with(Some(404), ""), "x", Some(LimitKind::ModelMissing)),
+        (with(None, ""), "Invalid API key · Please run /login", Some(LimitKind::Auth)),
+        (with(Some(400), ""), "please authenticate", Some(LimitKind::Auth)),
+        (with(Some(400), ""), "prompt is too long: 9 tokens", Some(LimitKind::ContextTooLong)),
+        (with(Some(400), ""), "the connection field is wrong", None),
+        (with(None, ""), "it broke", None),
+    ] {
+        assert_eq!(signals.refusal(said), kind, "{signals:?} {said}");
+    }
+    let ends = Signals { resets_at: Some(Timestamp(1)), ..Signals::default() };
+    assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
+}

@@ -1,0 +1,107 @@
+//! What came of one call of an agent's backend, and what it adds to the run.
+
+use super::agent::Chosen;
+use crate::agent::{AgentOutcome, AgentStatus};
+use crate::domain::ids::Timestamp;
+use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Served};
+use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
+use crate::engine::providers::Used;
+
+/// Makes what reads refusals ready.
+pub(super) fn warm_up() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let sample = Signals { messages: vec!["rate limit, try again in 1s".to_owned()], ..Signals::default() };
+        classify(&sample, Timestamp(0));
+    });
+}
+
+/// The limit that a run met, if any. The words of a run that came to its end are never looked at.
+pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> {
+    match &outcome.status {
+        AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. } => classify(&outcome.signals, now),
+        AgentStatus::Limited { until_ms, reason } => {
+            let told = Limit {
+                kind: LimitKind::Rate,
+                until: until_ms.map(Timestamp),
+                source: LimitSource::Stream,
+                evidence: reason.chars().take(300).collect(),
+            };
+            let found = classify(&outcome.signals, now);
+            Some(found.map_or(told.clone(), |limit| Limit { until: limit.until.or(told.until), ..limit }))
+        }
+        AgentStatus::Finished | AgentStatus::TimedOut { .. } | AgentStatus::Cancelled | AgentStatus::OverBudget => None,
+    }
+}
+
+/// Adds a call to what the run is made of; its end and words are those of the run as long as none follows. `window` is the
+/// number of tokens that fit into the context.
+pub(super) fn add(
+    sum: &mut AgentRunFacts,
+    outcome: AgentOutcome,
+    chosen: &Chosen,
+    used: Used,
+    window: Option<u64>,
+    ticket: u64,
+) {
+    let context_pct = outcome.context_tokens.zip(window).map(|(tokens, window)| filled_pct(tokens, window));
+    sum.session = outcome.session.clone().filter(|_| outcome.session_kept).map(|id| AgentSession {
+        backend: chosen.backend.clone(),
+        model: chosen.model.clone(),
+        id,
+        files: files_name(ticket, chosen),
+        context_pct,
+        account: outcome.account,
+    });
+    sum.end = match outcome.status {
+        AgentStatus::Finished => AgentEnd::Finished,
+        AgentStatus::Failed { reason } => AgentEnd::Failed { reason },
+        AgentStatus::TimedOut { what } => AgentEnd::TimedOut { what },
+        AgentStatus::Cancelled => AgentEnd::Cancelled,
+        AgentStatus::Unavailable { reason } => AgentEnd::Unavailable { reason },
+        AgentStatus::Limited { until_ms, reason } => AgentEnd::Limited { until: until_ms.map(Timestamp), reason },
+        AgentStatus::OverBudget => AgentEnd::OverBudget,
+    };
+    sum.report = outcome.report;
+    sum.message = outcome.final_message;
+    sum.cost = match (sum.cost, used.cost) {
+        (Some(one), Some(other)) => Some(one.plus(other)),
+        (one, other) => one.or(other),
+    };
+    sum.tokens_in = sum.tokens_in.saturating_add(outcome.tokens_in);
+    sum.tokens_out = sum.tokens_out.saturating_add(outcome.tokens_out);
+    sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
+    sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
+    sum.duration_ms = sum.duration_ms.saturating_add(outcome.duration_ms);
+    sum.served = Served {
+        backend: chosen.backend.clone(),
+        model: chosen.model.clone(),
+        estimated: sum.served.estimated || used.estimated,
+        session: outcome.session,
+        resumed: chosen.session.is_some(),
+        context_pct,
+        switched: std::mem::take(&mut sum.served.switched),
+    };
+}
+
+/// Percent of a context window that so many tokens fill, 0 to 100.
+fn filled_pct(tokens: u64, window: u64) -> f64 {
+    (tokens as f64 / window.max(1) as f64 * 100.0).min(100.0)
+}
+
+/// Name of the folder for the session that a call leaves.
+pub(super) fn files_name(ticket: u64, chosen: &Chosen) -> String {
+    format!("{ticket}-{}", chosen.number)
+}
+
+pub(super) fn outcome_word(status: &AgentStatus) -> &'static str {
+    match status {
+        AgentStatus::Finished => "finished",
+        AgentStatus::Failed { .. } => "failed",
+        AgentStatus::TimedOut { .. } => "timed_out",
+        AgentStatus::Cancelled => "cancelled",
+        AgentStatus::Unavailable { .. } => "unavailable",
+        AgentStatus::Limited { .. } => "limited",
+        AgentStatus::OverBudget => "over_budget",
+    }
+}
