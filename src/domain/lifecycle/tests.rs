@@ -107,6 +107,7 @@ impl Run {
             notes: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            estimates: std::collections::BTreeMap::new(),
             sandbox: "none".into(),
         };
         change(&mut tree);
@@ -516,6 +517,7 @@ fn prepared_like(current: &Loop) -> Prepared {
         notes: Vec::new(),
         settings: None,
         detected: Vec::new(),
+        estimates: std::collections::BTreeMap::new(),
         sandbox: String::new(),
     }
 }

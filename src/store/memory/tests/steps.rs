@@ -107,6 +107,7 @@ impl Run {
             notes: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            estimates: std::collections::BTreeMap::new(),
             sandbox: String::new(),
         };
         let ticket = self.ticket().await;
