@@ -441,6 +441,7 @@ fn settings(
         context_windows: backends().map(|(name, backend)| (name, backend.context_window)).filter_map(named).collect(),
         backends: choice,
         fingerprints: built.fingerprints.clone(),
+        answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
         memory: config.memory.clone(),
         money: config.money,
         program: std::env::current_exe().ok(),

@@ -87,6 +87,7 @@ pub struct Metrics {
     iterations: Family<Labels<1>, Counter>,
     agent_runs: Family<Labels<2>, Counter>,
     agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    questions: Family<Labels<2>, Counter>,
     effects: Family<Labels<2>, Counter>,
     forge_requests: Family<Labels<2>, Counter>,
     cost_usd: Family<Labels<1>, Counter<f64, AtomicU64>>,
@@ -112,6 +113,7 @@ impl Metrics {
         let agent_runs = Family::<Labels<2>, Counter>::default();
         let agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(durations as fn() -> Histogram);
+        let questions = Family::<Labels<2>, Counter>::default();
         let effects = Family::<Labels<2>, Counter>::default();
         let forge_requests = Family::<Labels<2>, Counter>::default();
         let cost_usd = Family::<Labels<1>, Counter<f64, AtomicU64>>::default();
@@ -120,6 +122,7 @@ impl Metrics {
         registry.register("iterations", "Finished iterations by outcome", iterations.clone());
         registry.register("agent_runs", "Runs of agents by backend and outcome", agent_runs.clone());
         registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
+        registry.register("questions", "Questions to assistants by purpose and outcome", questions.clone());
         registry.register("effects", "Effects carried out by kind and outcome", effects.clone());
         registry.register("forge_requests", "Requests to forges by forge and class of status", forge_requests.clone());
         registry.register("cost_usd", "Money spent by backend, in US dollars", cost_usd.clone());
@@ -130,6 +133,7 @@ impl Metrics {
             iterations,
             agent_runs,
             agent_seconds,
+            questions,
             effects,
             forge_requests,
             cost_usd,
@@ -156,6 +160,17 @@ impl Metrics {
         let labels = [("backend", backend.to_owned()), ("outcome", outcome.to_owned())];
         self.agent_runs.get_or_create(&labels).inc();
         self.agent_seconds.get_or_create(&[("backend", backend.to_owned())]).observe(seconds);
+        self.spent(backend, usd);
+    }
+
+    /// A question for `purpose` to the assistant `backend` was `finished`, `failed`, … and cost `usd` (0 where unknown).
+    pub fn question(&self, backend: &str, purpose: &str, outcome: &str, usd: f64) {
+        let labels = [("purpose", purpose.to_owned()), ("outcome", outcome.to_owned())];
+        self.questions.get_or_create(&labels).inc();
+        self.spent(backend, usd);
+    }
+
+    fn spent(&self, backend: &str, usd: f64) {
         if usd.is_finite() && usd > 0.0 {
             self.cost_usd.get_or_create(&[("backend", backend.to_owned())]).inc_by(usd);
         }

@@ -66,7 +66,7 @@ impl JobKind {
 /// Something to ask a model for. Whoever asks has an answer of its own for when nobody answers.
 pub trait Job {
     /// The answer.
-    type Answer: Serialize + DeserializeOwned + JsonSchema;
+    type Answer: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
 
     /// What sort of question it is.
     const KIND: JobKind;

@@ -4,8 +4,8 @@
 use super::Turn;
 use super::state::{Loop, State};
 use crate::domain::criteria::task_type;
-use crate::domain::intelligence::usual;
 use crate::domain::ids::{Money, Timestamp};
+use crate::domain::intelligence::usual;
 use crate::domain::rules::{Action, Facts, Firing, Schedule, ScheduleState};
 
 /// An hour, in milliseconds.

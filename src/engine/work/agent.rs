@@ -7,20 +7,21 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::aids::Aids;
 use super::hearing::Hearing;
-use super::{Attempt, project, remove_folder};
+use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus};
 use crate::domain::backends::{Advice, Role};
 use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
-use crate::domain::intelligence::{self, Block, Context};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Input, Loop, Served};
 use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
 use crate::domain::prices::Usage;
 use crate::domain::prompt::{self, Extras};
 use crate::domain::session;
+use crate::engine::Engine;
+use crate::engine::assist::Questions;
 use crate::engine::executor::{Failure, Receipt};
-use crate::engine::providers::{CallEnd, Used, reasons_words};
-use crate::engine::{Engine, Recalled};
+use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
@@ -30,9 +31,6 @@ use crate::store::session as turns;
 
 /// Backends that one run tries at most; each refusal parks one, so more would go in a circle.
 const MOST_CALLS: usize = 8;
-/// Tokens of the context block, and its most as a share of the model's window in percent.
-const CONTEXT_TOKENS: usize = 500;
-const CONTEXT_PCT: f64 = 10.0;
 
 /// What a run is made of, the same for each backend that it is tried with.
 struct Task<'a> {
@@ -42,7 +40,7 @@ struct Task<'a> {
     ticket: u64,
     iteration: u32,
     attempt: u32,
-    recalled: Recalled,
+    aids: Aids,
 }
 
 /// A backend that was chosen for a call, and the call.
@@ -76,7 +74,7 @@ impl Engine {
         let Attempt { ticket, iteration, attempt } = attempt;
         if claimed.attempts > 0 {
             let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
-            let cost = self.store.write(move |c| calls::abandon(c, &id, &settings, now)).await?;
+            let cost = self.store.write(move |c| calls::abandon(c, &id, ticket, &settings, now)).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
             return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged, cost }));
         }
@@ -85,8 +83,13 @@ impl Engine {
         };
         self.put_tree_back(current, repo, head).await?;
         self.mended(current).await;
-        let recalled = self.recall(current).await;
-        let run = self.run(&Task { current, repo, head, ticket, iteration, attempt, recalled }, cancel).await?;
+        let mut questions = Questions::of(current, ticket, cancel);
+        let tree = self.workspaces.agent_view(&current.id, repo).tree;
+        let aids = self.aids(&mut questions, repo, &tree).await;
+        kill_point("K37");
+        let mut run = self.run(&Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
+        self.read_message(&mut questions, &mut run).await;
+        charge(&mut run, questions.used);
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
     }
 
@@ -105,9 +108,16 @@ impl Engine {
         let mut note = None;
         for number in 0..MOST_CALLS {
             // By the ticket: an iteration that was given back has the same number again.
-            let key = format!("{}/{}/{number}", task.current.id, task.ticket);
-            let begun = self.begin_call(task.current, key.clone(), "agent", Role::Agent, &exclude).await?;
-            let chosen = match begun {
+            let key = format!("{}{number}", calls::key_start(&task.current.id, task.ticket));
+            let wish = Wish {
+                key: key.clone(),
+                purpose: "agent",
+                role: Role::Agent,
+                exclude: exclude.clone(),
+                likely: None,
+                share: 1.0,
+            };
+            let chosen = match self.begin_call(task.current, wish).await? {
                 Begun::Call { backend, model, at_most, .. } => Chosen { key, backend, model, at_most, number },
                 Begun::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
@@ -189,7 +199,7 @@ impl Engine {
         remove_folder(&scratch);
         std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
         let seen = self.workspaces.agent_view(&current.id, task.repo);
-        let (prompt, carried) = self.prompt(task, chosen, note, &seen.tree, &scratch)?;
+        let (prompt, carried) = self.prompt(task, chosen, note, &scratch)?;
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
@@ -225,6 +235,7 @@ impl Engine {
             at_most: run.max_cost,
             answered: false,
             over_budget: false,
+            tool: String::new(),
             events: Vec::new(),
         };
         let started = self.clock.now();
@@ -278,32 +289,21 @@ impl Engine {
         task: &Task<'_>,
         chosen: &Chosen,
         note: Option<String>,
-        tree: &Path,
         scratch: &Path,
     ) -> Result<(String, Vec<String>), Failure> {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
-        let block = intelligence.adapts().then(|| self.context(task, chosen, tree));
-        let extras = Extras { intelligence, context: block.clone(), middle: None, tools: Vec::new() };
+        let window = self.settings.context_windows.get(&chosen.backend).copied();
+        let block = task.aids.block(&chosen.backend, chosen.model.as_deref(), window);
+        let Aids { middle, tools, .. } = &task.aids;
+        let (middle, tools) = (middle.clone(), tools.clone());
+        let extras = Extras { intelligence, context: block.clone(), middle, tools };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
         let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
         Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
-    }
-
-    /// The context block: what is known at this moment, within its budget.
-    fn context(&self, task: &Task<'_>, chosen: &Chosen, tree: &Path) -> Block {
-        let mut context = Context::of(task.current, self.clock.now());
-        context.session.backend = chosen.backend.clone();
-        context.session.model = chosen.model.clone().unwrap_or_default();
-        context.history.reflections = task.recalled.reflections.clone();
-        context.recall = task.recalled.learnings.clone();
-        context.project = project::look(tree, &task.current.branch);
-        let window = self.settings.context_windows.get(&chosen.backend).copied();
-        let tokens = intelligence::token_budget(CONTEXT_TOKENS, CONTEXT_PCT, window);
-        context.block(tokens, &intelligence::count)
     }
 
     /// What a run used; where the backend says no cost, by the price table.
@@ -430,6 +430,15 @@ fn add(sum: &mut AgentRunFacts, outcome: AgentOutcome, chosen: &Chosen, used: Us
         context_pct: None,
         switched: std::mem::take(&mut sum.served.switched),
     };
+}
+
+/// What was asked beside a run is paid with it.
+fn charge(run: &mut AgentRunFacts, used: Used) {
+    let Usage { input, output, cache_read, cache_write } = used.usage;
+    run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);
+    run.tokens_in = run.tokens_in.saturating_add(input).saturating_add(cache_read).saturating_add(cache_write);
+    run.tokens_out = run.tokens_out.saturating_add(output);
+    run.served.estimated |= used.estimated;
 }
 
 fn outcome_word(status: &AgentStatus) -> &'static str {
