@@ -134,7 +134,12 @@ impl Ledger {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;
         for (scope, account) in self.accounts() {
-            match account.fitting(likely) {
+            // What a question costs is no guess: its length is known, and that of its answer is bounded.
+            let fitting = match scope {
+                LimitScope::Purpose => account.left().is_none_or(|left| likely <= left).then_some(likely),
+                _ => account.fitting(likely),
+            };
+            match fitting {
                 Some(part) => reserve = reserve.min(part),
                 None => return Permit::No(reached(scope, account, likely, now)),
             }

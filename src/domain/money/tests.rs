@@ -173,6 +173,7 @@ fn a_purpose_has_a_share_of_its_own() {
     assert!(matches!(with(account(0.02, 0.01, 0.05)).permit(usd(0.02), NOON), Permit::Yes { .. }));
     let Permit::No(reached) = with(account(0.04, 0.0, 0.05)).permit(usd(0.02), NOON) else { panic!("it is used up") };
     assert_eq!((reached.scope, reached.free_at), (LimitScope::Purpose, None), "time does not lift it");
+    assert!(matches!(with(account(0.0, 0.0, 0.05)).permit(usd(0.06), NOON), Permit::No(_)), "also of the first");
     assert!(reached.to_string().starts_with("the share of the loop's budget for such calls is $0.05"), "{reached}");
 }
 
@@ -270,7 +271,7 @@ proptest! {
         let account = |i: usize| Account {
             spent: Money(figures[i]), reserved: Money(figures[i + 1]), limit: Some(Money(figures[i + 2])),
         };
-        let ledger = Ledger { of_loop: account(0), of_repository: account(2), of_service: account(4) };
+        let ledger = ledger(account(0), account(2), account(4));
         let _ = ledger.permit(Money(figures[7]), Timestamp(now));
         let _ = ledger.goes_on(Money(figures[6]), Timestamp(now));
         let _ = likely_cost(&figures.map(Money));

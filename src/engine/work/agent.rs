@@ -86,7 +86,7 @@ impl Engine {
         let mut questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
         let aids = self.aids(&mut questions, repo, &tree).await;
-        kill_point("K37");
+        kill_point("K39");
         let mut run = self.run(&Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
         self.read_message(&mut questions, &mut run).await;
         charge(&mut run, questions.used);
