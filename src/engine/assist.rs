@@ -36,6 +36,8 @@ pub(super) struct Questions<'a> {
     failed: Vec<String>,
     /// How many were asked.
     asked: u32,
+    /// Whether one that waits for a person was given another chance.
+    tried_disabled: bool,
     /// What they used together.
     pub used: Used,
 }
@@ -43,7 +45,7 @@ pub(super) struct Questions<'a> {
 impl<'a> Questions<'a> {
     /// None were asked yet.
     pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
-        Self { current, ticket, cancel, failed: Vec::new(), asked: 0, used: Used::default() }
+        Self { current, ticket, cancel, failed: Vec::new(), asked: 0, tried_disabled: false, used: Used::default() }
     }
 }
 
@@ -154,7 +156,16 @@ impl Engine {
             likely: Some(likely.unwrap_or(Money(0))),
             share: asked.kind.budget_share(),
         };
-        let why = match self.begin_call(current, wish).await {
+        let mut begun = self.begin_call(current, wish.clone()).await;
+        // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
+        if let Ok(Begun::Never { reasons }) = &begun
+            && current.spent.iterations <= 1
+            && !std::mem::replace(&mut questions.tried_disabled, true)
+            && self.enable_one(reasons).await
+        {
+            begun = self.begin_call(current, wish).await;
+        }
+        let why = match begun {
             Ok(Begun::Call { backend, model, .. }) => {
                 return Some(Call { key, backend, model: model.unwrap_or_default(), started: now });
             }

@@ -416,6 +416,7 @@ async fn a_restart_asks_nothing_twice(dialect: Dialect) {
     assert_eq!(models.purposes(), ["prompt", "message", "reflection", "prompt"]);
     // What the lost runs had asked is on the loop's account all the same.
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
+    service.rest().await;
     stop(&mut child).await;
     service.finish().await;
 }

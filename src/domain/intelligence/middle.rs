@@ -109,7 +109,8 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
             *removed += 1;
             continue;
         }
-        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !FORBIDDEN.is_match(sentence)).collect();
+        // Also what comes to stand at the beginning of the line when a sentence before it goes.
+        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
         *removed += plain.split_inclusive(". ").count() - kept.len();
         let kept = kept.concat();
         if !kept.trim().is_empty() {
