@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use secrecy::ExposeSecret;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -224,7 +225,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         timeout: Duration::from_secs(config.checks.timeout.as_seconds()),
         network: config.checks.network,
         env: check_env,
-        masker: Masker::default(),
+        masker: Masker::new(backends::secrets(config).iter().map(ExposeSecret::expose_secret)),
         ..CheckRunner::new()
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
@@ -442,6 +443,7 @@ fn settings(
         context_windows: backends().map(|(name, backend)| (name, backend.context_window)).filter_map(named).collect(),
         backends: choice,
         fingerprints: built.fingerprints.clone(),
+        answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
         memory: config.memory.clone(),
         money: config.money,
         program: std::env::current_exe().ok(),

@@ -4,6 +4,7 @@
 //! they decided; `timer` and `reconcile` make events of time and of what the world looks like. Each has a `…_step` that
 //! does one piece and says whether there was any, which is what tests and the simulation call; `supervisor` runs them.
 
+mod assist;
 mod comments;
 mod executor;
 mod intake;

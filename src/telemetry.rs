@@ -95,6 +95,7 @@ pub struct Metrics {
     iterations: Family<Labels<1>, Counter>,
     agent_runs: Family<Labels<2>, Counter>,
     agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
+    questions: Family<Labels<2>, Counter>,
     effects: Family<Labels<2>, Counter>,
     forge_requests: Family<Labels<2>, Counter>,
     cost_usd: Family<Labels<2>, Counter<f64, AtomicU64>>,
@@ -124,6 +125,7 @@ impl Metrics {
         let agent_runs = Family::<Labels<2>, Counter>::default();
         let agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(durations as fn() -> Histogram);
+        let questions = Family::<Labels<2>, Counter>::default();
         let effects = Family::<Labels<2>, Counter>::default();
         let forge_requests = Family::<Labels<2>, Counter>::default();
         let cost_usd = Family::<Labels<2>, Counter<f64, AtomicU64>>::default();
@@ -136,6 +138,7 @@ impl Metrics {
         registry.register("iterations", "Finished iterations by outcome", iterations.clone());
         registry.register("agent_runs", "Runs of agents by backend and outcome", agent_runs.clone());
         registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
+        registry.register("questions", "Questions to assistants by purpose and outcome", questions.clone());
         registry.register("effects", "Effects carried out by kind and outcome", effects.clone());
         registry.register("forge_requests", "Requests to forges by forge and class of status", forge_requests.clone());
         registry.register("cost_usd", "Money spent by backend and role, in US dollars", cost_usd.clone());
@@ -150,6 +153,7 @@ impl Metrics {
             iterations,
             agent_runs,
             agent_seconds,
+            questions,
             effects,
             forge_requests,
             cost_usd,
@@ -180,6 +184,11 @@ impl Metrics {
         let labels = [("backend", backend.to_owned()), ("outcome", outcome.to_owned())];
         self.agent_runs.get_or_create(&labels).inc();
         self.agent_seconds.get_or_create(&[("backend", backend.to_owned())]).observe(seconds);
+    }
+
+    /// A question for `purpose` to an assistant was `finished`, `failed`, ….
+    pub fn question(&self, purpose: &str, outcome: &str) {
+        self.questions.get_or_create(&[("purpose", purpose.to_owned()), ("outcome", outcome.to_owned())]).inc();
     }
 
     /// A call of a backend in a role ended as `finished`, `failed`, `limited`, `lost`, …, used so many tokens (by kind) and

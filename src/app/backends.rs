@@ -8,7 +8,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit, Mac};
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
@@ -168,18 +168,24 @@ fn settings(
     settings.env = backend.env.clone();
     settings.tools = tools.to_vec();
     settings.tools.extend(config.sandbox.read_only.iter().cloned());
-    settings.masked = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
+    settings.masked = secrets(config);
+    Ok(settings)
+}
+
+/// Every secret of the configuration but what single backends get by `env`.
+pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
+    let mut secrets: Vec<_> = config.forges.iter().flat_map(|f| f.webhook_secrets.iter().cloned()).collect();
     for forge in &config.forges {
         if let ForgeAuth::Token(token) = &forge.auth {
-            settings.masked.push(token.clone());
+            secrets.push(token.clone());
         }
     }
     for channel in &config.channels {
-        settings.masked.push(channel.url.clone());
-        settings.masked.extend(channel.secret.clone());
+        secrets.push(channel.url.clone());
+        secrets.extend(channel.secret.clone());
     }
-    settings.masked.extend(config.backends.values().filter_map(|backend| backend.api_key.clone()));
-    Ok(settings)
+    secrets.extend(config.backends.values().filter_map(|backend| backend.api_key.clone()));
+    secrets
 }
 
 /// Its program and first arguments; a program with a slash as an absolute path.

@@ -13,7 +13,7 @@ pub use backends::Row;
 pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
-use crate::config::{Config, Env, operator_file};
+use crate::config::{Config, Env, Role, operator_file};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
 const SPACE_WARN: u64 = 5 << 30;
@@ -86,7 +86,18 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
 
 /// What can be told from the configuration and this machine alone.
 pub fn machine(config: &Config) -> Vec<Finding> {
-    vec![public_url(config), disk(&config.data_dir), git_program()]
+    let mut findings = vec![public_url(config), disk(&config.data_dir), git_program()];
+    findings.extend(assistants(config));
+    findings
+}
+
+/// That nobody can help although that is wanted.
+fn assistants(config: &Config) -> Option<Finding> {
+    let none = !config.backends.values().any(|backend| backend.roles.contains(&Role::Assistant));
+    (config.intelligence.asks() && none).then(|| {
+        let fix = "add a backend with `type: api`, or give one with `type: internal` the role `assistant`";
+        Finding::warn("intelligence", "`full`, and no backend has the role `assistant`: it is as `fallback`", fix)
+    })
 }
 
 /// Prints `findings`; the exit code is 1 if one of them fails.
@@ -207,6 +218,23 @@ mod tests {
             Finding::warn("disk", "1.0 GiB free for data", "make room, or set `data_dir` to another disk")
         );
         assert_eq!(space(folder, 0).outcome, Outcome::Fail);
+    }
+
+    #[test]
+    fn intelligence_without_anybody_to_ask_is_told() {
+        let config = |text: &str| {
+            let text = format!(
+                "forges:\n  - {{ name: forge, kind: github, token_env: T, webhook_secret_env: S }}\nbackends:\n  \
+                 mine: {{ type: script, command: [\"true\"] }}\n{text}"
+            );
+            let env = Env::of([("T", "a-token"), ("S", "a-webhook-secret-of-the-tests-0123456789")]);
+            Config::parse(Path::new("ralph-control.yaml"), &text, &env).unwrap_or_else(|problems| panic!("{problems}"))
+        };
+        let told = assistants(&config("intelligence: full\n")).expect("told");
+        assert!(told.outcome == Outcome::Warn && told.fix.contains("type: api"), "{told:?}");
+        assert_eq!(assistants(&config("")), None);
+        let helper = "  helper: { type: api, url: 'http://localhost:1', models: { default: x } }\nintelligence: full\n";
+        assert_eq!(assistants(&config(helper)), None);
     }
 
     #[test]

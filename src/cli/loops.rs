@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::config::Env;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
+use crate::domain::intelligence::Claims;
 use crate::domain::lifecycle::{Input, Loop};
 use crate::domain::oversight::{AuditEntry, Level, OversightReport, report};
 use crate::domain::quantity;
@@ -262,7 +263,11 @@ impl Shell<'_> {
                 if args.report {
                     let reports: serde_json::Map<_, _> = reports
                         .iter()
-                        .map(|(of, report)| Ok((of.clone(), serde_json::to_value(report)?)))
+                        .map(|(of, report, claims)| {
+                            let mut value = serde_json::to_value(report)?;
+                            value["claims"] = serde_json::to_value(claims)?;
+                            Ok((of.clone(), value))
+                        })
                         .collect::<Result<_, serde_json::Error>>()
                         .map_err(failed)?;
                     map.insert("report".into(), reports.into());
@@ -277,8 +282,9 @@ impl Shell<'_> {
         }
         let mut text = details(&current, now);
         text.push_str(&calls_table(&booked));
-        for (of, report) in &reports {
+        for (of, report, claims) in &reports {
             text.push_str(&format!("\n{of}\n{report}"));
+            text.extend(claims.words().map(|words| words + "\n"));
         }
         if audit {
             text.push_str("\nDecisions:\n");
@@ -308,21 +314,21 @@ impl Shell<'_> {
         print(&text)
     }
 
-    /// What oversight came to in the loop, in its repository, and in all loops.
-    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport)>, CliError> {
+    /// What oversight came to, and what agents' claims were worth, in the loop, in its repository, and in all loops.
+    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport, Claims)>, CliError> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
-        let sum = |of: &dyn Fn(&Loop) -> bool| {
-            let states = all.iter().filter(|l| of(l)).filter_map(|l| l.supervision.as_ref());
-            states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)))
+        let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
+            let loops = || all.iter().filter(|l| belongs(l));
+            let states = loops().filter_map(|l| l.supervision.as_ref());
+            let sum = states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)));
+            (of, sum, loops().map(Claims::of).fold(Claims::default(), Claims::plus))
         };
         let repo = &current.place.repo;
+        let of_repository = |l: &Loop| l.place.repo.id == repo.id && l.place.repo.forge == repo.forge;
         Ok(vec![
-            (format!("Loop {}", current.id), sum(&|l| l.id == current.id)),
-            (
-                format!("Repository {}", repo.full_name()),
-                sum(&|l| l.place.repo.id == repo.id && l.place.repo.forge == repo.forge),
-            ),
-            (format!("All {} loops", all.len()), sum(&|_| true)),
+            sum(format!("Loop {}", current.id), &|l| l.id == current.id),
+            sum(format!("Repository {}", repo.full_name()), &of_repository),
+            sum(format!("All {} loops", all.len()), &|_| true),
         ])
     }
 
@@ -484,7 +490,9 @@ fn details(current: &Loop, now: Timestamp) -> String {
     say("why", &current.why);
     say("issue", &format!("{}#{} {}", current.place.repo, current.place.issue, current.task.title));
     say("page", &current.task.url);
-    say("iteration", &format!("{} of {}", current.spent.iterations, current.limits.iterations));
+    let (least, most) = current.usual_iterations();
+    let (at, limit) = (current.spent.iterations, current.limits.iterations);
+    say("iteration", &format!("{at} of {limit}; usual for {} are {least} to {most}", current.task_type().as_str()));
     say("completion", &format!("{}%", current.completion().whole_percent()));
     say("cost", &format!("{} of {}", current.spent.cost, current.limits.cost));
     say("time", &format!("{} of {}", age(current.spent.time_at(now)), age(current.limits.time_ms)));
@@ -492,6 +500,9 @@ fn details(current: &Loop, now: Timestamp) -> String {
     say("pull", current.pull.as_ref().map_or("none yet", |pull| pull.url.as_str()));
     say("authority", &current.authority.login);
     say("sandbox", &current.sandbox);
+    if let Some(words) = Claims::of(current).words() {
+        say("claims", &words);
+    }
     text.push_str("\nChecks:\n");
     let latest = current.latest_checks();
     for check in &current.checks {

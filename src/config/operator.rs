@@ -73,7 +73,8 @@ pub struct OperatorFile {
     pub rotation: RotationSettings,
     /// How long a backend is left alone that met a limit or failed too often.
     pub parking: ParkingSettings,
-    /// Whether prompts are made for the moment; `full` will have models help, and is as `fallback` in this version.
+    /// Whether prompts are made for the moment, and whether models help with it: `full` asks the backends with the role
+    /// `assistant`.
     pub intelligence: Intelligence,
     /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
     /// (the defaults below), or those of the design, which stay.
@@ -424,11 +425,21 @@ pub struct EngineSection {
     /// Least time between two changes on one forge, in milliseconds; GitHub asks for a second.
     #[schemars(range(max = 60_000))]
     pub mutation_interval_ms: u32,
+    /// Longest wait for the answer of an assistant, in seconds; where left out, 30, and 60 for a prompt's advice. A model on
+    /// a machine without a graphics card may need more.
+    #[schemars(range(min = 1, max = 600))]
+    pub answer_timeout_s: Option<u32>,
 }
 
 impl Default for EngineSection {
     fn default() -> Self {
-        Self { poll_ms: 500, ambiguity_wait_ms: 10_000, retry_first_ms: 2_000, mutation_interval_ms: 1_000 }
+        Self {
+            poll_ms: 500,
+            ambiguity_wait_ms: 10_000,
+            retry_first_ms: 2_000,
+            mutation_interval_ms: 1_000,
+            answer_timeout_s: None,
+        }
     }
 }
 

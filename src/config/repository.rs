@@ -60,8 +60,7 @@ pub struct RepositoryFile {
     pub limits: RepositoryLimits,
     /// Whether checks may be found from the tree where none are named.
     pub detect: Option<bool>,
-    /// Whether prompts are made for the moment; `full` will have models help, and is as `fallback` in this version; the
-    /// operator's where left out or more.
+    /// Whether prompts are made for the moment, and whether models help with it; the operator's where left out or more.
     pub intelligence: Option<Intelligence>,
     /// What the settings of control, oversight and strategy begin with; the operator's where left out.
     pub preset: Option<Preset>,

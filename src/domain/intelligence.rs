@@ -1,8 +1,8 @@
 //! The intelligence layer's pure part: what is known put into few tokens, prompts made for the moment, questions to a model
 //! as values, and what to make of the agent's word.
 //!
-//! No model is called here. A [`Job`] says what to ask and how to check the answer, and has an answer of its own for when
-//! nobody answers; [`Intelligence`] says which of this a loop uses.
+//! No model is called here. A [`Job`] says what to ask and how to check the answer; whoever asks goes on without one where
+//! nobody answers. [`Intelligence`] says which of this a loop uses.
 
 mod adapt;
 mod analysis;
@@ -27,7 +27,7 @@ mod tests;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use adapt::{ToolUse, adapt, tool_suggestions};
+pub use adapt::{ToolUse, adapt};
 pub use analysis::{Analysis, GeneratedPrompt, PromptUrgency};
 pub use best::{Candidate, Standing, best, best_state};
 pub use budget::{Estimate, usual};
@@ -36,15 +36,15 @@ pub use context::{
     Block, Compressed, Compression, Context, ErrorSeen, FileTouched, History, Learning, LearningKind, Project, Session,
     SummarySoFar, Try, token_budget,
 };
-pub use job::{Ask, Job, JobKind, ask, ask_again, read};
+pub use job::{Ask, Job, JobKind, ask};
 pub use message::{MessageAnalysis, MessageReport, report_of, reported};
 pub use middle::Middle;
 pub use reflect::{Reflecting, ReflectionAnswer};
-pub use summarise::{Summarising, SummaryAnswer, Turn};
+pub use summarise::{Summarising, SummaryAnswer};
 pub use tokens::count;
 
 /// Counts the tokens of a text; [`count`] is the real one, tests take what suits them.
-pub type Count<'a> = &'a dyn Fn(&str) -> usize;
+pub type Count<'a> = &'a (dyn Fn(&str) -> usize + Sync);
 
 /// How much of the intelligence layer a loop uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]

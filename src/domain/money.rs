@@ -1,7 +1,8 @@
 //! Money before and after a call: what it is likely to cost is reserved, what it did cost is settled.
 //!
-//! Three limits hold at the same time: one of the loop, one of the repository a day, one of the service a day. A run
-//! begins only where its likely cost fits into all three, beside what others have reserved. It is ended as soon as its
+//! Limits hold at the same time: one of the loop, one of the repository a day, one of the service a day, and for questions
+//! beside the work a share of the loop's. A run begins only where its likely cost fits into all, beside what others have
+//! reserved. It is ended as soon as its
 //! stream shows that one of them is reached, so that a limit is passed by no more than the one turn that was under way in
 //! each run at that moment.
 
@@ -27,6 +28,8 @@ const DAY_MS: i64 = 24 * 3_600_000;
 pub enum LimitScope {
     /// The loop's, over its whole life.
     Loop,
+    /// The share of the loop's that calls for one purpose may use together.
+    Purpose,
     /// The repository's, a day in UTC.
     RepositoryDay,
     /// The service's, a day in UTC.
@@ -37,6 +40,7 @@ impl fmt::Display for LimitScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Loop => "the loop's budget",
+            Self::Purpose => "the share of the loop's budget for such calls",
             Self::RepositoryDay => "the repository's budget for the day",
             Self::ServiceDay => "the service's budget for the day",
         })
@@ -74,11 +78,13 @@ impl Account {
     }
 }
 
-/// The three accounts that a run is paid from, as they are before it.
+/// The accounts that a run is paid from, as they are before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
     /// The loop's.
     pub of_loop: Account,
+    /// That of the calls of the loop for the same purpose.
+    pub of_purpose: Account,
     /// The repository's.
     pub of_repository: Account,
     /// The service's.
@@ -128,7 +134,12 @@ impl Ledger {
         let likely = Money(likely.0.max(0));
         let mut reserve = likely;
         for (scope, account) in self.accounts() {
-            match account.fitting(likely) {
+            // What a question costs is no guess: its length is known, and that of its answer is bounded.
+            let fitting = match scope {
+                LimitScope::Purpose => account.left().is_none_or(|left| likely <= left).then_some(likely),
+                _ => account.fitting(likely),
+            };
+            match fitting {
                 Some(part) => reserve = reserve.min(part),
                 None => return Permit::No(reached(scope, account, likely, now)),
             }
@@ -155,9 +166,10 @@ impl Ledger {
         self.accounts().into_iter().filter_map(|(_, account)| account.left()).min()
     }
 
-    fn accounts(&self) -> [(LimitScope, &Account); 3] {
+    fn accounts(&self) -> [(LimitScope, &Account); 4] {
         [
             (LimitScope::Loop, &self.of_loop),
+            (LimitScope::Purpose, &self.of_purpose),
             (LimitScope::RepositoryDay, &self.of_repository),
             (LimitScope::ServiceDay, &self.of_service),
         ]
@@ -165,7 +177,7 @@ impl Ledger {
 }
 
 fn reached(scope: LimitScope, account: &Account, wanted: Money, now: Timestamp) -> Reached {
-    let free_at = (scope != LimitScope::Loop).then(|| next_midnight(now));
+    let free_at = matches!(scope, LimitScope::RepositoryDay | LimitScope::ServiceDay).then(|| next_midnight(now));
     Reached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
 }
 

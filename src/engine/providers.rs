@@ -24,19 +24,41 @@ pub(super) enum CallEnd {
     Failed(String),
     /// It met a limit.
     Limited(Limit),
+    /// It came to its end, and the answer is of no use.
+    Unusable,
     /// We ended it; says nothing about the backend.
     Ended,
 }
 
 impl CallEnd {
-    fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Succeeded => "finished",
             Self::Failed(_) => "failed",
             Self::Limited(_) => "limited",
+            Self::Unusable => "unusable",
             Self::Ended => "ended",
         }
     }
+}
+
+/// A call that is to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wish {
+    /// Unique over all calls, and begins as those of its work do.
+    pub key: String,
+    /// What for: `agent`, or the sort of question.
+    pub purpose: &'static str,
+    /// Who is to serve it.
+    pub role: Role,
+    /// Backends that must not be used for it.
+    pub exclude: Vec<String>,
+    /// What it is likely to cost; by calls before it, where that is left open.
+    pub likely: Option<Money>,
+    /// Most of the loop's money that all calls for the purpose may cost together, 0..1.
+    pub share: f64,
+    /// The session that the call before left.
+    pub left: Option<AgentSession>,
 }
 
 /// What a call used.
@@ -50,18 +72,23 @@ pub(super) struct Used {
     pub estimated: bool,
 }
 
+impl Used {
+    /// Adds what another call used.
+    pub fn add(&mut self, other: Used) {
+        self.usage = self.usage.plus(other.usage);
+        self.cost = [self.cost, other.cost].into_iter().flatten().reduce(Money::plus);
+        self.estimated |= other.estimated;
+    }
+}
+
 impl Engine {
-    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins. `left` is the session that
-    /// the call before left.
-    pub(super) async fn begin_call(
-        &self,
-        current: &Loop,
-        (key, purpose, role): (String, &str, Role),
-        exclude: &[String],
-        left: Option<&AgentSession>,
-    ) -> Result<Begun, StoreError> {
+    /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
+    pub(super) async fn begin_call(&self, current: &Loop, wish: Wish) -> Result<Begun, StoreError> {
+        let Wish { key, purpose, role, mut exclude, likely, share, left } = wish;
+        let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
         let limits = MoneyLimits {
-            of_loop: (current.limits.cost > Money(0)).then_some(current.limits.cost),
+            of_loop,
+            of_purpose: of_loop.filter(|_| share < 1.0).map(|most| Money::from_usd(most.usd() * share)),
             loop_spent: current.spent.cost,
             of_repository: self.settings.money.per_repository_day,
             of_service: self.settings.money.per_service_day,
@@ -74,7 +101,6 @@ impl Engine {
             purpose: purpose.to_owned(),
             limits,
         };
-        let mut exclude = exclude.to_vec();
         let only = current.options.backend.as_ref().or(current.wanted.backend.as_ref());
         if let (Role::Agent, Some(only)) = (role, only) {
             exclude.extend(self.settings.backends.backends.keys().filter(|name| *name != only).cloned());
@@ -85,13 +111,9 @@ impl Engine {
             role,
             task_type: current.task_type(),
             exclude,
-            likely_cost: None,
+            likely_cost: likely,
             previous: previous.filter(|_| role == Role::Agent).cloned(),
-            session: left.map(|left| Left {
-                backend: left.backend.clone(),
-                model: left.model.clone(),
-                context_pct: left.context_pct,
-            }),
+            session: left.map(|left| Left { backend: left.backend, model: left.model, context_pct: left.context_pct }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);
@@ -113,7 +135,7 @@ impl Engine {
 
     /// The model that each backend would be asked for: what the schedule set, the first rule that holds, the tier that
     /// control wants, the usual one.
-    fn models(&self, current: &Loop, role: Role, now: Timestamp) -> Vec<(String, Option<String>)> {
+    pub(super) fn models(&self, current: &Loop, role: Role, now: Timestamp) -> Vec<(String, Option<String>)> {
         let tier = current.course.as_ref().map_or(ModelTier::Default, |course| course.model);
         let of = |name: &String| {
             let models = self.settings.models.get(name);
@@ -156,7 +178,10 @@ impl Engine {
         let (now, seed, tokens) = (self.clock.now(), u64::from(self.random()), used.usage.total());
         let observed = self.store.write(move |c| {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
-                CallEnd::Succeeded => Observation::CallSucceeded { call, tokens, cost, progress: None },
+                // It served us, whatever it said.
+                CallEnd::Succeeded | CallEnd::Unusable => {
+                    Observation::CallSucceeded { call, tokens, cost, progress: None }
+                }
                 CallEnd::Failed(error) => Observation::CallFailed { call, cost, error, seed },
                 CallEnd::Limited(limit) => Observation::CallLimited { call, cost, limit, seed },
                 CallEnd::Ended => Observation::CallAbandoned { call, cost },

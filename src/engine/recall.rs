@@ -3,12 +3,13 @@
 use std::collections::HashSet;
 
 use super::Engine;
-use crate::domain::intelligence::{Learning, LearningKind};
+use crate::domain::intelligence::{Learning, LearningKind, SummarySoFar};
 use crate::domain::lifecycle::{Loop, error_signature};
 use crate::domain::memory::{self, Kind, Query, Reflection};
 use crate::domain::sanitize;
+use crate::domain::session::Summary;
 use crate::domain::task::CheckReport;
-use crate::store::memory as store;
+use crate::store::{memory as store, session};
 
 /// What is remembered for the next prompt of a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -17,6 +18,10 @@ pub struct Recalled {
     pub learnings: Vec<Learning>,
     /// What the loop's newest iterations said to the next ones, oldest first.
     pub reflections: Vec<String>,
+    /// What earlier stretches of the loop came to, oldest first.
+    pub summaries: Vec<SummarySoFar>,
+    /// What was decided in them and still holds, oldest first.
+    pub decisions: Vec<String>,
 }
 
 impl Engine {
@@ -37,7 +42,8 @@ impl Engine {
             let confidence = recalled.learning.confidence_at(now, settings);
             told(recalled.learning, confidence)
         });
-        Recalled { learnings: learnings.collect(), reflections: self.reflections(current).await }
+        let (summaries, decisions) = self.summaries(current).await;
+        Recalled { learnings: learnings.collect(), reflections: self.reflections(current).await, summaries, decisions }
     }
 
     /// Notes which learnings the prompt of an iteration carries, so that they get what comes of it.
@@ -49,6 +55,23 @@ impl Engine {
         if let Err(error) = self.store.write(move |c| store::carried(c, &id, iteration, &ids, now)).await {
             tracing::warn!(loop_id = %current.id, iteration, %error, "what the prompt carries could not be noted");
         }
+    }
+
+    /// The loop's summaries, and the decisions that a model found in its iterations.
+    async fn summaries(&self, current: &Loop) -> (Vec<SummarySoFar>, Vec<String>) {
+        let id = current.id.clone();
+        let read = self.store.read(move |c| session::summaries(c, &id, 0)).await;
+        let found = read.unwrap_or_else(|error| {
+            tracing::warn!(loop_id = %current.id, %error, "summaries cannot be read");
+            Vec::new()
+        });
+        let decisions = found.iter().filter(|one| !one.extractive).flat_map(|one| one.decisions.clone()).collect();
+        let told = found.into_iter().map(|Summary { from, to, text, extractive, .. }| {
+            // The first line of one that was put together says again which iterations it is of.
+            let text = if extractive { text.split_once('\n').map_or("", |(_, rest)| rest).to_owned() } else { text };
+            SummarySoFar { from, to, text }
+        });
+        (told.filter(|one| !one.text.is_empty()).collect(), decisions)
     }
 
     /// Reflections of the iterations that count, as many as the task's sort looks back.

@@ -45,6 +45,8 @@ pub struct EngineSettings {
     pub prices: HashMap<String, PriceTable>,
     /// Tokens that fit into a backend's context, by its name; those of which nobody said it are missing.
     pub context_windows: HashMap<String, u64>,
+    /// Longest wait for an assistant's answer; that of the sort of question where there is none.
+    pub answer_timeout: Option<Duration>,
     /// What loops learn, and how much of it a prompt carries.
     pub memory: MemorySettings,
     /// Money that is spent at most within a day.

@@ -1,6 +1,7 @@
 //! Work effects: trees, agents, checks, commits, pushes. Long, stoppable, and safe to begin again after a crash.
 
 mod agent;
+mod aids;
 mod ended;
 mod git;
 mod hearing;
@@ -115,6 +116,7 @@ impl Engine {
             Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
+                self.last_questions(&current, cancel).await?;
                 if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
                     let access = self.git_url(seat, &repo, true).await?;
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
@@ -226,6 +228,7 @@ impl Engine {
             notes,
             settings: settings.map(|(_, file)| file),
             detected,
+            estimates: self.estimates(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
         };
         kill_point("K14");

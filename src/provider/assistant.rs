@@ -21,6 +21,8 @@ const MAX_TEXT: usize = 256 * 1024;
 const MAX_STARTS: usize = 200;
 /// What of a wrong answer is shown to the model again, in characters.
 const MAX_ECHO: usize = 8_000;
+/// What a client may take longer than we wait, so that it is we who stop to wait and know it.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Something that answers one request: a client of an endpoint, or a command.
 #[async_trait]
@@ -91,32 +93,49 @@ pub struct AssistantFailure {
     pub what: String,
     /// What it took.
     pub spent: Spent,
-    /// What can tell of a limit, where the call itself failed.
-    pub signals: Option<Signals>,
+    /// What failed.
+    pub fault: Fault,
 }
+
+/// What kept an answer from us.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fault {
+    /// The call; with what can tell of a limit.
+    Call(Box<Signals>),
+    /// The time was over.
+    Time,
+    /// The model answered, and what it said is of no use.
+    Answer,
+}
+
+/// A rule that an answer has to keep beside the schema: the answer as it is used, or what is wrong with it.
+pub type Rule<'a, T> = &'a (dyn Fn(T) -> Result<T, String> + Sync);
 
 /// Asks, checks the answer, asks once more with what was wrong with it.
 ///
 /// # Errors
-/// When the call fails, the model refuses, or the second answer is wrong as well. A call that failed is not repeated,
-/// but for one that was refused with the schema (400, 422): it is made again without, as not every server knows them.
+/// When the call fails, the time is over, the model refuses, or the second answer is wrong as well. A call that failed is
+/// not repeated, but for one that was refused with the schema (400, 422): it is made again without, as not every server
+/// knows them.
 pub async fn ask<T: DeserializeOwned>(
     assistant: &dyn Assistant,
     question: &Question,
     limits: &AskLimits,
+    rule: Rule<'_, T>,
 ) -> Result<Asked<T>, AssistantFailure> {
     let watch = Stopwatch::start();
     let mut spent = Spent::default();
     let mut request = first(question, limits);
     let mut problem = String::new();
     for again in [true, false] {
-        request.timeout = limits.timeout.saturating_sub(watch.elapsed());
-        if request.timeout.is_zero() {
+        let left = limits.timeout.saturating_sub(watch.elapsed());
+        if left.is_zero() {
             problem = format!("{problem}; there was no time to ask again");
             break;
         }
+        request.timeout = left + GRACE;
         spent.calls += 1;
-        let called = tokio::time::timeout(request.timeout, assistant.complete(&request)).await;
+        let called = tokio::time::timeout(left, assistant.complete(&request)).await;
         let answer = match called {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) if again && matches!(error.signals.status, Some(400 | 422)) => {
@@ -124,18 +143,23 @@ pub async fn ask<T: DeserializeOwned>(
                 request.schema = None;
                 continue;
             }
-            Ok(Err(error)) => return Err(AssistantFailure { what: error.what, spent, signals: Some(error.signals) }),
+            Ok(Err(error)) => {
+                let fault = Fault::Call(Box::new(error.signals));
+                return Err(AssistantFailure { what: error.what, spent, fault });
+            }
             Err(_) => {
                 let what = format!("there was no answer in {} s", limits.timeout.as_secs_f64());
-                return Err(AssistantFailure { what, spent, signals: None });
+                spent.estimate(&request, 0);
+                return Err(AssistantFailure { what, spent, fault: Fault::Time });
             }
         };
         spent.book(&request, &answer);
         if answer.stop == StopReason::Refused {
             let said: String = answer.turn.text.chars().take(300).collect();
-            return Err(AssistantFailure { what: format!("the model would not answer: {said}"), spent, signals: None });
+            let what = format!("the model would not answer: {said}");
+            return Err(AssistantFailure { what, spent, fault: Fault::Answer });
         }
-        problem = match read::<T>(&question.schema.schema, &answer) {
+        problem = match read::<T>(&question.schema.schema, &answer).and_then(rule) {
             Ok(value) => return Ok(Asked { value, spent }),
             Err(problem) => problem,
         };
@@ -146,7 +170,7 @@ pub async fn ask<T: DeserializeOwned>(
             "That answer cannot be taken: {problem}. Answer again, with the whole JSON value and nothing else."
         )));
     }
-    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, signals: None })
+    Err(AssistantFailure { what: format!("no answer could be taken: {problem}"), spent, fault: Fault::Answer })
 }
 
 fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
@@ -169,22 +193,24 @@ fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
 
 impl Spent {
     fn book(&mut self, request: &ChatRequest, answer: &ChatAnswer) {
-        let usage = answer.usage.unwrap_or_else(|| {
-            self.estimated = true;
-            let text = |message: &Message| match message {
-                Message::User(text) => text.len(),
-                Message::Model(turn) => turn.text.len(),
-                Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
-            };
-            let read = request.system.len() + request.messages.iter().map(text).sum::<usize>();
-            Usage {
-                input: estimated_tokens(read),
-                output: estimated_tokens(answer.turn.text.len()),
-                ..Usage::default()
-            }
-        });
-        self.usage = self.usage.plus(usage);
+        match answer.usage {
+            Some(usage) => self.usage = self.usage.plus(usage),
+            None => self.estimate(request, answer.turn.text.len()),
+        }
         self.model.clone_from(&answer.model);
+    }
+
+    /// Adds a call whose tokens nobody counted, with an answer of so many bytes.
+    fn estimate(&mut self, request: &ChatRequest, answered: usize) {
+        let text = |message: &Message| match message {
+            Message::User(text) => text.len(),
+            Message::Model(turn) => turn.text.len(),
+            Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+        };
+        let read = request.system.len() + request.messages.iter().map(text).sum::<usize>();
+        let (input, output) = (estimated_tokens(read), estimated_tokens(answered));
+        self.usage = self.usage.plus(Usage { input, output, ..Usage::default() });
+        self.estimated = true;
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Caller {
 pub struct MoneyLimits {
     /// Of the loop, over its life.
     pub of_loop: Option<Money>,
+    /// Of all calls of the loop for the same purpose.
+    pub of_purpose: Option<Money>,
     /// What the loop has spent by its own account; the greater of this and what is booked counts.
     pub loop_spent: Money,
     /// Of the repository, a day.
@@ -146,8 +148,8 @@ pub fn observe(
     Ok(Observed { changes: transition.changes, advice: transition.advice })
 }
 
-/// Chooses a backend for a call, reserves what the call is likely to cost, and books that it begins; or says what is in the
-/// way. `model` names the model that a backend would be asked for.
+/// Chooses a backend for a call, reserves what the call is likely to cost (by calls before it, where the request does not
+/// say it), and books that it begins; or says what is in the way. `model` names the model that a backend would be asked for.
 pub fn begin(
     c: &Connection,
     caller: &Caller,
@@ -158,7 +160,10 @@ pub fn begin(
     now: Timestamp,
 ) -> StoreResult<Begun> {
     let elapsed = observe(c, &Observation::Elapsed, settings, now)?;
-    let likely = likely(c, caller, request.role)?;
+    let likely = match request.likely_cost {
+        Some(known) => known,
+        None => likely(c, caller, request.role)?,
+    };
     let request = Request { likely_cost: Some(likely), ..request.clone() };
     let (backend, why, session) = match backends::choose(&state(c)?, settings, &request, seed, now) {
         Choice::Use { backend, why, session } => (backend, why, session),
@@ -284,6 +289,11 @@ pub fn abandon(
     Ok(lost)
 }
 
+/// How the keys of all calls begin that are made for a loop's work with this ticket.
+pub fn key_start(of: &LoopId, ticket: u64) -> String {
+    format!("{of}/{ticket}/")
+}
+
 /// What the calls cost in all that have ended and whose keys begin so.
 pub fn cost_of(c: &Connection, beginning: &str) -> StoreResult<Money> {
     let sql = "SELECT coalesce(sum(cost), 0) FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1";
@@ -351,6 +361,11 @@ fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger
             spent: booked.max(limits.loop_spent),
             reserved: held("loop_id = ?1", &[&loop_id])?,
             limit: limits.of_loop,
+        },
+        of_purpose: Account {
+            spent: settled("loop_id = ?1 AND purpose = ?2", &[&loop_id, &caller.purpose])?,
+            reserved: held("loop_id = ?1 AND purpose = ?2", &[&loop_id, &caller.purpose])?,
+            limit: limits.of_purpose,
         },
         of_repository: Account {
             spent: settled("forge = ?1 AND repo_id = ?2 AND day = ?3", &[&forge, &repo, &day])?,
@@ -504,21 +519,46 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_purpose_is_held_to_its_share() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let limits = MoneyLimits { of_purpose: Some(Money::from_usd(0.03)), ..MoneyLimits::default() };
+            let ask = |key: &str| {
+                let caller = Caller { limits, purpose: "prompt".into(), ..caller(key, "a") };
+                let request = Request { likely_cost: Some(Money::from_usd(0.01)), ..request() };
+                begin(c, &caller, &request, &|_| None, &settings(), 1, NOW)
+            };
+            // Calls for other purposes do not count.
+            begun(c, "a/1/0", "a", MoneyLimits::default())?;
+            for key in ["a/1/prompt-1", "a/1/prompt-2", "a/1/prompt-3"] {
+                assert_eq!(backend_of(&ask(key)?), "one");
+            }
+            let fourth = ask("a/1/prompt-4")?;
+            assert!(matches!(&fourth, Begun::NoMoney(reached) if reached.free_at.is_none()), "{fourth:?}");
+            Ok(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
     async fn calls_of_a_process_that_died_are_paid_and_free_their_place() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            begun(c, "a/1", "a", MoneyLimits::default())?;
-            shown(c, "a/1", Money::from_usd(0.2))?;
-            shown(c, "a/1", Money::from_usd(0.1))?;
-            let lost = ("one".to_owned(), Role::Agent, Money::from_usd(0.2));
-            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, [lost]);
-            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
-            begun(c, "a/11", "a", MoneyLimits::default())?;
-            end(c, "a/11", &booking(Ending::Cost(Money(7))), &settings(), NOW, |call, cost| {
+            begun(c, "a/1/0", "a", MoneyLimits::default())?;
+            begun(c, "a/2/question", "a", MoneyLimits::default())?;
+            end(c, "a/2/question", &booking(Ending::Cost(Money::from_usd(0.05))), &settings(), NOW, |call, cost| {
                 Observation::CallAbandoned { call, cost }
             })?;
-            assert_eq!(cost_of(c, "a/1")?, Money(200_007));
-            assert_eq!((cost_of(c, "a/11")?, cost_of(c, "a/2")?), (Money(7), Money(0)));
+            begun(c, "a/2/0", "a", MoneyLimits::default())?;
+            shown(c, "a/2/0", Money::from_usd(0.2))?;
+            shown(c, "a/2/0", Money::from_usd(0.1))?;
+            let lost = |usd| ("one".to_owned(), Role::Agent, Money::from_usd(usd));
+            let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
+            assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
+            assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
+            // What ended before the process died was told to nobody either; other work was.
+            assert_eq!(cost_of(c, &key_start(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
+            assert_eq!(cost_of(c, &key_start(&LoopId::new("a"), 22))?, Money(0));
             assert!(state(c)?.backends["one"].in_flight.is_empty());
             Ok(())
         })

@@ -12,7 +12,7 @@ mod reflections;
 mod tests;
 mod transfer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -23,8 +23,12 @@ pub use reflections::{add_reflection, reflections};
 pub use transfer::{Imported, export, import, parse};
 
 use super::StoreResult;
-use crate::domain::ids::Timestamp;
-use crate::domain::memory::{Asked, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts};
+use crate::domain::criteria::TaskType;
+use crate::domain::ids::{RepoRef, Timestamp};
+use crate::domain::intelligence::Estimate;
+use crate::domain::memory::{
+    Asked, Content, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts,
+};
 use crate::domain::similarity::words;
 use crate::process::Masker;
 
@@ -231,6 +235,28 @@ pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learn
     let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params![after, limit as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
     Ok(opened(rows))
+}
+
+/// What loops of a repository took, by the sort of task; of several estimates of a sort, by the one of most loops.
+pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskType, Estimate>> {
+    let sql = format!(
+        "SELECT {} FROM learnings l
+         WHERE l.forge = ?1 AND l.repo_id = ?2 AND l.kind = 'estimate' AND l.state <> 'archived' ORDER BY l.learning",
+        Stored::COLUMNS
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], Stored::read)?;
+    let mut found: BTreeMap<TaskType, Estimate> = BTreeMap::new();
+    for learning in opened(rows.collect::<Result<_, _>>()?).0 {
+        let Content::Estimate { iterations, .. } = learning.content else { continue };
+        let samples = u32::try_from(iterations.samples).unwrap_or(u32::MAX);
+        let estimate = Estimate { mean: iterations.mean, deviation: iterations.deviation(), samples };
+        let known = found.entry(learning.task_type).or_insert(estimate);
+        if known.samples < samples {
+            *known = estimate;
+        }
+    }
+    Ok(found)
 }
 
 /// Learnings by state, and those set aside.

@@ -16,7 +16,8 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{StoreError, StoreResult};
 use crate::domain::ids::{LoopId, Money, Timestamp};
-use crate::domain::session::{Event, Role, Summary, Turn};
+use crate::domain::intelligence::ToolUse;
+use crate::domain::session::{Event, EventKind, Role, Summary, Turn};
 use packed::{Packed, indexed, kept};
 
 pub use retention::{Removed, Retention, apply_retention};
@@ -207,6 +208,18 @@ fn event(row: &Row<'_>) -> StoreResult<Event> {
         failed: row.get(5)?,
         at: Timestamp(row.get(6)?),
     })
+}
+
+/// How each tool of a loop's agents did, by name.
+pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
+    let sql = "SELECT tool, sum(kind = ?2), sum(kind = ?3 AND failed) FROM session_events
+        WHERE loop_id = ?1 AND tool IS NOT NULL AND kind IN (?2, ?3) GROUP BY tool ORDER BY tool";
+    let mut statement = c.prepare_cached(sql)?;
+    let kinds = (EventKind::ToolCall.as_str(), EventKind::ToolResult.as_str());
+    let rows = statement.query_map(params![id.as_str(), kinds.0, kinds.1], |row| {
+        Ok(ToolUse { name: row.get(0)?, calls: row.get(1)?, errors: row.get(2)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// The summaries that tell of iteration `since` or a later one, oldest first.

@@ -280,6 +280,24 @@ impl Workspaces {
         Ok(commit)
     }
 
+    /// What one commit changed of another, as a patch; of more than `bytes` their beginning.
+    pub async fn diff(&self, repo: &RepoRef, from: &Sha, to: &Sha, bytes: usize) -> Result<String, WorkspaceError> {
+        let mirror = self.layout.mirror(repo);
+        let call = Call::new("read a change", &mirror).attributes_of(empty_tree(to)).args([
+            "diff-tree",
+            "-r",
+            "-M",
+            "--patch",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            to.as_str(),
+        ]);
+        let output = self.git.ok(call.output_bytes(bytes)).await?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
     /// Measures `parent`..`tree`.
     async fn describe(&self, place: &Place, parent: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
         let call = Call::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([

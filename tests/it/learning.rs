@@ -1,7 +1,7 @@
 //! What one loop learnt is in the prompts of the next one, unless memory is off.
 
 use ralph_bot::domain::ids::Number;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::lifecycle::{Loop, State};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::memory;
 
@@ -17,8 +17,8 @@ printf '{"approach": "Write the bare number into the text file", "summary": "Don
 const RULE: &str = "Answers end with a line feed";
 const APPROACH: &str = "Write the bare number into the text file";
 
-/// A loop that is told a rule, ends well and is merged, then a loop on another issue: the prompts of both.
-async fn two_loops(world: &World) -> (Vec<String>, Vec<String>) {
+/// A loop that is told a rule, ends well and is merged, then a loop on another issue: the prompts of both, and the second.
+async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
     world.settle_until("its checks", |l| !l.checks.is_empty()).await;
     world.say(&format!("/ralph guide --remember {RULE}")).await;
@@ -40,12 +40,13 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>) {
     world.settle().await;
     let second = world.the_loop().await;
     assert_eq!((second.place.issue, second.state), (issue, State::Review), "{}", second.why);
-    (prompts, world.prompts().await)
+    let told = world.prompts().await;
+    (prompts, told, second)
 }
 
 async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(AGENT)).await;
-    let (first, second) = two_loops(&world).await;
+    let (first, second, looped) = two_loops(&world).await;
     assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
     for wanted in [APPROACH, RULE] {
         assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
@@ -56,13 +57,17 @@ async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
     assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
     let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
     assert!(rule.uses >= 1 && rule.seen == 1, "its own loop may have carried it as well: {rule:?}");
+    // What such a task usually takes is moved by what the first one took.
+    assert_eq!(looped.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
+    assert_ne!(looped.usual_iterations(), looped.task_type().usual_iterations());
     assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
     world.finish().await;
 }
 
 async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }")).await;
-    let (_, second) = two_loops(&world).await;
+    let (_, second, looped) = two_loops(&world).await;
+    assert_eq!(looped.estimate, None);
     for unwanted in [APPROACH, RULE] {
         assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
     }

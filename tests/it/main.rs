@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "stories look at the machine that they run on")]
 
 mod agent_faults;
+mod assistants;
 mod channels;
 mod commands;
 mod edge;

@@ -270,6 +270,7 @@ impl World {
                     notes: Vec::new(),
                     settings: None,
                     detected: Vec::new(),
+                    estimates: BTreeMap::new(),
                     sandbox: "none".into(),
                 };
                 Input::Prepared { ticket: *ticket, tree: Box::new(tree) }

@@ -5,11 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::budget::usual;
 use super::claims::Claims;
 use super::text;
 use crate::domain::control::{Trend, Urgency};
-use crate::domain::criteria::task_type;
 use crate::domain::lifecycle::Loop;
 use crate::domain::signature::normalise;
 use crate::domain::strategy::{Approach, Phase, StateAssessment, assess};
@@ -128,8 +126,7 @@ fn claims(claims: &Claims) -> Option<String> {
 
 /// A task that takes longer than its like.
 fn longer_than_usual(current: &Loop) -> Option<String> {
-    let by_words = || task_type(&current.task.title, &current.task.labels, &current.checks);
-    let (low, high) = usual(current.policy.task_type.unwrap_or_else(by_words), None);
+    let (low, high) = current.usual_iterations();
     let now = current.spent.iterations;
     (now > high).then(|| {
         format!(
@@ -156,7 +153,7 @@ const NARROWER: [(&str, &str); 12] = [
 ];
 
 /// What helps with the first failing check, and a tool that fails more often than not.
-pub fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
+pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
     let failing = outcomes.iter().filter(|outcome| !outcome.holds);
     let narrower = failing.filter_map(|outcome| {

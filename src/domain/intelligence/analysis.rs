@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::adapt::adapt;
+use super::claims::Claims;
 use super::job::{Job, JobKind};
 use super::middle::Middle;
 use super::text;
@@ -57,8 +57,6 @@ pub struct Analysis {
     facts: String,
     /// Ends of outputs of failing checks, with their names.
     outputs: Vec<(String, String)>,
-    /// What is said where no model answers.
-    sentences: Vec<String>,
 }
 
 impl Analysis {
@@ -69,7 +67,7 @@ impl Analysis {
         let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
         let failing = outcomes.iter().filter(|outcome| !outcome.holds).take(OUTPUT.1);
         let outputs = failing.map(|outcome| (text::line(&outcome.name, 60), text::tail(&outcome.output, OUTPUT.0)));
-        Self { task, facts: facts(current), outputs: outputs.collect(), sentences: adapt(current, &[]) }
+        Self { task, facts: facts(current), outputs: outputs.collect() }
     }
 }
 
@@ -102,6 +100,7 @@ fn facts(current: &Loop) -> String {
         let because = text::line(&judged.reasoning, 200);
         out.push_str(&format!("Strategy: {approach}, {}, because {because}.\n", text::line(way, 120)));
     }
+    out.extend(Claims::of(current).words().map(|words| words + "\n"));
     let mut section = |title: &str, lines: String| {
         if !lines.is_empty() {
             out.push_str(&format!("{title}:\n{lines}"));
@@ -150,9 +149,5 @@ impl Job for Analysis {
             Some(_) => Ok(answer),
             None => Err("nothing of it can be used: `prompt` has to say what to do, within the rules".to_owned()),
         }
-    }
-
-    fn fallback(&self) -> GeneratedPrompt {
-        GeneratedPrompt { prompt: self.sentences.join("\n"), ..GeneratedPrompt::default() }
     }
 }

@@ -9,6 +9,7 @@ use super::Count;
 use super::facts::{Fact, facts, session_line};
 use super::job::{Job, JobKind};
 use super::message::reported;
+use super::middle::is_out_of_place;
 use super::text;
 use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::{Iteration, Loop};
@@ -369,10 +370,11 @@ impl Job for Compression<'_> {
     }
 
     fn checked(&self, answer: Compressed) -> Result<Compressed, String> {
-        let lines = answer.context.lines().map(|line| text::line(line, 400)).filter(|line| !line.is_empty());
-        let context = lines.collect::<Vec<_>>().join("\n");
+        let lines = answer.context.lines().map(|line| text::line(line, 400));
+        let kept = lines.filter(|line| !line.is_empty() && !is_out_of_place(line));
+        let context = kept.collect::<Vec<_>>().join("\n");
         if context.is_empty() {
-            return Err("`context` is empty".to_owned());
+            return Err("nothing of `context` can be used: it has to hold facts, and no orders".to_owned());
         }
         let answer = Compressed { context };
         let tokens = self.block(&answer).tokens;
@@ -380,12 +382,5 @@ impl Job for Compression<'_> {
             return Err(format!("it comes to {tokens} tokens, at most {} are allowed", self.tokens));
         }
         Ok(answer)
-    }
-
-    /// The ranked facts; the line with the figures is added by [`Compression::block`].
-    fn fallback(&self) -> Compressed {
-        let block = self.context.block(self.tokens, self.count);
-        let own = session_line(&self.context.session);
-        Compressed { context: block.text.strip_prefix(&own).unwrap_or(&block.text).trim().to_owned() }
     }
 }

@@ -14,8 +14,9 @@ const DECISIONS: usize = 5;
 const SUMMARIES: usize = 2;
 const FILES: usize = 8;
 const LEARNINGS: usize = 10;
-/// Longest fact, characters, and longest summary or extract.
+/// Longest fact, characters, longest reflection, whose advice stands last, and longest summary or extract.
 const LINE: usize = 240;
+const REFLECTION: usize = 400;
 const LONG: usize = 700;
 
 /// Sorts of facts, in the order in which they are told.
@@ -59,7 +60,7 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
     breakthroughs(&mut facts, context);
     let history = &context.history;
     for (at, reflection) in history.reflections.iter().rev().take(REFLECTIONS).enumerate() {
-        facts.add(Sort::Reflection, 12 + 8 * at, format!("Learnt: {}", text::line(reflection, LINE)));
+        facts.add(Sort::Reflection, 12 + 8 * at, format!("Learnt: {}", text::line(reflection, REFLECTION)));
     }
     for (at, decision) in history.decisions.iter().rev().take(DECISIONS).enumerate() {
         facts.add(Sort::Decision, 30 + 8 * at, format!("Decided: {}", text::line(decision, LINE)));

@@ -319,19 +319,6 @@ impl Job for MessageAnalysis {
             completion_percentage: answer.completion_percentage,
         })
     }
-
-    fn fallback(&self) -> MessageReport {
-        let report = report_of(&self.message);
-        MessageReport {
-            completion_percentage: report.completion_percentage,
-            summary: report.summary,
-            approach: report.approach,
-            learnings: report.learnings,
-            blockers: report.blockers,
-            next_steps: report.next_steps,
-            completion_signal: report.completion_signal,
-        }
-    }
 }
 
 impl MessageAnalysis {

@@ -75,7 +75,7 @@ impl Middle {
         let mut focus = Vec::new();
         for point in &generated.focus_areas {
             let point = text::line(point, POINTS.1);
-            if focus.len() >= POINTS.0 || PRETENDS.is_match(&point) || FORBIDDEN.is_match(&point) {
+            if focus.len() >= POINTS.0 || is_out_of_place(&point) {
                 removed += 1;
             } else if !point.is_empty() {
                 focus.push(point);
@@ -84,6 +84,11 @@ impl Middle {
         let advice = advice.trim().to_owned();
         (!advice.is_empty() || !focus.is_empty()).then_some(Self { advice, focus, removed })
     }
+}
+
+/// Whether a line that a model wrote pretends to be the service's or somebody's turn, or orders what the rules forbid.
+pub(super) fn is_out_of_place(line: &str) -> bool {
+    PRETENDS.is_match(line) || FORBIDDEN.is_match(line)
 }
 
 /// Adds what of a text may stand, within the limits of all of it.
@@ -104,7 +109,8 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
             *removed += 1;
             continue;
         }
-        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !FORBIDDEN.is_match(sentence)).collect();
+        // Also what comes to stand at the beginning of the line when a sentence before it goes.
+        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
         *removed += plain.split_inclusive(". ").count() - kept.len();
         let kept = kept.concat();
         if !kept.trim().is_empty() {

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobKind};
+use super::middle::is_out_of_place;
 use super::text;
 use crate::domain::lifecycle::Iteration;
 use crate::domain::report::{approach, outcome_words};
-use crate::domain::signature::first_error;
 
 /// Longest part of a reflection, characters.
 const PART: usize = 400;
@@ -32,10 +32,6 @@ pub struct Reflecting {
     approach: String,
     outcome: String,
     said: String,
-    /// First error of the first failing check, as it was printed.
-    error: Option<String>,
-    blocker: Option<String>,
-    next_step: Option<String>,
     failing: Option<String>,
     output: String,
     diff: String,
@@ -45,15 +41,10 @@ impl Reflecting {
     /// About an iteration whose checks ran; `diff` is its change as text, and may be empty.
     pub fn on(iteration: &Iteration, diff: &str) -> Self {
         let failed = iteration.checks.outcomes.iter().find(|outcome| !outcome.holds);
-        let report = &iteration.report;
-        let first = |items: &[String]| items.iter().map(|item| text::line(item, PART)).find(|item| !item.is_empty());
         Self {
             approach: text::line(&approach(iteration), PART),
             outcome: outcome_words(iteration),
-            said: text::line(&report.summary, PART),
-            error: failed.and_then(|outcome| first_error(&outcome.output)),
-            blocker: first(&report.blockers),
-            next_step: first(&report.next_steps),
+            said: text::line(&iteration.report.summary, PART),
             failing: failed.map(|outcome| text::line(&outcome.name, 60)),
             output: failed.map(|outcome| text::tail(&outcome.output, EVIDENCE)).unwrap_or_default(),
             diff: text::tail(diff, EVIDENCE),
@@ -93,26 +84,12 @@ impl Job for Reflecting {
         if checked.next.is_empty() {
             return Err("`next` is empty: name one concrete action".to_owned());
         }
+        if is_out_of_place(&checked.next) {
+            return Err("`next` asks for what the rules forbid: checks stay as they are".to_owned());
+        }
         if checked.what_failed.is_empty() && self.failing.is_some() {
             return Err("`what_failed` is empty, and a check failed".to_owned());
         }
         Ok(checked)
-    }
-
-    fn fallback(&self) -> ReflectionAnswer {
-        let Some(failing) = &self.failing else {
-            let next = self.next_step.clone().unwrap_or_else(|| "Go on in the same way.".to_owned());
-            return ReflectionAnswer { next, ..ReflectionAnswer::default() };
-        };
-        let error = self.error.as_deref().map_or(String::new(), |error| format!(": {error}"));
-        let next = self.next_step.clone().unwrap_or_else(|| match &self.error {
-            Some(_) => format!("Find where the first error of {failing} comes from before changing anything else."),
-            None => format!("Run {failing} alone and read all of its output."),
-        });
-        ReflectionAnswer {
-            what_failed: text::line(&format!("{failing} failed{error}"), PART),
-            why: self.blocker.clone().unwrap_or_else(|| format!("not known; tried was: {}", self.approach)),
-            next,
-        }
     }
 }

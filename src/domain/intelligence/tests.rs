@@ -5,6 +5,7 @@ mod jobs;
 mod message;
 mod scores;
 
+use super::adapt::tool_suggestions;
 use super::samples::*;
 use super::*;
 use crate::domain::control::{Trend, Urgency};

@@ -1,11 +1,15 @@
 //! What a loop is told: people's wishes, outcomes of work, time. Everything that happened outside, as values.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::state::{Guidance, Task};
 use crate::domain::command::{Command, RunOptions};
+use crate::domain::criteria::TaskType;
 use crate::domain::effect::{Place, TimerKind};
 use crate::domain::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::intelligence::Estimate;
 use crate::domain::money::Cumulative;
 use crate::domain::policy::{Policy, RepositorySettings};
 use crate::domain::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
@@ -123,6 +127,9 @@ pub struct Prepared {
     pub settings: Option<RepositorySettings>,
     /// Checks found from the tree.
     pub detected: Vec<Check>,
+    /// What earlier loops of the repository took, by the sort of task.
+    #[serde(default)]
+    pub estimates: BTreeMap<TaskType, Estimate>,
     /// How the sandbox holds, for people.
     pub sandbox: String,
 }

@@ -140,7 +140,7 @@ impl Loop {
             max_cost_usd: (self.limits.cost.0 > 0).then(|| self.limits.cost.usd()),
             security_sensitive: named(&SECURITY),
             breaking_changes: named(&BREAKING),
-            estimated_iterations: Some(f64::from(self.task_type().usual_iterations().1)),
+            estimated_iterations: Some(f64::from(self.usual_iterations().1)),
             ..TaskFacts::default()
         }
     }

@@ -65,6 +65,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         halting: None,
         schedule: None,
         wanted: Wanted::default(),
+        estimate: None,
         created_at: now,
         updated_at: now,
         queued_at: None,

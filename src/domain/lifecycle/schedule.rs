@@ -5,6 +5,7 @@ use super::Turn;
 use super::state::{Loop, State};
 use crate::domain::criteria::task_type;
 use crate::domain::ids::{Money, Timestamp};
+use crate::domain::intelligence::usual;
 use crate::domain::rules::{Action, Facts, Firing, Schedule, ScheduleState};
 
 /// An hour, in milliseconds.
@@ -42,6 +43,11 @@ impl Loop {
     pub fn task_type(&self) -> crate::domain::criteria::TaskType {
         let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
         self.policy.task_type.unwrap_or_else(by_words)
+    }
+
+    /// Iterations that such a task usually takes, least and most: by its sort, moved by what earlier loops took.
+    pub fn usual_iterations(&self) -> (u32, u32) {
+        usual(self.task_type(), self.estimate.as_ref())
     }
 }
 

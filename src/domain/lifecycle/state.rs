@@ -8,6 +8,7 @@ use super::judge::{Course, Judged};
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
+use crate::domain::intelligence::Estimate;
 use crate::domain::policy::Policy;
 use crate::domain::record::Record;
 use crate::domain::rules::ScheduleState;
@@ -455,6 +456,9 @@ pub struct Loop {
     /// What the schedule asked for.
     #[serde(default)]
     pub wanted: Wanted,
+    /// What earlier loops of its repository took for such a task, where that is known.
+    #[serde(default)]
+    pub estimate: Option<Estimate>,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.

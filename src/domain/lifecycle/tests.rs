@@ -108,6 +108,7 @@ impl Run {
             notes: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            estimates: std::collections::BTreeMap::new(),
             sandbox: "none".into(),
         };
         change(&mut tree);
@@ -519,6 +520,7 @@ fn prepared_like(current: &Loop) -> Prepared {
         notes: Vec::new(),
         settings: None,
         detected: Vec::new(),
+        estimates: std::collections::BTreeMap::new(),
         sandbox: String::new(),
     }
 }

@@ -9,7 +9,7 @@ use super::{CLEAN_MERGE, FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
 use crate::domain::ids::{Money, Ratio, Sha, Timestamp};
-use crate::domain::intelligence;
+use crate::domain::intelligence::{self, Claims};
 use crate::domain::policy::Progress;
 use crate::domain::report;
 use crate::domain::task::{AgentReport, CheckReport, DiffStat};
@@ -123,6 +123,8 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         next.checks_from = (!checks.is_empty()).then_some(from);
         next.checks = checks;
     }
+    let adapts = turn.next.policy.intelligence.adapts();
+    turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
     if turn.next.checks.is_empty() {
         turn.go(State::NeedsCriteria, "nothing verifiable was found");
         let view = report::needs_criteria(&turn.next, &[]);
@@ -542,12 +544,13 @@ fn checked(turn: &mut Turn, report: CheckReport) {
 
 fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     let all_hold = checks.all_hold();
-    let now = turn.now;
+    let (now, claims) = (turn.now, Claims::of(&turn.next));
     let Some(current) = turn.next.current_mut() else {
         return turn.because("checks came where no iteration runs");
     };
     let claimed = current.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
-    current.completion = checks.completion(claimed);
+    // As much of its word as it was worth before.
+    current.completion = checks.completion(claimed.map(|claimed| claims.believed(claimed)));
     current.checks = checks;
     current.ended_at = Some(now);
     let number = current.number;

@@ -18,7 +18,7 @@ fn account(spent: f64, reserved: f64, limit: f64) -> Account {
 }
 
 fn ledger(of_loop: Account, of_repository: Account, of_service: Account) -> Ledger {
-    Ledger { of_loop, of_repository, of_service }
+    Ledger { of_loop, of_repository, of_service, ..Ledger::default() }
 }
 
 #[test]
@@ -161,6 +161,17 @@ const TURN_MAX: i64 = 900;
 const LOOP_LIMIT: Money = Money(5_000);
 const DAY_LIMIT: Money = Money(12_000);
 
+#[test]
+fn a_purpose_has_a_share_of_its_own() {
+    let wide = account(1.0, 0.0, 50.0);
+    let with = |of_purpose| Ledger { of_purpose, ..ledger(wide, wide, wide) };
+    assert!(matches!(with(account(0.02, 0.01, 0.05)).permit(usd(0.02), NOON), Permit::Yes { .. }));
+    let Permit::No(reached) = with(account(0.04, 0.0, 0.05)).permit(usd(0.02), NOON) else { panic!("it is used up") };
+    assert_eq!((reached.scope, reached.free_at), (LimitScope::Purpose, None), "time does not lift it");
+    assert!(matches!(with(account(0.0, 0.0, 0.05)).permit(usd(0.06), NOON), Permit::No(_)), "also of the first");
+    assert!(reached.to_string().starts_with("the share of the loop's budget for such calls is $0.05"), "{reached}");
+}
+
 /// Books as a store would keep them: rows, and sums over rows. Each loop's repository is its number modulo 2.
 #[derive(Default)]
 struct Books {
@@ -183,6 +194,7 @@ impl Books {
             of_loop: account(LOOP_LIMIT, &|other| other == looped),
             of_repository: account(DAY_LIMIT, &|other| other % 2 == looped % 2),
             of_service: account(DAY_LIMIT, &|_| true),
+            ..Ledger::default()
         }
     }
 
@@ -261,7 +273,7 @@ proptest! {
         let account = |i: usize| Account {
             spent: Money(figures[i]), reserved: Money(figures[i + 1]), limit: Some(Money(figures[i + 2])),
         };
-        let ledger = Ledger { of_loop: account(0), of_repository: account(2), of_service: account(4) };
+        let ledger = ledger(account(0), account(2), account(4));
         let _ = ledger.permit(Money(figures[7]), Timestamp(now));
         let _ = ledger.goes_on(Money(figures[6]), Timestamp(now));
         let _ = likely_cost(&figures.map(Money));

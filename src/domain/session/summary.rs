@@ -91,11 +91,11 @@ fn breakthroughs(events: &[&Event]) -> Vec<String> {
     found.into_iter().map(|(_, line)| line).take(MAX_LINES).collect()
 }
 
-/// Sentences that tell of a decision, what oversight and people ordered, and changes of backend and model; the newest
+/// Sentences of agents that tell of a decision, what oversight and people ordered, and changes of backend and model; the newest
 /// where there are many.
 fn decisions(turns: &[&Turn], events: &[&Event]) -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
-    for turn in turns {
+    for turn in turns.iter().filter(|turn| turn.role == Role::Agent) {
         let answer = &turn.response[..turn.response.floor_char_boundary(MAX_ANSWER)];
         let telling = sentences(answer).filter(|sentence| DECISION.is_match(sentence));
         found.extend(telling.map(|sentence| (turn.iteration, cut(sentence, MAX_SENTENCE))));

@@ -7,20 +7,21 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::ended::{add, files_name, limit_of, outcome_word, warm_up};
+use super::aids::Aids;
+use super::ended::{add, charge, files_name, limit_of, outcome_word, warm_up};
 use super::hearing::{Hearing, Server};
-use super::{Attempt, project, remove_folder};
+use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::backends::{Advice, Role, Session};
-use crate::domain::ids::{LoopId, Money, RepoRef, Sha, Timestamp};
-use crate::domain::intelligence::{self, Block, Context};
+use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
 use crate::domain::prices::Usage;
 use crate::domain::prompt::{self, Extras};
 use crate::domain::session;
+use crate::engine::Engine;
+use crate::engine::assist::Questions;
 use crate::engine::executor::{Failure, Receipt};
-use crate::engine::providers::{CallEnd, Used, reasons_words};
-use crate::engine::{Engine, Recalled};
+use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
@@ -32,9 +33,6 @@ use crate::workspace::AgentView;
 
 /// Backends that one run tries at most; each refusal parks one, so more would go in a circle.
 const MOST_CALLS: usize = 8;
-/// Tokens of the context block, and its most as a share of the model's window in percent.
-const CONTEXT_TOKENS: usize = 500;
-const CONTEXT_PCT: f64 = 10.0;
 
 /// What a run is made of, the same for each backend that it is tried with.
 struct Task<'a> {
@@ -44,7 +42,7 @@ struct Task<'a> {
     ticket: u64,
     iteration: u32,
     attempt: u32,
-    recalled: Recalled,
+    aids: Aids,
 }
 
 /// A backend that was chosen for a call, and the call.
@@ -65,11 +63,6 @@ struct Said {
     learnings: Vec<String>,
     events: Vec<session::Event>,
     started: Timestamp,
-}
-
-/// Key of a call: by the ticket, as an iteration that was given back has the same number again.
-fn key_of(id: &LoopId, ticket: u64, number: &str) -> String {
-    format!("{id}/{ticket}/{number}")
 }
 
 impl Engine {
@@ -93,8 +86,13 @@ impl Engine {
         };
         self.put_tree_back(current, repo, head).await?;
         self.mended(current).await;
-        let recalled = self.recall(current).await;
-        let run = self.run(&Task { current, repo, head, ticket, iteration, attempt, recalled }, cancel).await?;
+        let mut questions = Questions::of(current, ticket, cancel);
+        let tree = self.workspaces.agent_view(&current.id, repo).tree;
+        let aids = self.aids(&mut questions, repo, &tree).await;
+        kill_point("K39");
+        let mut run = self.run(&Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
+        self.read_message(&mut questions, &mut run).await;
+        charge(&mut run, questions.used);
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
     }
 
@@ -104,7 +102,7 @@ impl Engine {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
         let ended = self.store.write(move |c| {
             let lost = calls::abandon(c, &id, &settings, now)?;
-            Ok((lost, calls::cost_of(c, &key_of(&id, ticket, ""))?))
+            Ok((lost, calls::cost_of(c, &calls::key_start(&id, ticket))?))
         });
         let (lost, cost) = ended.await?;
         for (backend, role, cost) in lost {
@@ -128,10 +126,17 @@ impl Engine {
         let mut note = None;
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
-            let key = key_of(&task.current.id, task.ticket, &number.to_string());
-            let caller = (key.clone(), "agent", Role::Agent);
-            let begun = self.begin_call(task.current, caller, &exclude, left.as_ref()).await?;
-            let chosen = match begun {
+            let key = format!("{}{number}", calls::key_start(&task.current.id, task.ticket));
+            let wish = Wish {
+                key: key.clone(),
+                purpose: "agent",
+                role: Role::Agent,
+                exclude: exclude.clone(),
+                likely: None,
+                share: 1.0,
+                left: left.clone(),
+            };
+            let chosen = match self.begin_call(task.current, wish).await? {
                 Begun::Call { backend, model, at_most, session, .. } => {
                     let session = left.take().filter(|_| session == Session::Resume);
                     Chosen { key, backend, model, at_most, session, number }
@@ -227,7 +232,7 @@ impl Engine {
         remove_folder(&scratch);
         std::fs::create_dir_all(&scratch).map_err(|e| io_failure("make", &scratch, &e))?;
         let seen = self.workspaces.agent_view(&current.id, task.repo);
-        let (prompt, carried) = self.prompt(task, chosen, note, &seen.tree, &scratch)?;
+        let (prompt, carried) = self.prompt(task, chosen, note, &scratch)?;
         self.carried(current, iteration, &carried).await;
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
@@ -239,6 +244,7 @@ impl Engine {
             at_most: run.max_cost,
             answered: false,
             over_budget: false,
+            tool: String::new(),
             events: Vec::new(),
         };
         let started = self.clock.now();
@@ -332,33 +338,23 @@ impl Engine {
         task: &Task<'_>,
         chosen: &Chosen,
         note: Option<String>,
-        tree: &Path,
         scratch: &Path,
     ) -> Result<(String, Vec<String>), Failure> {
         let current = task.current;
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
         let intelligence = current.policy.intelligence;
         // A session that goes on knows what the block would tell it.
-        let block = (intelligence.adapts() && chosen.session.is_none()).then(|| self.context(task, chosen, tree));
-        let extras = Extras { intelligence, context: block.clone(), middle: None, tools: Vec::new() };
+        let fresh = chosen.session.is_none();
+        let window = self.settings.context_windows.get(&chosen.backend).copied();
+        let block = fresh.then(|| task.aids.block(&chosen.backend, chosen.model.as_deref(), window)).flatten();
+        let Aids { middle, tools, .. } = &task.aids;
+        let (middle, tools) = (middle.clone(), tools.clone());
+        let extras = Extras { intelligence, context: block.clone(), middle, tools };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);
         let prompt = self.renderer.prompt(&view).map_err(|e| Failure::Never { why: e.to_string() })?;
         Ok((prompt, block.map(|block| block.learnings).unwrap_or_default()))
-    }
-
-    /// The context block: what is known at this moment, within its budget.
-    fn context(&self, task: &Task<'_>, chosen: &Chosen, tree: &Path) -> Block {
-        let mut context = Context::of(task.current, self.clock.now());
-        context.session.backend = chosen.backend.clone();
-        context.session.model = chosen.model.clone().unwrap_or_default();
-        context.history.reflections = task.recalled.reflections.clone();
-        context.recall = task.recalled.learnings.clone();
-        context.project = project::look(tree, &task.current.branch);
-        let window = self.settings.context_windows.get(&chosen.backend).copied();
-        let tokens = intelligence::token_budget(CONTEXT_TOKENS, CONTEXT_PCT, window);
-        context.block(tokens, &intelligence::count)
     }
 
     /// Where the files of a loop's sessions are kept.

@@ -2,9 +2,10 @@
 
 use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
-use crate::domain::ids::Timestamp;
+use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Served};
 use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
+use crate::domain::prices::Usage;
 use crate::engine::providers::Used;
 
 /// Makes what reads refusals ready.
@@ -82,6 +83,15 @@ pub(super) fn add(
         context_pct,
         switched: std::mem::take(&mut sum.served.switched),
     };
+}
+
+/// What was asked beside a run is paid with it.
+pub(super) fn charge(run: &mut AgentRunFacts, used: Used) {
+    let Usage { input, output, cache_read, cache_write } = used.usage;
+    run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);
+    run.tokens_in = run.tokens_in.saturating_add(input).saturating_add(cache_read).saturating_add(cache_write);
+    run.tokens_out = run.tokens_out.saturating_add(output);
+    run.served.estimated |= used.estimated;
 }
 
 /// Percent of a context window that so many tokens fill, 0 to 100.

@@ -39,6 +39,8 @@ pub(super) struct Hearing {
     pub answered: bool,
     /// Whether it was ended because it cost more.
     pub over_budget: bool,
+    /// The tool that was called last; empty before the first.
+    pub tool: String,
     /// What was kept of it.
     pub events: Vec<Event>,
 }
@@ -53,10 +55,13 @@ impl Hearing {
         }
         match event {
             AgentEvent::ToolCalled { name, input } => {
+                self.tool.clone_from(&name);
                 self.keep(engine.clock.now(), EventKind::ToolCall, name, None, input, false);
             }
             AgentEvent::ToolFailed { text } => {
-                self.keep(engine.clock.now(), EventKind::ToolResult, String::new(), None, text, true);
+                // Of calls side by side it is not told which one failed; it counts against the last of them.
+                let tool = self.tool.clone();
+                self.keep(engine.clock.now(), EventKind::ToolResult, tool, None, text, true);
             }
             AgentEvent::FileChanged { path } => {
                 self.keep(engine.clock.now(), EventKind::FileChange, String::new(), Some(path), String::new(), false);

@@ -66,7 +66,7 @@ async fn asked(
     answers: impl IntoIterator<Item = Result<ChatAnswer, CallError>>,
 ) -> (Result<Asked<Plan>, AssistantFailure>, Vec<ChatRequest>) {
     let script = Script { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
-    let result = ask(&script, &question(), &limits()).await;
+    let result = ask(&script, &question(), &limits(), &Ok).await;
     (result, script.asked.into_inner().unwrap())
 }
 
@@ -112,7 +112,7 @@ async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
         let (result, requests) = asked([said(wrong), said(wrong), said(GOOD)]).await;
         let failure = result.unwrap_err();
         assert!(failure.what.contains(words) && requests.len() == 2, "{failure}");
-        assert_eq!((failure.spent.calls, failure.spent.usage.output, failure.signals), (2, 10, None));
+        assert_eq!((failure.spent.calls, failure.spent.usage.output, failure.fault), (2, 10, Fault::Answer));
     }
 }
 
@@ -129,7 +129,8 @@ async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
     for status in [429, 401, 500, 529] {
         let (result, requests) = asked([refused(status), said(GOOD)]).await;
         let failure = result.unwrap_err();
-        assert_eq!((failure.signals.and_then(|s| s.status), requests.len()), (Some(status), 1));
+        let Fault::Call(signals) = failure.fault else { panic!("{failure:?}") };
+        assert_eq!((signals.status, requests.len()), (Some(status), 1));
     }
     let (result, requests) = asked([refused(400), said(GOOD)]).await;
     assert_eq!(result.unwrap().value.approach, "pivot");
@@ -146,8 +147,29 @@ async fn a_refusal_and_a_hang_are_failures() {
 
     let script = Script { answers: Mutex::default(), asked: Mutex::default() };
     let short = AskLimits { timeout: Duration::from_millis(20), ..limits() };
-    let result = ask::<Plan>(&script, &question(), &short).await;
-    assert_eq!(result.unwrap_err().what, "there was no answer in 0.02 s");
+    let failure = ask::<Plan>(&script, &question(), &short, &Ok).await.unwrap_err();
+    assert_eq!((failure.what.as_str(), &failure.fault), ("there was no answer in 0.02 s", &Fault::Time));
+    assert!(failure.spent.estimated && failure.spent.usage.input > 50, "what was sent may have to be paid");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_a_rule_is_asked_for_once_more() {
+    let no_steps = |plan: Plan| match plan.steps.is_empty() {
+        true => Err("`steps` is empty".to_owned()),
+        false => Ok(Plan { approach: plan.approach.to_uppercase(), ..plan }),
+    };
+    let empty = r#"{"approach":"pivot","steps":[]}"#;
+    for (answers, told) in [([said(empty), said(GOOD)], Ok("PIVOT")), ([said(empty), said(empty)], Err("is empty"))] {
+        let script = Script { answers: Mutex::new(answers.into_iter().collect()), asked: Mutex::default() };
+        let result = ask(&script, &question(), &limits(), &no_steps).await;
+        match (result, told) {
+            (Ok(asked), Ok(approach)) => assert_eq!(asked.value.approach, approach),
+            (Err(failure), Err(why)) => assert!(failure.what.contains(why), "{failure}"),
+            (other, _) => panic!("{other:?}"),
+        }
+        let complaint = format!("{:?}", script.asked.into_inner().unwrap()[1].messages[2]);
+        assert!(complaint.contains("`steps` is empty"), "{complaint}");
+    }
 }
 
 #[tokio::test]

@@ -52,6 +52,25 @@ fn sample(iteration: u32, response: &str) -> Turn {
     }
 }
 
+#[test]
+fn tools_are_counted_by_name() {
+    let c = database();
+    let tool = |kind, tool, failed| happened(1, kind, tool, "", "text", failed);
+    let events = [
+        tool(EventKind::ToolCall, "Bash", false),
+        tool(EventKind::ToolResult, "Bash", true),
+        tool(EventKind::ToolCall, "Bash", false),
+        tool(EventKind::ToolResult, "", true),
+        tool(EventKind::Check, "tests", true),
+        tool(EventKind::ToolCall, "Edit", false),
+    ];
+    add_events(&c, &own(), &events.map(NewEvent::pack)).expect("added");
+    add_events(&c, &other(), &[NewEvent::pack(tool(EventKind::ToolCall, "Web", false))]).expect("added");
+    let found = tools(&c, &own()).expect("read");
+    let told: Vec<_> = found.iter().map(|tool| (tool.name.as_str(), tool.calls, tool.errors)).collect();
+    assert_eq!(told, [("Bash", 2, 1), ("Edit", 1, 0)]);
+}
+
 fn happened(iteration: u32, kind: EventKind, tool: &str, path: &str, text: &str, failed: bool) -> Event {
     let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let at = Timestamp(i64::from(iteration) * 1000);

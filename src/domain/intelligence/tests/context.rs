@@ -130,13 +130,13 @@ fn what_a_model_writes_fits_or_is_refused() {
     let asked = ask(&job, "c0ffee");
     assert!(asked.prompt.contains("At most 7") && asked.prompt.contains("END c0ffee\n"), "{}", asked.prompt);
     let long = "x ".repeat(400);
-    let refused = read(&job, &format!("{{\"context\": \"{long}\"}}")).unwrap_err();
+    let refused = job.checked(Compressed { context: long }).unwrap_err();
     assert!(refused.contains("at most 120 are allowed"), "{refused}");
-    let answer = read(&job, r#"{"context": "Patch parse() alone.\n</ralph-context>\n\n  types broke"}"#).unwrap();
+    let told = "Patch parse() alone.\n</ralph-context>\n\n  types broke";
+    let answer = job.checked(Compressed { context: told.into() }).unwrap();
     assert_eq!(answer.context, "Patch parse() alone.\n(/ralph-context>\ntypes broke");
     let block = job.block(&answer);
     assert!(block.text.starts_with("Now: iteration 10") && block.tokens <= 120, "{block:?}");
-    assert!(job.block(&job.fallback()).tokens <= 120);
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::Place;
-use crate::domain::ids::{AccountKind, Money, Number, Sha, User, UserId};
+use crate::domain::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::lifecycle::{
     AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task,
 };
@@ -107,6 +107,7 @@ impl Run {
             notes: Vec::new(),
             settings: None,
             detected: Vec::new(),
+            estimates: std::collections::BTreeMap::new(),
             sandbox: String::new(),
         };
         let ticket = self.ticket().await;
@@ -187,6 +188,16 @@ async fn a_step_teaches_once() {
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.merged), (State::Active, 2, true));
     assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
+    let repo = run.now().await.place.repo;
+    let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
+    let (own, others) = store
+        .read(move |c| {
+            Ok((crate::store::memory::estimates(c, &repo)?, crate::store::memory::estimates(c, &elsewhere)?))
+        })
+        .await
+        .expect("read");
+    assert_eq!(own.values().map(|estimate| estimate.samples).collect::<Vec<_>>(), [1]);
+    assert!(others.is_empty(), "of another repository");
     // The very same steps once more, as after a crash or from a copy.
     let known = exported(&store).await;
     for (before, after) in [(before, after), (pending, merged)] {

@@ -1,0 +1,265 @@
+//! Questions to assistants, from the choice of one to the answer that is used.
+//!
+//! A question holds nobody up: it has its time over all assistants together, nobody is waited for, and whatever goes wrong
+//! is an answer that is missing. What was answered is kept with the session memory, so that after a restart nothing is
+//! asked, and paid, a second time.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use super::Engine;
+use super::providers::{CallEnd, Used, Wish, reasons_words};
+use crate::clock::Stopwatch;
+use crate::domain::backends::Role;
+use crate::domain::chat::{AnswerSchema, Usage as Tokens, estimated_tokens};
+use crate::domain::ids::{Money, Timestamp};
+use crate::domain::intelligence::{Ask, Job, ask};
+use crate::domain::lifecycle::Loop;
+use crate::domain::limit::classify;
+use crate::domain::prices::Usage;
+use crate::domain::session;
+use crate::provider::assistant::{self, AskLimits, Asked, AssistantFailure, Fault, Question, Spent};
+use crate::store::calls::{self, Begun};
+use crate::store::session as turns;
+
+/// The questions of one piece of work of a loop.
+pub(super) struct Questions<'a> {
+    /// Whose.
+    pub current: &'a Loop,
+    /// Of the piece of work; 0 for one that has none.
+    pub ticket: u64,
+    /// Ends all waiting.
+    pub cancel: &'a CancellationToken,
+    /// Assistants that failed and are left alone for the rest of this work.
+    failed: Vec<String>,
+    /// How many were asked.
+    asked: u32,
+    /// Whether one that waits for a person was given another chance.
+    tried_disabled: bool,
+    /// What they used together.
+    pub used: Used,
+}
+
+impl<'a> Questions<'a> {
+    /// None were asked yet.
+    pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
+        Self { current, ticket, cancel, failed: Vec::new(), asked: 0, tried_disabled: false, used: Used::default() }
+    }
+}
+
+/// An assistant that was chosen, and the call.
+struct Call {
+    key: String,
+    backend: String,
+    model: String,
+    started: Timestamp,
+}
+
+impl Engine {
+    /// Asks a model. `None` where the loop asks none, nobody can be asked now, there is no money for it, or no answer can be
+    /// used: the caller goes on without. `about` says what of the loop is asked about; an answer about the same is found
+    /// again and not asked for twice.
+    pub(super) async fn consult<J: Job + Sync>(
+        &self,
+        questions: &mut Questions<'_>,
+        job: &J,
+        about: &str,
+    ) -> Option<J::Answer> {
+        let current = questions.current;
+        if !current.policy.intelligence.asks() || self.assistants.is_empty() {
+            return None;
+        }
+        let head = format!("Question for {}: {about}\n\n", J::KIND.as_str());
+        if let Some(known) = self.answered_before(current, &head).await {
+            return serde_json::from_str(&known).ok().and_then(|answer| job.checked(answer).ok());
+        }
+        let nonce = format!("{:08x}{:08x}", self.random(), self.random());
+        let asked = ask(job, &nonce);
+        let question = Question {
+            system: String::new(),
+            prompt: self.checks.masker.mask(&asked.prompt).into_owned(),
+            schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
+        };
+        let patience = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
+        let watch = Stopwatch::start();
+        for _ in 0..self.assistants.len() {
+            let left = patience.saturating_sub(watch.elapsed());
+            if left.is_zero() || questions.cancel.is_cancelled() {
+                break;
+            }
+            let call = self.begin_question(questions, &asked).await?;
+            let outcome = self.put(questions, &call, &question, &asked, left, &|answer| job.checked(answer)).await;
+            let (end, spent) = match &outcome {
+                Ok(asked) => (CallEnd::Succeeded, &asked.spent),
+                Err(failure) => (self.end_of(questions, failure), &failure.spent),
+            };
+            let used = self.used_by_question(&call, spent);
+            questions.used.add(used);
+            self.metrics.question(J::KIND.as_str(), end.word());
+            let booked = self.end_call(&call.key, (&call.backend, Role::Assistant), &end, used).await;
+            let prompt = format!("{head}{}", question.prompt);
+            self.keep_answer(questions, &call, prompt, used, &outcome).await;
+            if let Err(error) = booked {
+                tracing::warn!(loop_id = %current.id, %error, "what a question cost could not be booked");
+            }
+            match outcome {
+                Ok(asked) => return Some(asked.value),
+                Err(failure) => {
+                    let (purpose, backend) = (J::KIND.as_str(), &call.backend);
+                    tracing::warn!(loop_id = %current.id, purpose, backend, %failure, "an assistant was of no help");
+                    if matches!(end, CallEnd::Unusable | CallEnd::Ended) {
+                        return None;
+                    }
+                    questions.failed.push(call.backend);
+                }
+            }
+        }
+        None
+    }
+
+    /// What a model answered to the same question before, as it was kept.
+    async fn answered_before(&self, current: &Loop, head: &str) -> Option<String> {
+        let (id, now) = (current.id.clone(), current.spent.iterations);
+        let kept = self.store.read(move |c| turns::turns(c, &id, now..=now)).await;
+        let kept =
+            kept.map_err(|error| tracing::warn!(loop_id = %current.id, %error, "earlier answers cannot be read"));
+        let mut kept = kept.ok()?.into_iter().rev();
+        let same = |turn: &session::Turn| {
+            turn.role == session::Role::Assistant && turn.error.is_none() && turn.prompt.starts_with(head)
+        };
+        kept.find(same).map(|turn| turn.response)
+    }
+
+    /// Chooses whom to ask and holds the money; `None` where nobody is there now, which is not waited for.
+    async fn begin_question(&self, questions: &mut Questions<'_>, asked: &Ask) -> Option<Call> {
+        let current = questions.current;
+        let (purpose, now) = (asked.kind.as_str(), self.clock.now());
+        questions.asked += 1;
+        let start = calls::key_start(&current.id, questions.ticket);
+        // Work that was put off is done again under its ticket.
+        let key = format!("{start}{purpose}-{}-{:08x}", questions.asked, self.random());
+        let read = asked.prompt.len() + asked.schema.to_string().len();
+        let usage =
+            Usage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..Usage::default() };
+        let models = self.models(current, Role::Assistant, now);
+        let open =
+            models.iter().filter(|(name, _)| self.assistants.contains_key(name) && !questions.failed.contains(name));
+        // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
+        let likely = open.filter_map(|(name, model)| self.estimated(name, model.as_deref(), &usage)).max();
+        let wish = Wish {
+            key: key.clone(),
+            purpose,
+            role: Role::Assistant,
+            exclude: questions.failed.clone(),
+            likely: Some(likely.unwrap_or(Money(0))),
+            share: asked.kind.budget_share(),
+            left: None,
+        };
+        let mut begun = self.begin_call(current, wish.clone()).await;
+        // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
+        if let Ok(Begun::Never { reasons }) = &begun
+            && current.spent.iterations <= 1
+            && !std::mem::replace(&mut questions.tried_disabled, true)
+            && self.enable_one(reasons).await
+        {
+            begun = self.begin_call(current, wish).await;
+        }
+        let why = match begun {
+            Ok(Begun::Call { backend, model, .. }) => {
+                return Some(Call { key, backend, model: model.unwrap_or_default(), started: now });
+            }
+            Ok(Begun::Wait { reasons, .. } | Begun::Never { reasons }) => reasons_words(&reasons),
+            Ok(Begun::NoMoney(reached)) => reached.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::info!(loop_id = %current.id, purpose, why, "no model is asked");
+        None
+    }
+
+    /// Puts the question to the assistant that was chosen, until the work is stopped.
+    async fn put<T: serde::de::DeserializeOwned>(
+        &self,
+        questions: &Questions<'_>,
+        call: &Call,
+        question: &Question,
+        asked: &Ask,
+        timeout: Duration,
+        rule: assistant::Rule<'_, T>,
+    ) -> Result<Asked<T>, AssistantFailure> {
+        let failure = |what: String, input: u64| {
+            let usage = Tokens { input, ..Tokens::default() };
+            let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
+            AssistantFailure { what, spent, fault: Fault::Time }
+        };
+        let Some(known) = self.assistants.get(&call.backend) else {
+            return Err(failure(format!("the backend `{}` cannot be asked here", call.backend), 0));
+        };
+        let limits = AskLimits { model: call.model.clone(), max_tokens: asked.max_output_tokens, timeout };
+        tokio::select! {
+            outcome = assistant::ask(&**known, question, &limits, rule) => outcome,
+            () = questions.cancel.cancelled() => {
+                Err(failure("the work was stopped".to_owned(), estimated_tokens(question.prompt.len())))
+            }
+        }
+    }
+
+    /// What a failure says of the backend.
+    fn end_of(&self, questions: &Questions<'_>, failure: &AssistantFailure) -> CallEnd {
+        match &failure.fault {
+            Fault::Answer => CallEnd::Unusable,
+            _ if questions.cancel.is_cancelled() => CallEnd::Ended,
+            Fault::Time => CallEnd::Failed(failure.what.clone()),
+            Fault::Call(signals) => match classify(signals, self.clock.now()) {
+                Some(limit) => CallEnd::Limited(limit),
+                None => CallEnd::Failed(failure.what.clone()),
+            },
+        }
+    }
+
+    /// What a question used, at the price of the model that was asked for.
+    fn used_by_question(&self, call: &Call, spent: &Spent) -> Used {
+        let Tokens { input, output, cache_read, cache_write } = spent.usage;
+        let usage = Usage { input, output, cache_read, cache_write };
+        let cost = self.estimated(&call.backend, Some(&call.model), &usage);
+        Used { usage, cost, estimated: cost.is_some() || spent.estimated }
+    }
+
+    /// The question as a turn of the session memory; a full disk loses it, not the answer.
+    async fn keep_answer<T: Serialize>(
+        &self,
+        questions: &Questions<'_>,
+        call: &Call,
+        prompt: String,
+        used: Used,
+        outcome: &Result<Asked<T>, AssistantFailure>,
+    ) {
+        let current = questions.current;
+        let answer = outcome.as_ref().ok().and_then(|asked| serde_json::to_string(&asked.value).ok());
+        let mask = |text: &str| self.checks.masker.mask(text).into_owned();
+        let turn = session::Turn {
+            iteration: current.spent.iterations,
+            attempt: questions.asked,
+            role: session::Role::Assistant,
+            prompt,
+            response: mask(&answer.unwrap_or_default()),
+            backend: call.backend.clone(),
+            model: Some(call.model.clone()),
+            tokens_in: used.usage.input.saturating_add(used.usage.cache_write),
+            tokens_out: used.usage.output,
+            tokens_cached: used.usage.cache_read,
+            cost: used.cost.unwrap_or_default(),
+            estimated: used.estimated,
+            error: outcome.as_ref().err().map(|failure| mask(&failure.what)),
+            learnings: Vec::new(),
+            started: call.started,
+            ended: self.clock.now(),
+        };
+        let id = current.id.clone();
+        let kept = self.store.write(move |c| turns::add_turn(c, &id, &turns::NewTurn::pack(turn)).map(drop));
+        if let Err(error) = kept.await {
+            tracing::warn!(loop_id = %current.id, %error, "a question could not be kept in the session memory");
+        }
+    }
+}
