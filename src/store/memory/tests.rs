@@ -282,7 +282,7 @@ async fn outcomes_are_credited_once() {
         .write(move |c| {
             for _ in 0..3 {
                 carried(c, &loop_id, 1, std::slice::from_ref(&known), NOW)?;
-                credit_iteration(c, &loop_id, 1, ("bisecting the parser", 0.0), &settings, NOW)?;
+                credit_iteration(c, &loop_id, 1, ("bisecting the parser", false), &settings, NOW)?;
                 credit_loop(c, &failed, &settings, NOW)?;
             }
             credit_loop(c, &outcome("r-8", true), &settings, NOW)?;
