@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
+use crate::embed::StaticModel;
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::escalate::{Channel, ChannelSettings};
 use crate::failpoint::{self, kill_point};
@@ -228,6 +229,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         ..CheckRunner::new()
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
+    settings.embedder = embedder(config)?;
     (options.tune)(&mut settings);
     let mcp_key = mcp_key(&store).await?;
     Ok(Engine {
@@ -442,6 +444,7 @@ fn settings(
         backends: choice,
         fingerprints: built.fingerprints.clone(),
         memory: config.memory.clone(),
+        embedder: None,
         money: config.money,
         program: std::env::current_exe().ok(),
         logs: data.join("logs"),
@@ -463,6 +466,13 @@ fn settings(
         agent_network: true,
         partial_clone: true,
     }
+}
+
+/// The embedding model that the configuration names.
+fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
+    let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
+    let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;
+    Ok(Some(Arc::new(model)))
 }
 
 fn owner() -> Owner {

@@ -324,7 +324,7 @@ impl Loop<'_> {
             return Vec::new();
         }
         let text = format!("the {} is broken", self.family.subject);
-        let query = Query { text, task_type: TaskType::TestFix, repository: repository() };
+        let query = Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
         let found = self.memory.iter().filter(|learning| learning.is_worth_telling(self.settings, self.now));
         let found = found.map(|learning| Candidate { learning: learning.clone(), by_words: None, by_vector: None });
         let told: Vec<Learning> =
