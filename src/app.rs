@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
+use crate::embed::StaticModel;
 use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
 use crate::escalate::{Channel, ChannelSettings};
 use crate::failpoint::{self, kill_point};
@@ -229,6 +230,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         ..CheckRunner::new()
     };
     let mut settings = settings(config, &data, &sandbox, &forges, &built);
+    settings.embedder = embedder(config)?;
     (options.tune)(&mut settings);
     let mcp_key = mcp_key(&store).await?;
     Ok(Engine {
@@ -445,6 +447,7 @@ fn settings(
         fingerprints: built.fingerprints.clone(),
         answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),
         memory: config.memory.clone(),
+        embedder: None,
         money: config.money,
         program: std::env::current_exe().ok(),
         logs: data.join("logs"),
@@ -467,6 +470,13 @@ fn settings(
         agent_network: config.sandbox.network.is_open(),
         partial_clone: true,
     }
+}
+
+/// The embedding model that the configuration names.
+fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
+    let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
+    let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;
+    Ok(Some(Arc::new(model)))
 }
 
 fn owner() -> Owner {

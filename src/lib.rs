@@ -9,6 +9,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod domain;
+pub mod embed;
 pub mod engine;
 pub mod escalate;
 pub mod failpoint;

@@ -52,6 +52,7 @@ const MIGRATIONS: &[M<'static>] = &[
     M::up(include_str!("../migrations/0002_memory.sql")),
     M::up(include_str!("../migrations/0003_session.sql")),
     M::up(include_str!("../migrations/0004_calls.sql")),
+    M::up(include_str!("../migrations/0005_vectors.sql")),
 ];
 
 /// Why the store could not do something.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Which layers each layer may name; `*` is every one. A new top-level module needs a row of its own.
-const LAYERS: [(&str, &[&str]); 21] = [
+const LAYERS: [(&str, &[&str]); 22] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
@@ -30,6 +30,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
             "telemetry",
             "escalate",
             "mcp",
+            "embed",
             "failpoint",
         ],
     ),
@@ -41,6 +42,7 @@ const LAYERS: [(&str, &[&str]); 21] = [
     ("store", &["domain", "clock", "process", "failpoint"]),
     ("mcp", &["domain", "store"]),
     ("escalate", &["domain", "clock", "process"]),
+    ("embed", &["domain"]),
     ("render", &["domain"]),
     ("domain", &[]),
     ("fake", &["domain", "clock", "process", "forge"]),

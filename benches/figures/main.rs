@@ -16,6 +16,7 @@ mod report;
 mod restart;
 mod service;
 mod supervision;
+mod thinking;
 mod trees;
 mod world;
 
@@ -27,7 +28,7 @@ use report::Row;
 use tempfile::TempDir;
 
 /// Names, and what is measured.
-const FIGURES: [(&str, &str); 8] = [
+const FIGURES: [(&str, &str); 9] = [
     ("ingest", ingest::WORDS),
     ("memory", memory::WORDS),
     ("restart", restart::WORDS),
@@ -36,6 +37,7 @@ const FIGURES: [(&str, &str); 8] = [
     ("trees", trees::WORDS),
     ("supervision", supervision::WORDS),
     ("recall", recall::WORDS),
+    ("thinking", thinking::WORDS),
 ];
 
 /// How much is measured.
@@ -148,6 +150,7 @@ async fn main() -> anyhow::Result<()> {
             "iteration" => iteration::run(&mut run).await,
             "supervision" => supervision::run(&mut run),
             "recall" => recall::run(&mut run).await,
+            "thinking" => thinking::run(&mut run).await,
             _ => trees::run(&mut run).await,
         };
         if let Err(error) = outcome {

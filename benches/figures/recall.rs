@@ -17,7 +17,7 @@ use crate::{Run, Size};
 pub const WORDS: &str = "Learnings of one repository, of 30 words each from a vocabulary of 60,000 whose frequencies follow \
 Zipf's law (the 800 or so words of the labelled set that retrieval is tested with are the most frequent ones), one in ten \
 an antipattern. Asked are texts of issues of 60 to 250 words made of the same words, each about one sentence of the set; \
-given is the slowest of 100 texts, each the quickest of three times, from the call to the ranked learnings, with reads that the page cache holds. Beside it stands \
+given is the 99th of 100 texts, each asked once, from the call to the ranked learnings, with reads that the page cache holds. Beside it stands \
 the text as it is, with all of its words OR-ed. Storing goes from the call to the synced commit, with the search for a like \
 learning before; beside it stands the commit of one small row.";
 
@@ -51,11 +51,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
         }
         let mut times = Vec::new();
         for query in &queries {
-            let mut quickest = Duration::MAX;
-            for _ in 0..3 {
-                quickest = quickest.min(timed(&store, query).await?);
-            }
-            times.push(quickest);
+            times.push(timed(&store, query).await?);
         }
         let mut naive = Vec::new();
         for query in queries.iter().take(20) {
@@ -75,10 +71,18 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Stores so many learnings of a repository.
+pub async fn learnings_for(store: &Store, of: &RepoRef, count: usize) -> anyhow::Result<()> {
+    let mut corpus = Corpus::new(11);
+    let batch: Vec<Learning> = (0..count).map(|_| corpus.learning(of)).collect();
+    store.write(move |c| import(c, &batch, &MemorySettings::default(), NOW)).await?;
+    Ok(())
+}
+
 async fn fill(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<()> {
     let mut left = count;
     while left > 0 {
-        let batch: Vec<Learning> = (0..left.min(BATCH)).map(|_| corpus.learning()).collect();
+        let batch: Vec<Learning> = (0..left.min(BATCH)).map(|_| corpus.learning(&repository())).collect();
         left -= batch.len();
         store.write(move |c| import(c, &batch, &MemorySettings::default(), NOW)).await?;
     }
@@ -110,7 +114,7 @@ async fn whole_text(store: &Store, text: &str) -> anyhow::Result<Duration> {
 async fn storing(store: &Store, corpus: &mut Corpus, count: usize) -> anyhow::Result<(Vec<Duration>, Vec<Duration>)> {
     let (mut storing, mut plain) = (Vec::new(), Vec::new());
     for n in 0..count {
-        let learning = corpus.learning();
+        let learning = corpus.learning(&repository());
         let watch = Stopwatch::start();
         store.write(move |c| learn(c, &Masker::default(), learning, &MemorySettings::default(), NOW)).await?;
         storing.push(watch.elapsed());
@@ -196,10 +200,10 @@ impl Corpus {
         let words = self.luck.usize(60..250);
         let text = sentence.replace(|c: char| !c.is_ascii_alphanumeric(), " ") + " " + &self.text(words);
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        Query { text, task_type: TaskType::TestFix, repository: repository() }
+        Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
     }
 
-    fn learning(&mut self) -> Learning {
+    fn learning(&mut self, of: &RepoRef) -> Learning {
         self.made += 1;
         let (gist, more, about) = (self.text(14), self.text(8), self.text(8));
         let content = if self.made.is_multiple_of(10) {
@@ -208,7 +212,7 @@ impl Corpus {
             Content::Strategy { approach: gist, tools: Vec::new(), resolution: more, iterations: Spread::of(3.0) }
         };
         let source = Source { loop_id: LoopId::new(format!("r-{}", self.made)), iteration: None };
-        let learning = Learning::new(&repository(), TaskType::TestFix, content, 0.9, source, NOW).about(&about);
+        let learning = Learning::new(of, TaskType::TestFix, content, 0.9, source, NOW).about(&about);
         Learning { state: State::Active, evidence: Evidence { successes: 3.0, failures: 0.0 }, ..learning }
     }
 }

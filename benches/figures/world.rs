@@ -34,6 +34,17 @@ pub struct World {
 impl World {
     /// Starts it. `agent` is a shell script, `role` what of the service runs by itself.
     pub async fn start(folder: PathBuf, files: &[(String, String)], agent: &str, role: Role) -> anyhow::Result<Self> {
+        Self::start_with(folder, files, agent, role, "").await
+    }
+
+    /// Starts it with more of a configuration: further backends, indented by two, and whatever follows them.
+    pub async fn start_with(
+        folder: PathBuf,
+        files: &[(String, String)],
+        agent: &str,
+        role: Role,
+        more: &str,
+    ) -> anyhow::Result<Self> {
         let forge = FakeForge::start(Dialect::Gitea, Clock::System).await?;
         let maintainer = forge.add_user("mira", AccountKind::User);
         let bot = forge.add_user("ralph-bot", AccountKind::User);
@@ -45,7 +56,7 @@ impl World {
         let sandbox = probe().await;
         let sandboxed = sandbox.tier == Tier::A;
         let text = format!(
-            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\nlimits: {{ loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
+            "server: {{ listen: \"127.0.0.1:0\" }}\ndata_dir: \"{data}\"\nforges:\n  - {{ name: forge, kind: gitea, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{script}\"] }}\nbackends:\n  mine: {{ type: script, command: [/bin/sh, \"{script}\"], roles: [agent] }}\n{more}limits: {{ loops: 50, loops_per_repository: 50, comments_per_hour: 1000, comments_per_day: 1000 }}\n",
             data = folder.join("data").display(),
             url = forge.url(),
             required = if sandboxed { "auto" } else { "none" },

@@ -1,5 +1,6 @@
-//! `ralph-bot simulate`: what supervision and each part of it are worth, over a seeded agent.
+//! `ralph-bot simulate`: what supervision and each part of it are worth, and what memory is, over seeded agents.
 
+mod memory;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,8 @@ use crate::domain::simulate::{
 };
 use crate::domain::supervision::SupervisionSettings;
 
+/// Tasks of a mix where nobody says how many.
+const TASKS: u64 = 1000;
 /// Largest number of tasks.
 const TASKS_MAX: u64 = 100_000;
 /// Largest file of a mix, bytes.
@@ -30,9 +33,9 @@ const OURS: &str = "ours";
 /// Arguments of `simulate`.
 #[derive(Debug, Clone, Args)]
 pub struct SimulateArgs {
-    /// Tasks of each mix
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=TASKS_MAX))]
-    pub tasks: u64,
+    /// Tasks of each mix; 1000 where left out, 500 with --memory
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TASKS_MAX))]
+    pub tasks: Option<u64>,
     /// What luck begins with; the same seed gives the same figures
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -40,12 +43,22 @@ pub struct SimulateArgs {
     /// not tuned on, where it is left out
     #[arg(long, value_name = "FILE|NAME")]
     pub mix: Vec<String>,
+    /// Simulate what memory is worth instead: without, with, and with wrong learnings in it, from ten seeds on
+    #[arg(long, conflicts_with_all = ["mix", "brief"])]
+    pub memory: bool,
     /// Leave out what each part is worth
     #[arg(long)]
     pub brief: bool,
     /// Write a page about it
     #[arg(long, value_name = "FILE", conflicts_with = "brief")]
     pub markdown: Option<PathBuf>,
+}
+
+impl SimulateArgs {
+    /// Tasks to be played.
+    fn count(&self) -> u64 {
+        self.tasks.unwrap_or(if self.memory { memory::TASKS } else { TASKS })
+    }
 }
 
 /// What policies come to over a mix.
@@ -76,13 +89,16 @@ struct Part {
 /// # Errors
 /// When a mix or the settings are wrong, or the output cannot be written.
 pub fn run(args: &SimulateArgs, global: &Global, env: &Env) -> CliResult {
+    if args.memory {
+        return memory::run(args, global);
+    }
     let settings = settings(global.config.as_deref(), env)?;
     let named: Vec<String> = match args.mix.as_slice() {
         [] => HELD_OUT.iter().map(|name| (*name).to_owned()).collect(),
         named => named.to_vec(),
     };
     let mixes: Result<Vec<Mix>, CliError> = named.iter().map(|named| mix(named)).collect();
-    let play = |mix: &Mix| outcome(mix, &settings, args.seed, args.tasks, !args.brief);
+    let play = |mix: &Mix| outcome(mix, &settings, args.seed, args.count(), !args.brief);
     let outcomes: Vec<Outcome> = mixes?.iter().map(play).collect();
     let mut text = String::new();
     for outcome in &outcomes {
@@ -95,11 +111,14 @@ pub fn run(args: &SimulateArgs, global: &Global, env: &Env) -> CliResult {
     }
     print(&text)?;
     if let Some(file) = &args.markdown {
-        let page = page::markdown(args, &outcomes, &settings);
-        std::fs::write(file, page)
-            .map_err(|error| CliError::Failed(format!("{} cannot be written: {error}", file.display())))?;
+        write(file, &page::markdown(args, &outcomes, &settings))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(file: &Path, page: &str) -> Result<(), CliError> {
+    std::fs::write(file, page)
+        .map_err(|error| CliError::Failed(format!("{} cannot be written: {error}", file.display())))
 }
 
 /// A mix by its name, or from a file; what the file leaves out is as in `everyday`.

@@ -22,6 +22,7 @@ use super::{
     Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, RepoPattern, ServerConfig, templates,
 };
 use crate::domain::ids::{ForgeName, UserId};
+use crate::domain::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
 use crate::domain::permit::Team;
 use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
 use crate::domain::rules::RuleProblem;
@@ -49,6 +50,7 @@ pub(super) fn operator(
     let choice = check.choice(&file);
     check.schedule(&file);
     check.settings(file.memory.validate());
+    let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = check.channels(&file.escalation.channels);
     let policy = check.policy(&file);
     check.network(&file);
@@ -75,7 +77,7 @@ pub(super) fn operator(
         },
         channels,
         intelligence: file.intelligence,
-        memory: file.memory,
+        memory: MemorySettings { embeddings, ..file.memory },
         policy,
         allow,
         teams,
@@ -107,6 +109,21 @@ impl Check<'_> {
             let place = self.root.place_at(written);
             self.report.add(place, problem.key.clone(), problem.message);
         }
+    }
+
+    /// The folder of an embedding model, with its files in it. What they hold is read at the start.
+    fn embeddings(&mut self, folder: Option<&Path>) -> Option<PathBuf> {
+        let folder = self.base.join(folder?);
+        if !cfg!(feature = "embeddings") {
+            self.wrong("memory.embeddings", NO_EMBEDDINGS);
+            return None;
+        }
+        for file in EMBEDDING_FILES.map(|name| folder.join(name)) {
+            if let Err(error) = std::fs::metadata(&file) {
+                self.wrong("memory.embeddings", format!("{}: {error}", file.display()));
+            }
+        }
+        Some(folder)
     }
 
     /// Reports what rules say of themselves; the place is that of the rule, and its own lines and columns are within.

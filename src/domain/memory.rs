@@ -30,7 +30,9 @@ pub use merge::{absorb, are_same, contradict, contradicts, promote};
 pub use observe::{Observation, observed};
 pub use query::{Asked, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, is_stuck, latest, window};
-pub use retrieve::{Candidate, Query, Recalled, rank, rare_terms};
+pub use retrieve::{
+    Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, Recalled, Weights, rank, rank_by, rare_terms,
+};
 pub use settings::MemorySettings;
 pub use spread::Spread;
 pub use uplift::{Tally, Uplift};

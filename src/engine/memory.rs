@@ -83,6 +83,11 @@ impl Engine {
                 break;
             }
         }
+        for _ in 0..ROUNDS {
+            if self.embed_learnings().await? == 0 {
+                break;
+            }
+        }
         self.store.write(move |c| facts::set_meta(c, LOOKED, &now.0.to_string())).await
     }
 }

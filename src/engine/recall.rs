@@ -9,7 +9,11 @@ use crate::domain::memory::{self, Kind, Query, Reflection};
 use crate::domain::sanitize;
 use crate::domain::session::Summary;
 use crate::domain::task::CheckReport;
-use crate::store::{memory as store, session};
+use crate::store::memory::{self as store, vectors};
+use crate::store::{StoreError, session};
+
+/// Learnings that get their vectors in one round; the rest have their turn with the next prompt, or in the daily look.
+const EMBEDDED: usize = 256;
 
 /// What is remembered for the next prompt of a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -33,7 +37,14 @@ impl Engine {
             return Recalled::default();
         }
         let now = self.clock.now();
-        let learnings = store::recall(&self.store, query(current), settings.clone(), now).await;
+        let mut query = query(current);
+        if let Some(model) = &self.settings.embedder {
+            if let Err(error) = self.embed_learnings().await {
+                tracing::warn!(loop_id = %current.id, %error, "learnings could not be given their vectors");
+            }
+            query.embedding = Some(model.embed(&query.text));
+        }
+        let learnings = store::recall(&self.store, query, settings.clone(), now).await;
         let learnings = learnings.unwrap_or_else(|error| {
             tracing::warn!(loop_id = %current.id, %error, "what was learnt cannot be looked up");
             Vec::new()
@@ -44,6 +55,20 @@ impl Engine {
         });
         let (summaries, decisions) = self.summaries(current).await;
         Recalled { learnings: learnings.collect(), reflections: self.reflections(current).await, summaries, decisions }
+    }
+
+    /// Gives learnings without one a vector of the configured model, as many as one round takes; how many there were.
+    pub(super) async fn embed_learnings(&self) -> Result<usize, StoreError> {
+        let Some(model) = self.settings.embedder.clone() else { return Ok(0) };
+        let name = model.name().to_owned();
+        let missing = self.store.read(move |c| vectors::missing(c, &name, EMBEDDED)).await?;
+        let count = missing.len();
+        if count > 0 {
+            let made = missing.into_iter().map(|one| (model.embed(&one.text), one)).map(|(vector, one)| (one, vector));
+            let made: Vec<_> = made.collect();
+            self.store.write(move |c| vectors::keep(c, &made)).await?;
+        }
+        Ok(count)
     }
 
     /// Notes which learnings the prompt of an iteration carries, so that they get what comes of it.
@@ -108,5 +133,5 @@ fn query(current: &Loop) -> Query {
         let error = error_signature(&CheckReport { outcomes: vec![outcome.clone()] });
         text.push_str(&format!("\n{} {}", outcome.name, error.unwrap_or_default()));
     }
-    Query { text, task_type: current.task_type(), repository: current.place.repo.clone() }
+    Query { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use globset::GlobMatcher;
@@ -14,6 +15,7 @@ use crate::domain::memory::MemorySettings;
 use crate::domain::policy::Policy;
 use crate::domain::prices::PriceTable;
 use crate::domain::rules::ModelRules;
+use crate::embed::StaticModel;
 
 /// Repositories that are watched: `forge:owner/name` with globs.
 #[derive(Debug, Clone)]
@@ -49,6 +51,8 @@ pub struct EngineSettings {
     pub answer_timeout: Option<Duration>,
     /// What loops learn, and how much of it a prompt carries.
     pub memory: MemorySettings,
+    /// The embedding model that learnings are found by, beside their words.
+    pub embedder: Option<Arc<StaticModel>>,
     /// Money that is spent at most within a day.
     pub money: MoneyLimits,
     /// This program, as agents can call it; `None` where that is not known.

@@ -11,6 +11,7 @@ mod reflections;
 #[cfg(test)]
 mod tests;
 mod transfer;
+pub mod vectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -193,6 +194,7 @@ pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
             return Ok(());
         }
         unindex(c, row, &before)?;
+        vectors::outdate(c, row)?;
     }
     let sql = "INSERT INTO learnings_words (rowid, words) VALUES (?1, ?2)";
     c.prepare_cached(sql)?.execute(params![row, new.join(" ")])?;
@@ -353,6 +355,7 @@ pub fn matching_all(c: &Connection, asked: &Asked) -> StoreResult<Vec<Learning>>
 fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     let sql = "DELETE FROM learnings WHERE id = ?1 RETURNING data";
     let data: Option<String> = c.prepare_cached(sql)?.query_row([row], |row| row.get(0)).optional()?;
+    vectors::remove(c, row)?;
     unindex(c, row, &words_of(&data.unwrap_or_default()))
 }
 

@@ -123,7 +123,8 @@ pub(super) fn markdown(args: &SimulateArgs, outcomes: &[Outcome], settings: &Sup
         page,
         "Written by `ralph-bot simulate --tasks {} --seed {}{mixes} --markdown docs/simulation.md`; do not edit. The same \
          command gives the same figures on any machine.\n\n{HEAD}\n",
-        args.tasks, args.seed
+        args.count(),
+        args.seed
     );
     aims(&mut page, outcomes);
     for outcome in outcomes {
@@ -251,8 +252,8 @@ fn sensitivity(page: &mut String, args: &SimulateArgs, settings: &SupervisionSet
     let mix = Mix::default();
     let variants = std::iter::once(("as it is", mix.clone())).chain(mix.variants());
     for (name, mix) in variants {
-        let tuned = outcome(&mix, settings, args.seed, args.tasks, false);
-        let seed = outcome(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.tasks, false);
+        let tuned = outcome(&mix, settings, args.seed, args.count(), false);
+        let seed = outcome(&mix, &SupervisionSettings::of(Preset::Seed), args.seed, args.count(), false);
         let gap = |outcome: &Outcome, policy| of(outcome, policy).map(|f| interval(f.gap)).unwrap_or_default();
         let _ = writeln!(
             page,

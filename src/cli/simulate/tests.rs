@@ -1,5 +1,7 @@
 //! Simulations as people see them.
 
+mod memory;
+
 use super::*;
 use crate::domain::supervision::SupervisionSettings;
 
@@ -24,7 +26,7 @@ fn the_table_has_every_policy_and_part() {
 
 #[test]
 fn the_page_says_what_was_assumed_and_what_came_of_it() {
-    let args = SimulateArgs { tasks: 30, seed: 1, mix: Vec::new(), brief: false, markdown: None };
+    let args = SimulateArgs { tasks: Some(30), seed: 1, mix: Vec::new(), memory: false, brief: false, markdown: None };
     let outcomes: Vec<Outcome> = HELD_OUT.iter().map(|name| small(name)).collect();
     let page = page::markdown(&args, &outcomes, &SupervisionSettings::default());
     for heading in

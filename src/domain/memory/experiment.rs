@@ -4,7 +4,11 @@
 //! The agent is simulated; what it remembers goes through the real thing: extraction, merging, promotion, retrieval and
 //! credit.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use serde::Serialize;
 
 use super::{
     Candidate, Content, Credit, Ended, Evidence, IterationFacts, Learning, LoopFacts, MemorySettings, Query, Source,
@@ -94,14 +98,6 @@ pub enum Condition {
 impl Condition {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Off, Self::On, Self::Poisoned];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Poisoned => "poisoned",
-        }
-    }
 }
 
 /// What the tasks came to.
@@ -149,11 +145,11 @@ pub fn play(seed: u64, tasks: u32, condition: Condition, settings: &MemorySettin
     let mut figures = Figures { iterations: Vec::new(), done: 0, poison_left: 0 };
     let mut now = Timestamp(LOOP_MS);
     for task in 0..tasks {
-        // Each task has its own luck, so that all conditions meet the same.
-        let mut luck = fastrand::Rng::with_seed(seed ^ (u64::from(task) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut luck = luck_of(seed, task, 0);
         let family = &families[luck.usize(..FAMILIES)];
-        let mut run =
-            Loop { family, task, memory: &mut memory, settings, luck, now, learns: condition != Condition::Off };
+        let learns = condition != Condition::Off;
+        let (memory, carried) = (&mut memory, BTreeSet::new());
+        let mut run = Loop { family, seed, task, memory, settings, luck, now, learns, carried };
         let (iterations, done) = run.play();
         figures.iterations.push(iterations);
         figures.done += usize::from(done);
@@ -164,74 +160,126 @@ pub fn play(seed: u64, tasks: u32, condition: Condition, settings: &MemorySettin
     figures
 }
 
-/// The experiment as a table in Markdown.
-pub fn table(seed: u64, tasks: u32) -> String {
-    let settings = MemorySettings::default();
-    let all = Condition::ALL.map(|condition| (condition, play(seed, tasks, condition, &settings)));
+/// What one seed came to under each condition.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The seed; `None` for all together.
+    pub seed: Option<u64>,
+    /// Mean iterations of a task without memory, with it, and with wrong learnings in it.
+    pub iterations: [f64; 3],
+    /// Share of the tasks that were done, in the same order, 0..1.
+    pub done: [f64; 3],
+    /// Share of the iterations that memory saves.
+    pub gain: f64,
+    /// Share of iterations more that wrong learnings cost, against memory without them; below 0 they cost none.
+    pub loss: f64,
+    /// Wrong learnings that a prompt would still carry at the end, mean.
+    pub poison_left: f64,
+}
+
+/// Plays so many tasks from each seed under each condition; the last outcome is the mean of all.
+pub fn outcomes(seeds: RangeInclusive<u64>, tasks: u32, settings: &MemorySettings) -> Vec<Outcome> {
+    let of_seed = |seed| {
+        let all = Condition::ALL.map(|condition| play(seed, tasks, condition, settings));
+        let [off, on, poisoned] = &all;
+        Outcome {
+            seed: Some(seed),
+            iterations: all.each_ref().map(Figures::mean),
+            done: all.each_ref().map(|figures| figures.done as f64 / f64::from(tasks.max(1))),
+            gain: on.gain_over(off),
+            loss: -poisoned.gain_over(on),
+            poison_left: poisoned.poison_left as f64,
+        }
+    };
+    let mut outcomes: Vec<Outcome> = seeds.map(of_seed).collect();
+    let count = outcomes.len().max(1) as f64;
+    let mean = |value: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(value).sum::<f64>() / count;
+    let three = |value: &dyn Fn(&Outcome) -> [f64; 3]| [0, 1, 2].map(|at| mean(&|one| value(one)[at]));
+    let (iterations, done) = (three(&|one| one.iterations), three(&|one| one.done));
+    // Shares of the sums, not means of shares.
+    let share = |fewer: f64, than: f64| if than > 0.0 { 1.0 - fewer / than } else { 0.0 };
+    outcomes.push(Outcome {
+        seed: None,
+        iterations,
+        done,
+        gain: share(iterations[1], iterations[0]),
+        loss: -share(iterations[2], iterations[1]),
+        poison_left: mean(&|one| one.poison_left),
+    });
+    outcomes
+}
+
+/// Outcomes as a table in Markdown.
+pub fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
-        "| memory | iterations a task | saved | tasks done | wrong learnings left |\n|---|---|---|---|---|\n",
+        "| seed | iterations a task: no memory | memory | poisoned | saved by memory | lost through poison | tasks done: no memory | memory | poisoned | wrong learnings still told |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
-    for (condition, figures) in &all {
-        let saved = figures.gain_over(&all[0].1) * 100.0;
-        let wrong = if *condition == Condition::Poisoned {
-            format!("{} of {}", figures.poison_left, 2 * FAMILIES)
-        } else {
-            "-".to_owned()
-        };
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    for Outcome { seed, iterations: [off, on, poisoned], done, gain, loss, poison_left } in outcomes {
+        let seed = seed.map_or_else(|| "all".to_owned(), |seed| seed.to_string());
+        let [done_off, done_on, done_poisoned] = done.map(percent);
+        let (gain, loss, wrong) = (percent(*gain), percent(*loss), 2 * FAMILIES);
         // Writing into a String never fails.
         let _ = writeln!(
             text,
-            "| {} | {:.2} | {saved:.1} % | {} of {tasks} | {wrong} |",
-            condition.name(),
-            figures.mean(),
-            figures.done
+            "| {seed} | {off:.2} | {on:.2} | {poisoned:.2} | {gain} | {loss} | {done_off} | {done_on} | {done_poisoned} | {poison_left} of {wrong} |"
         );
     }
     text
 }
 
+/// Luck of an iteration of a task, the same under every condition, whatever was done before it; 0 is before the first.
+fn luck_of(seed: u64, task: u32, iteration: u32) -> fastrand::Rng {
+    let place = (u64::from(task) << 8) + u64::from(iteration) + 1;
+    fastrand::Rng::with_seed(seed ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 struct Loop<'a> {
     family: &'a Family,
+    seed: u64,
     task: u32,
     memory: &'a mut Vec<Learning>,
     settings: &'a MemorySettings,
     luck: fastrand::Rng,
     now: Timestamp,
     learns: bool,
+    /// Learnings that any of its prompts carried.
+    carried: BTreeSet<String>,
 }
 
 impl Loop<'_> {
     /// Iterations, and whether it was done.
     fn play(&mut self) -> (u32, bool) {
-        let carried = if self.learns { self.recall() } else { Vec::new() };
         let mut given_up = vec![false; APPROACHES];
         let (mut completion, mut barren) = (0.0, 0);
-        let mut approach = self.choose(&carried, &given_up);
-        let mut error = None;
+        let (mut approach, mut error) = (None, None);
         for iteration in 1..=MAX_ITERATIONS {
+            self.luck = luck_of(self.seed, self.task, iteration);
+            // Each prompt carries what is believed by then.
+            let told = self.recall();
+            let tried = approach.unwrap_or_else(|| self.choose(&told, &given_up));
             let before = completion;
-            completion = f64::min(completion + self.gain(approach), 1.0);
+            completion = f64::min(completion + self.gain(tried), 1.0);
             let gain = completion - before;
-            let error_after = (completion < 1.0).then(|| format!("{} fails", self.family.approaches[approach]));
-            if self.learns {
-                let error_after = error_after.clone().filter(|_| gain < 0.05);
-                self.learn_from(iteration, approach, (before, completion), (error.take(), error_after), &carried);
-            }
+            let error_after = (completion < 1.0).then(|| format!("{} fails", self.family.approaches[tried]));
+            let same_again = error_after.clone().filter(|_| gain < 0.05);
+            self.learn_from(iteration, tried, (before, completion), (error.take(), same_again), &told);
             error = error_after;
             if completion >= 1.0 {
-                self.end(iteration, approach, true, &carried);
+                self.end(iteration, tried, true);
                 return (iteration, true);
             }
             barren = if gain < 0.05 { barren + 1 } else { 0 };
+            approach = Some(tried);
             if barren >= PATIENCE {
-                given_up[approach] = true;
+                given_up[tried] = true;
                 if given_up.iter().all(|all| *all) {
                     given_up.fill(false);
                 }
-                (approach, barren) = (self.choose(&carried, &given_up), 0);
+                (approach, barren) = (None, 0);
             }
         }
-        self.end(MAX_ITERATIONS, approach, false, &carried);
+        self.end(MAX_ITERATIONS, approach.unwrap_or(0), false);
         (MAX_ITERATIONS, false)
     }
 
@@ -272,11 +320,17 @@ impl Loop<'_> {
     }
 
     fn recall(&mut self) -> Vec<Learning> {
+        if !self.learns {
+            return Vec::new();
+        }
         let text = format!("the {} is broken", self.family.subject);
-        let query = Query { text, task_type: TaskType::TestFix, repository: repository() };
+        let query = Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
         let found = self.memory.iter().filter(|learning| learning.is_worth_telling(self.settings, self.now));
         let found = found.map(|learning| Candidate { learning: learning.clone(), by_words: None, by_vector: None });
-        rank(&query, found.collect(), self.settings, self.now).into_iter().map(|one| one.learning).collect()
+        let told: Vec<Learning> =
+            rank(&query, found.collect(), self.settings, self.now).into_iter().map(|one| one.learning).collect();
+        self.carried.extend(told.iter().map(|learning| learning.id.clone()));
+        told
     }
 
     fn learn_from(
@@ -285,8 +339,11 @@ impl Loop<'_> {
         approach: usize,
         (before, after): (f64, f64),
         (error_before, error_after): (Option<String>, Option<String>),
-        carried: &[Learning],
+        told: &[Learning],
     ) {
+        if !self.learns {
+            return;
+        }
         let facts = IterationFacts {
             loop_id: self.id(),
             iteration,
@@ -305,18 +362,19 @@ impl Loop<'_> {
             agent_failed: false,
             redirected: None,
         };
-        for learning in from_iteration(&facts, self.settings, self.now) {
-            self.keep(learning);
-        }
-        for known in carried {
-            let said = credit_of_iteration(known, &facts.approach, after - before);
+        // What the prompt carried is judged before this iteration adds to it, as in the store.
+        for known in told {
+            let said = credit_of_iteration(known, &facts.approach, facts.gained());
             if let Some((said, learning)) = said.zip(self.memory.iter_mut().find(|one| one.id == known.id)) {
                 credit(learning, said, self.settings, self.now);
             }
         }
+        for learning in from_iteration(&facts, self.settings, self.now) {
+            self.keep(learning);
+        }
     }
 
-    fn end(&mut self, iterations: u32, approach: usize, done: bool, carried: &[Learning]) {
+    fn end(&mut self, iterations: u32, approach: usize, done: bool) {
         if !self.learns {
             return;
         }
@@ -344,7 +402,7 @@ impl Loop<'_> {
             self.keep(learning);
         }
         let outcome = if done { Credit::LoopSucceeded } else { Credit::LoopFailed };
-        for learning in self.memory.iter_mut().filter(|one| carried.iter().any(|known| known.id == one.id)) {
+        for learning in self.memory.iter_mut().filter(|one| self.carried.contains(&one.id)) {
             credit(learning, outcome, self.settings, self.now);
         }
     }

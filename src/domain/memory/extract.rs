@@ -7,7 +7,7 @@ use super::learning::{ASKED_FOR, Content, Learning, Source, State};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
 use super::spread::Spread;
-use super::worth::Evidence;
+use super::worth::{Evidence, MIN_GAIN};
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{LoopId, Money, RepoRef, Timestamp};
 
@@ -68,6 +68,13 @@ pub struct IterationFacts {
     pub agent_failed: bool,
     /// The REDIRECT that followed it.
     pub redirected: Option<Redirected>,
+}
+
+impl IterationFacts {
+    /// Whether it gained anything: completion rose, or the work verified.
+    pub fn gained(&self) -> bool {
+        self.verified || self.completion_after - self.completion_before >= MIN_GAIN
+    }
 }
 
 /// How a loop ended.

@@ -9,6 +9,9 @@ use crate::domain::similarity::similarity;
 /// were seen as often.
 const CONTRADICTED: f64 = 0.6;
 
+/// Share of the way to the confidence of a new sighting that an older learning goes at least, where that raises it.
+const RENEWED: f64 = 0.2;
+
 /// Whether two learnings are one: of the same repository, sort and task type, and alike.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
@@ -33,10 +36,12 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
     }
     let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
     let mean = (known.confidence_at(now, settings) * before + new.confidence * after) / (before + after);
+    // However often it was seen before: what is seen again counts, so that a learning can come back after a bad streak.
+    let renewed = known.confidence_at(now, settings) * (1.0 - RENEWED) + new.confidence * RENEWED;
     merged.content = joined(&known.content, &new.content);
     merged.confidence = match &merged.content {
         Content::Estimate { iterations, .. } => estimate_confidence(iterations.samples),
-        _ => mean,
+        _ => mean.max(renewed),
     };
     merged.evidence = known.evidence.plus(new.evidence);
     merged.merged |= new.merged;

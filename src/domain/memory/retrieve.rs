@@ -6,15 +6,10 @@ use crate::domain::criteria::TaskType;
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::similarity::{Rarity, Words, words};
 
-/// Constant of reciprocal rank fusion. Smaller than the usual 60, so that the place in a list still counts beside
-/// confidence and success rate.
-const FUSION: f64 = 10.0;
 /// Longest task text whose words are looked at, in bytes.
 const MAX_TASK: usize = 16 * 1024;
 /// Most different words of a task whose frequencies are asked for.
 const MAX_WORDS: usize = 400;
-/// What a learning for another type of task counts.
-const OTHER_TYPE: f64 = 0.7;
 /// What a rule or an estimate of the repository counts where no word is shared: it comes after all that is found by words.
 const UNASKED: f64 = 0.005;
 
@@ -27,7 +22,24 @@ pub struct Query {
     pub task_type: TaskType,
     /// Where it is.
     pub repository: RepoRef,
+    /// The text's vector, where there is an embedding model.
+    pub embedding: Option<Embedding>,
 }
+
+/// A text as an embedding model sees it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Embedding {
+    /// What the model is known by; vectors of different models say nothing of each other.
+    pub model: String,
+    /// A vector of length 1; empty where the model knows none of the words.
+    pub vector: Vec<f32>,
+}
+
+/// Files of an embedding model: its table of vectors, its tokenizer, its description.
+pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "config.json"];
+/// Why a build cannot use an embedding model.
+pub const NO_EMBEDDINGS: &str =
+    "this build has no embeddings; build with `cargo build --release --features embeddings`, or leave the key out";
 
 /// A learning that was found, and its places in the lists that found it, from 0.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +50,28 @@ pub struct Candidate {
     pub by_words: Option<usize>,
     /// Place by an embedding model, where there is one.
     pub by_vector: Option<usize>,
+}
+
+/// What the lists that found a learning count, and what it is for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Weights {
+    /// Constant of reciprocal rank fusion, above 0. Smaller than the usual 60, so that the place in a list still counts
+    /// beside confidence and success rate.
+    pub fusion: f64,
+    /// The place by BM25 over the rare words.
+    pub words: f64,
+    /// The place by the cosine of all words.
+    pub cosine: f64,
+    /// The place by an embedding model.
+    pub vector: f64,
+    /// What a learning for another type of task counts, 0..1.
+    pub other_type: f64,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self { fusion: 10.0, words: 1.0, cosine: 1.0, vector: 1.0, other_type: 0.7 }
+    }
 }
 
 /// A learning with the score that its place goes by.
@@ -85,9 +119,20 @@ pub fn rare_terms<E>(
 /// What a prompt carries of what was found, best first: fused by reciprocal rank, times confidence and success rate,
 /// within the limits of each sort and of all.
 pub fn rank(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
+    rank_by(&Weights::default(), query, found, settings, now)
+}
+
+/// As [`rank`], by weights of the caller's.
+pub fn rank_by(
+    weights: &Weights,
+    query: &Query,
+    found: Vec<Candidate>,
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> Vec<Recalled> {
     let worthy = |candidate: &Candidate| candidate.learning.is_worth_telling(settings, now);
     let found: Vec<Candidate> = found.into_iter().filter(worthy).collect();
-    let scored = score(query, found, settings, now);
+    let scored = score(weights, query, found, settings, now);
     let mut left = Kind::ALL.map(|kind| (kind, quota(kind, settings)));
     let mut fits = |recalled: &Recalled| {
         let quota = left.iter_mut().find(|(kind, _)| *kind == recalled.learning.kind());
@@ -101,18 +146,29 @@ pub fn rank(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now
 }
 
 /// All of what was found with their scores, best first; nothing is left out.
-pub(super) fn score(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
+fn score(
+    weights: &Weights,
+    query: &Query,
+    found: Vec<Candidate>,
+    settings: &MemorySettings,
+    now: Timestamp,
+) -> Vec<Recalled> {
     let by_cosine = places_by_cosine(query, &found);
     let mut scored: Vec<Recalled> = found
         .into_iter()
         .zip(by_cosine)
         .map(|(candidate, by_cosine)| {
-            let places = [candidate.by_words, by_cosine, candidate.by_vector];
-            let fused: f64 = places.into_iter().flatten().map(|place| 1.0 / (FUSION + place as f64)).sum();
+            let places = [
+                (weights.words, candidate.by_words),
+                (weights.cosine, by_cosine),
+                (weights.vector, candidate.by_vector),
+            ];
+            let part = |(weight, place): (f64, Option<usize>)| Some(weight / (weights.fusion + place? as f64));
+            let fused: f64 = places.into_iter().filter_map(part).sum();
             let learning = candidate.learning;
             let rate = if learning.kind() == Kind::Estimate { 1.0 } else { learning.success_rate() };
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
-            let fit = if mine { 1.0 } else { OTHER_TYPE };
+            let fit = if mine { 1.0 } else { weights.other_type };
             // What is a rule or a figure of this repository is of use also where no word is shared.
             let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { UNASKED } else { 0.0 };
             Recalled { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }

@@ -1,5 +1,7 @@
 //! Settings of memory, their defaults, and what each may be.
 
+use std::path::PathBuf;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,9 @@ pub struct MemorySettings {
     pub query_terms: u32,
     /// Learnings that hold any of these terms, more than which no further term is taken; bounds the time of a look-up.
     pub query_postings: u32,
+    /// Folder of an embedding model in the format of model2vec (`model.safetensors`, `tokenizer.json`, `config.json`);
+    /// learnings are then found by meaning, too. Needs a build with the feature `embeddings`.
+    pub embeddings: Option<PathBuf>,
 }
 
 impl Default for MemorySettings {
@@ -78,6 +83,7 @@ impl Default for MemorySettings {
             max_raw_turns: 1_000,
             query_terms: 8,
             query_postings: 1_500,
+            embeddings: None,
         }
     }
 }

@@ -4,7 +4,7 @@ mod evolution;
 mod observe;
 mod retrieval;
 
-use super::experiment::{Condition, play, table};
+use super::experiment::{outcomes, table};
 use super::*;
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
@@ -44,12 +44,15 @@ fn active(content: Content, confidence: f64) -> Learning {
 #[test]
 fn memory_helps_and_wrong_learnings_do_not_harm() {
     let settings = MemorySettings::default();
-    let [off, on, poisoned] = Condition::ALL.map(|condition| play(1, 500, condition, &settings));
-    let (gain, loss) = (on.gain_over(&off), -poisoned.gain_over(&off));
-    assert!(gain >= 0.15, "memory saves {gain:.3}");
-    assert!(loss <= 0.05, "poison costs {loss:.3}");
-    assert!(on.done >= off.done && poisoned.done >= off.done, "{} {} {}", off.done, on.done, poisoned.done);
-    assert!(poisoned.poison_left <= 2, "{} wrong learnings are still told", poisoned.poison_left);
-    let first = table(1, 40);
-    assert!(first.lines().count() == 5 && first == table(1, 40), "{first}");
+    // Neither thresholds nor credit were tuned on these seeds.
+    let all = outcomes(9001..=9010, 500, &settings);
+    for one in &all {
+        assert!(one.gain >= 0.15, "memory saves too little: {one:?}");
+        assert!(one.done[1] >= one.done[0] && one.done[2] >= one.done[0], "{one:?}");
+        assert!(one.poison_left <= 2.0, "wrong learnings are still told: {one:?}");
+        // A seed alone is uncertain by some 3 points.
+        assert!(one.loss <= if one.seed.is_some() { 0.1 } else { 0.05 }, "poison costs too much: {one:?}");
+    }
+    let (first, again) = (outcomes(1..=2, 40, &settings), outcomes(1..=2, 40, &settings));
+    assert_eq!((table(&first).lines().count(), first), (5, again));
 }

@@ -16,7 +16,10 @@ const LOSS: f64 = 0.2;
 /// Similarity of an approach and what an iteration did, from which on it did that.
 const FOLLOWED: f64 = 0.5;
 /// Completion that an iteration gains at least where it helped.
-const MIN_GAIN: f64 = 0.05;
+pub(super) const MIN_GAIN: f64 = 0.05;
+/// What an iteration says about a warning that it heeded. Nobody tries what is warned of, so that only what else was tried
+/// can tell a warning that is wrong.
+const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
 
 /// Successes and failures, in loops; parts of one count for iterations.
@@ -62,6 +65,10 @@ pub enum Credit {
     IterationHelped,
     /// The iteration disproved it.
     IterationFailed,
+    /// The iteration heeded a warning, did something else, and gained something.
+    HeededWell,
+    /// The iteration heeded a warning, did something else, and gained nothing: what is warned of may be what works.
+    HeededInVain,
 }
 
 impl Credit {
@@ -73,6 +80,8 @@ impl Credit {
             Self::LoopFailed => (false, 0.5),
             Self::IterationHelped => (true, 1.0),
             Self::IterationFailed => (false, 1.0),
+            Self::HeededWell => (true, HEEDED),
+            Self::HeededInVain => (false, HEEDED),
         }
     }
 }
@@ -91,17 +100,16 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     }
 }
 
-/// What an iteration says about a learning that its prompt carried, by what it did and how much completion it gained.
-/// `None` where it did something else. A warning that was not heeded is right where nothing was gained.
-pub fn credit_of_iteration(learning: &Learning, approach: &str, gain: f64) -> Option<Credit> {
-    let gained = gain >= MIN_GAIN;
-    let good = match learning.kind() {
-        Kind::Strategy => gained,
-        Kind::Antipattern => !gained,
-        Kind::Estimate | Kind::Convention => return None,
-    };
+/// What an iteration says about a learning that its prompt carried, by what it did and whether that gained anything.
+/// `None` where it says nothing. A warning that was not heeded is right where nothing was gained.
+pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
-    followed.then_some(if good { Credit::IterationHelped } else { Credit::IterationFailed })
+    match (learning.kind(), followed) {
+        (Kind::Strategy, true) => Some(if gained { Credit::IterationHelped } else { Credit::IterationFailed }),
+        (Kind::Antipattern, true) => Some(if gained { Credit::IterationFailed } else { Credit::IterationHelped }),
+        (Kind::Antipattern, false) => Some(if gained { Credit::HeededWell } else { Credit::HeededInVain }),
+        (Kind::Strategy, false) | (Kind::Estimate | Kind::Convention, _) => None,
+    }
 }
 
 impl Learning {

@@ -15,6 +15,7 @@ use crate::domain::lifecycle::Loop;
 use crate::domain::memory::{MemorySettings, Query};
 use crate::domain::prices::Usage;
 use crate::domain::session::{Event, EventKind};
+use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::failpoint::kill_point;
 use crate::mcp;
@@ -99,6 +100,7 @@ impl Hearing {
 struct RepositoryLearnings {
     store: Store,
     settings: MemorySettings,
+    embedder: Option<Arc<StaticModel>>,
     clock: Clock,
     repository: RepoRef,
     task_type: TaskType,
@@ -107,7 +109,9 @@ struct RepositoryLearnings {
 #[async_trait]
 impl mcp::Learnings for RepositoryLearnings {
     async fn search(&self, query: &str) -> Result<Vec<String>, String> {
-        let query = Query { text: query.to_owned(), task_type: self.task_type, repository: self.repository.clone() };
+        let embedding = self.embedder.as_ref().map(|model| model.embed(query));
+        let (task_type, repository) = (self.task_type, self.repository.clone());
+        let query = Query { text: query.to_owned(), task_type, repository, embedding };
         let now = self.clock.now();
         let found = memory::recall(&self.store, query, self.settings.clone(), now).await;
         let found = found.map_err(|error| format!("the memory cannot be read now: {error}"))?;
@@ -147,6 +151,7 @@ impl Engine {
         let learnings = RepositoryLearnings {
             store: self.store.clone(),
             settings: self.settings.memory.clone(),
+            embedder: self.settings.embedder.clone(),
             clock: self.clock.clone(),
             repository: current.place.repo.clone(),
             task_type: current.task_type(),

@@ -38,19 +38,19 @@ pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now:
     Ok(())
 }
 
-/// Gives what an iteration's prompt carried the iteration's outcome: what it did, and how much completion it gained. Once.
+/// Gives what an iteration's prompt carried the iteration's outcome: what it did, and whether it gained anything. Once.
 pub fn credit_iteration(
     c: &Connection,
     id: &LoopId,
     iteration: u32,
-    (approach, gain): (&str, f64),
+    (approach, gained): (&str, bool),
     settings: &MemorySettings,
     now: Timestamp,
 ) -> StoreResult<()> {
     let sql = "UPDATE prompt_learnings SET credited = 1 WHERE loop_id = ?1 AND iteration = ?2 AND credited = 0
         RETURNING learning";
     for mut learning in taken(c, sql, params![id.as_str(), iteration], now)? {
-        if let Some(said) = credit_of_iteration(&learning, approach, gain) {
+        if let Some(said) = credit_of_iteration(&learning, approach, gained) {
             credit(&mut learning, said, settings, now);
             save(c, &learning)?;
         }

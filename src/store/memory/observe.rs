@@ -63,7 +63,7 @@ impl Memory {
         match observation {
             Observation::Iteration { facts, reflection } => {
                 // What the prompt carried is judged before this iteration adds to it.
-                let did = (facts.approach.as_str(), facts.completion_after - facts.completion_before);
+                let did = (facts.approach.as_str(), facts.gained());
                 if !facts.agent_failed {
                     credit_iteration(c, id, facts.iteration, did, settings, now)?;
                 }

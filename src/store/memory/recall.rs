@@ -4,13 +4,15 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Damaged, Stored, opened, set_aside};
+use super::{Damaged, Stored, opened, set_aside, vectors};
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::memory::{Asked, Candidate, Learning, MemorySettings, Query, Recalled, rank, rare_terms};
 use crate::store::{Store, StoreResult};
 
 /// Learnings that are found by words before they are ranked.
 const FOUND: usize = 40;
+/// Learnings that are found by their vectors before they are ranked.
+const NEAR: usize = 20;
 /// Rules of a repository that are candidates whatever their words.
 const CONVENTIONS: usize = 8;
 /// The words that a text is looked up by.
@@ -51,25 +53,49 @@ pub struct Lookup<'a> {
 impl Lookup<'_> {
     /// What a prompt is to carry, and what was found damaged on the way.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
+        let (found, damaged) = self.candidates(c)?;
+        Ok((rank(self.query, found, self.settings, now), damaged))
+    }
+
+    /// What was found, not ranked yet, and what was found damaged on the way.
+    pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<Damaged>)> {
         let terms = terms(c, &self.query.text, self.settings)?;
         let mut rows = Vec::new();
         if let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() {
             rows = self.by_words(c, &asked)?;
         }
         let by_words = rows.len();
-        let mut further = self.by_kind(c, "estimate", 1)?;
+        let near = self.by_vector(c)?;
+        let mut further = Vec::new();
+        for row in &near {
+            further.extend(by_row(c, *row)?);
+        }
+        further.extend(self.by_kind(c, "estimate", 1)?);
         further.extend(self.by_kind(c, "convention", CONVENTIONS)?);
-        further.retain(|row| !rows.iter().any(|known| known.row == row.row));
-        rows.extend(further);
+        for row in further {
+            if !rows.iter().any(|known| known.row == row.row) {
+                rows.push(row);
+            }
+        }
         let places: HashMap<String, usize> =
             rows.iter().take(by_words).enumerate().map(|(place, row)| (row.id.clone(), place)).collect();
+        let place_near = |row: &Stored| Some((row.id.clone(), near.iter().position(|near| *near == row.row)?));
+        let places_near: HashMap<String, usize> = rows.iter().filter_map(place_near).collect();
         let (learnings, damaged) = opened(rows);
         let found = learnings.into_iter().map(|learning| Candidate {
             by_words: places.get(&learning.id).copied(),
-            by_vector: None,
+            by_vector: places_near.get(&learning.id).copied(),
             learning,
         });
-        Ok((rank(self.query, found.collect(), self.settings, now), damaged))
+        Ok((found.collect(), damaged))
+    }
+
+    /// Rows of the learnings that are nearest by vector, the nearest first; none without an embedding model.
+    fn by_vector(&self, c: &Connection) -> StoreResult<Vec<i64>> {
+        let Some(wanted) = &self.query.embedding else { return Ok(Vec::new()) };
+        let repo = &self.query.repository;
+        let scope = (repo.forge.as_str(), self.scope(), self.whose(repo));
+        vectors::nearest(c, wanted, scope, self.settings.min_confidence, NEAR)
     }
 
     fn by_words(&self, c: &Connection, asked: &str) -> StoreResult<Vec<Stored>> {
@@ -111,6 +137,11 @@ impl Lookup<'_> {
     fn whose(&self, repo: &RepoRef) -> rusqlite::types::Value {
         if self.settings.share_within_owner { repo.owner.clone().into() } else { repo.id.0.into() }
     }
+}
+
+fn by_row(c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
+    let sql = format!("SELECT {} FROM learnings l WHERE l.id = ?1", Stored::COLUMNS);
+    Ok(c.prepare_cached(&sql)?.query_row([row], Stored::read).optional()?)
 }
 
 /// Learnings that a search found, and those of them that are damaged.

@@ -1,7 +1,7 @@
 //! Learnings on a real database: what is found, what is set aside, what goes out and in.
 
-mod quality;
 mod steps;
+mod vectors;
 
 use super::*;
 use crate::domain::criteria::TaskType;
@@ -35,7 +35,7 @@ fn active(repo: i64, content: Content) -> Learning {
 }
 
 fn query(repo: i64, text: &str) -> Query {
-    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(repo) }
+    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(repo), embedding: None }
 }
 
 async fn keep(store: &Store, learning: Learning) -> Learnt {
@@ -282,7 +282,7 @@ async fn outcomes_are_credited_once() {
         .write(move |c| {
             for _ in 0..3 {
                 carried(c, &loop_id, 1, std::slice::from_ref(&known), NOW)?;
-                credit_iteration(c, &loop_id, 1, ("bisecting the parser", 0.0), &settings, NOW)?;
+                credit_iteration(c, &loop_id, 1, ("bisecting the parser", false), &settings, NOW)?;
                 credit_loop(c, &failed, &settings, NOW)?;
             }
             credit_loop(c, &outcome("r-8", true), &settings, NOW)?;

@@ -189,7 +189,7 @@ fn a_wrong_learning_drops_out_however_well_proven_it_looks() {
     let mut loops = 0;
     while wrong.is_worth_telling(&settings, Timestamp(loops)) {
         loops += 1;
-        let said = credit_of_iteration(&wrong, "I will delete the lock file", 0.0).expect("it was followed");
+        let said = credit_of_iteration(&wrong, "I will delete the lock file", false).expect("it was followed");
         credit(&mut wrong, said, &settings, Timestamp(loops));
         credit(&mut wrong, Credit::LoopFailed, &settings, Timestamp(loops));
     }
@@ -205,16 +205,57 @@ fn an_iteration_credits_what_it_followed() {
     let (does, avoids) = (active(strategy("bisect the parser"), 0.9), active(antipattern("bisect the parser"), 0.9));
     let rule = active(Content::Convention { rule: "bisect the parser".into(), seen_in: String::new() }, 0.9);
     let cases = [
-        (&does, "bisecting the parser", 0.3, Some(Credit::IterationHelped)),
-        (&does, "bisecting the parser", 0.0, Some(Credit::IterationFailed)),
-        (&does, "rewrote the scheduler", 0.3, None),
-        (&avoids, "bisecting the parser", 0.3, Some(Credit::IterationFailed)),
-        (&avoids, "bisecting the parser", -0.1, Some(Credit::IterationHelped)),
-        (&rule, "bisecting the parser", 0.3, None),
+        (&does, "bisecting the parser", true, Some(Credit::IterationHelped)),
+        (&does, "bisecting the parser", false, Some(Credit::IterationFailed)),
+        (&does, "rewrote the scheduler", true, None),
+        (&avoids, "bisecting the parser", true, Some(Credit::IterationFailed)),
+        (&avoids, "bisecting the parser", false, Some(Credit::IterationHelped)),
+        (&avoids, "rewrote the scheduler", true, Some(Credit::HeededWell)),
+        (&avoids, "rewrote the scheduler", false, Some(Credit::HeededInVain)),
+        (&rule, "bisecting the parser", true, None),
     ];
-    for (learning, approach, gain, expected) in cases {
-        assert_eq!(credit_of_iteration(learning, approach, gain), expected, "{approach} {gain}");
+    for (learning, approach, gained, expected) in cases {
+        assert_eq!(credit_of_iteration(learning, approach, gained), expected, "{approach} {gained}");
     }
+}
+
+#[test]
+fn an_iteration_that_verifies_gained_whatever_was_left() {
+    let cases =
+        [(0.4, 0.46, false, true), (0.4, 0.42, false, false), (0.98, 1.0, true, true), (0.6, 0.4, false, false)];
+    for (completion_before, completion_after, verified, gained) in cases {
+        let facts = IterationFacts { completion_before, completion_after, verified, ..iteration() };
+        assert_eq!(facts.gained(), gained, "{completion_before} to {completion_after}");
+    }
+}
+
+#[test]
+fn a_warning_that_is_heeded_in_vain_fades_within_a_loop() {
+    let settings = MemorySettings::default();
+    let mut wrong = active(antipattern("pin the clock"), 0.95);
+    let mut iterations = 0;
+    while wrong.is_worth_telling(&settings, Timestamp(0)) {
+        iterations += 1;
+        let said = credit_of_iteration(&wrong, "rewrote the scheduler", false).expect("it was heeded");
+        credit(&mut wrong, said, &settings, Timestamp(0));
+    }
+    assert!((3..=10).contains(&iterations), "{iterations}");
+}
+
+#[test]
+fn what_is_seen_again_comes_back_after_a_bad_streak() {
+    let settings = MemorySettings::default();
+    let mut known = Learning { seen: 40, ..active(strategy("bisect the parser"), 0.8) };
+    for _ in 0..2 {
+        credit(&mut known, Credit::IterationFailed, &settings, Timestamp(0));
+    }
+    assert!(!known.is_worth_telling(&settings, Timestamp(0)));
+    let sighting =
+        |n: u32| Learning { sources: vec![source(&format!("r-9{n}"))], ..learning(strategy("bisect the parser"), 0.9) };
+    for n in 0..3 {
+        known = absorb(&known, &sighting(n), &settings, Timestamp(0));
+    }
+    assert!(known.is_worth_telling(&settings, Timestamp(0)), "{}", known.confidence);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn query(text: &str) -> Query {
-    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository() }
+    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(), embedding: None }
 }
 
 fn candidates(learnings: Vec<Learning>) -> Vec<Candidate> {

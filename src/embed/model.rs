@@ -1,0 +1,190 @@
+//! Models in the format of model2vec: `model.safetensors` with the table, `tokenizer.json`, `config.json`.
+
+use std::fmt;
+use std::path::Path;
+
+use data_encoding::HEXLOWER;
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use sha2::{Digest, Sha256};
+use tokenizers::Tokenizer;
+
+use crate::domain::memory::{EMBEDDING_FILES, Embedding};
+
+/// Largest file of a model, in bytes.
+const MAX_FILE: u64 = 4 << 30;
+/// Longest text that is read, in bytes, and most of its tokens, as model2vec has it.
+const MAX_TEXT: usize = 16 * 1024;
+const MAX_TOKENS: usize = 512;
+/// Names of the table in files of model2vec, and of the sentence-transformers that have such a table alone.
+const TABLES: [&str; 3] = ["embeddings", "embedding.weight", "0"];
+
+/// A model, ready to be asked.
+pub struct StaticModel {
+    name: String,
+    tokenizer: Tokenizer,
+    /// Vectors one after the other, `dimensions` numbers each.
+    table: Vec<f32>,
+    dimensions: usize,
+    /// What a token counts; all the same where it is empty.
+    weights: Vec<f32>,
+    /// Which vector a token has; its own number where it is empty.
+    rows: Vec<f32>,
+    /// What the tokenizer gives for what it does not know.
+    unknown: Option<u32>,
+}
+
+impl fmt::Debug for StaticModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StaticModel({}, {} dimensions)", self.name, self.dimensions)
+    }
+}
+
+impl StaticModel {
+    /// Reads the model in a folder.
+    ///
+    /// # Errors
+    /// The file that is missing or broken, and why, in one sentence.
+    pub fn load(folder: &Path) -> Result<Self, String> {
+        let mut hash = Sha256::new();
+        let mut files = Vec::new();
+        for name in EMBEDDING_FILES {
+            let path = folder.join(name);
+            let wrong = |why: String| format!("{}: {why}", path.display());
+            let size = std::fs::metadata(&path).map_err(|error| wrong(error.to_string()))?.len();
+            if size > MAX_FILE {
+                return Err(wrong(format!("it has {size} bytes; {MAX_FILE} are the most")));
+            }
+            let bytes = std::fs::read(&path).map_err(|error| wrong(error.to_string()))?;
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(&bytes);
+            files.push(bytes);
+        }
+        let [table, tokenizer, config] = &files[..] else { return Err("a model has three files".to_owned()) };
+        let name = HEXLOWER.encode(&hash.finalize()[..8]);
+        let wrong = |file: usize, why: String| format!("{}: {why}", folder.join(EMBEDDING_FILES[file]).display());
+        let tokenizer = tokenizer_of(tokenizer).map_err(|why| wrong(1, why))?;
+        // Vectors are compared by their angle, so that it does not matter whether the model makes them equally long.
+        serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(config)
+            .map_err(|error| wrong(2, format!("it is no JSON object: {error}")))?;
+        Self::of(name, tokenizer, table).map_err(|why| wrong(0, why))
+    }
+
+    fn of(name: String, tokenizer: Tokenizer, file: &[u8]) -> Result<Self, String> {
+        let tensors = SafeTensors::deserialize(file).map_err(|error| error.to_string())?;
+        let table = TABLES.iter().find_map(|name| tensors.tensor(name).ok());
+        let table = table.ok_or_else(|| format!("it has none of the tensors {}", TABLES.join(", ")))?;
+        let [count, dimensions] = *table.shape() else {
+            return Err(format!("its table has the shape {:?}; two dimensions are needed", table.shape()));
+        };
+        if count == 0 || dimensions == 0 {
+            return Err("its table is empty".to_owned());
+        }
+        let vocabulary = tokenizer.get_vocab_size(true);
+        let optional = |name: &str| match tensors.tensor(name) {
+            Ok(tensor) if tensor.shape() == [vocabulary] => numbers(&tensor),
+            Ok(tensor) => {
+                Err(format!("{name} has the shape {:?}; the tokenizer knows {vocabulary} tokens", tensor.shape()))
+            }
+            Err(_) => Ok(Vec::new()),
+        };
+        let (weights, rows) = (optional("weights")?, optional("mapping")?);
+        if rows.is_empty() && count < vocabulary {
+            return Err(format!("its table has {count} vectors; the tokenizer knows {vocabulary} tokens"));
+        }
+        if rows.iter().any(|row| !(0.0..count as f32).contains(row)) {
+            return Err(format!("its mapping names vectors that its table, which has {count}, does not have"));
+        }
+        let table = numbers(&table)?;
+        if !table.iter().chain(&weights).all(|number| number.is_finite()) {
+            return Err("it holds what is no number".to_owned());
+        }
+        let unknown = ["[UNK]", "<unk>"].iter().find_map(|token| tokenizer.token_to_id(token));
+        Ok(Self { name, tokenizer, table, dimensions, weights, rows, unknown })
+    }
+
+    /// What its vectors are known by: it changes with any of its files.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The vector of a text, of length 1; empty where it knows none of the words. Of a longer text, its first 16 KiB and
+    /// 512 tokens count.
+    pub fn embed(&self, text: &str) -> Embedding {
+        let text = &text[..text.floor_char_boundary(MAX_TEXT)];
+        // What cannot be cut into tokens has no vector; it is found by its words all the same.
+        let tokens = self.tokenizer.encode_fast(text, false).map(|found| found.get_ids().to_vec()).unwrap_or_default();
+        let mut sum = vec![0.0f32; self.dimensions];
+        for token in tokens.into_iter().filter(|token| Some(*token) != self.unknown).take(MAX_TOKENS) {
+            let at = token as usize;
+            let row = if self.rows.is_empty() { at } else { self.rows.get(at).map_or(usize::MAX, |row| *row as usize) };
+            let weight = self.weights.get(at).copied().unwrap_or(1.0);
+            let vector = row.checked_mul(self.dimensions).and_then(|from| self.table.get(from..from + self.dimensions));
+            for (sum, number) in sum.iter_mut().zip(vector.unwrap_or_default()) {
+                *sum += number * weight;
+            }
+        }
+        let length = sum.iter().map(|number| number * number).sum::<f32>().sqrt();
+        let vector = if length > 0.0 { sum.iter().map(|number| number / length).collect() } else { Vec::new() };
+        Embedding { model: self.name.clone(), vector }
+    }
+}
+
+/// The tokenizer, without padding and cutting of its own.
+fn tokenizer_of(bytes: &[u8]) -> Result<Tokenizer, String> {
+    let mut tokenizer = Tokenizer::from_bytes(bytes).map_err(|error| format!("it is no tokenizer: {error}"))?;
+    tokenizer.with_truncation(None).map_err(|error| error.to_string())?;
+    tokenizer.with_padding(None);
+    Ok(tokenizer)
+}
+
+/// A tensor's numbers; whole ones are exact up to 2^24, which is more than any vocabulary has.
+fn numbers(tensor: &TensorView<'_>) -> Result<Vec<f32>, String> {
+    fn each<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+        bytes.as_chunks::<N>().0.iter().map(|chunk| read(*chunk)).collect()
+    }
+    let bytes = tensor.data();
+    Ok(match tensor.dtype() {
+        Dtype::F32 => each(bytes, f32::from_le_bytes),
+        Dtype::F64 => each(bytes, |chunk| f64::from_le_bytes(chunk) as f32),
+        Dtype::F16 => each(bytes, |chunk| half(u16::from_le_bytes(chunk))),
+        Dtype::BF16 => each(bytes, |chunk| f32::from_bits(u32::from(u16::from_le_bytes(chunk)) << 16)),
+        Dtype::I8 => each(bytes, |chunk| f32::from(i8::from_le_bytes(chunk))),
+        Dtype::I32 => each(bytes, |chunk| i32::from_le_bytes(chunk) as f32),
+        Dtype::I64 => each(bytes, |chunk| i64::from_le_bytes(chunk) as f32),
+        other => return Err(format!("its numbers are of the sort {other:?}, which is not known here")),
+    })
+}
+
+/// A number of IEEE 754 with 16 bits.
+fn half(bits: u16) -> f32 {
+    let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
+    let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f32::from(bits & 0x3ff));
+    sign * match exponent {
+        0 => fraction * 2.0f32.powi(-24),
+        31 if fraction == 0.0 => f32::INFINITY,
+        31 => f32::NAN,
+        _ => (1.0 + fraction / 1024.0) * 2.0f32.powi(exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half;
+
+    #[test]
+    fn halves_are_read() {
+        let cases = [
+            (0x0000, 0.0),
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x3555, 0.333_251_95),
+            (0x7bff, 65_504.0),
+            (0x0001, 5.960_464_5e-8),
+        ];
+        for (bits, expected) in cases {
+            assert_eq!(half(bits), expected, "{bits:#06x}");
+        }
+        assert!(half(0x7e00).is_nan() && half(0xfc00) == f32::NEG_INFINITY);
+    }
+}

@@ -1,0 +1,97 @@
+//! Vectors of learnings, where an embedding model is configured: which are missing, and which are near to a task's.
+//!
+//! A row without a model's name, or with another one's, is made anew; so is what has no row. A vector without numbers says
+//! that the model knows none of the words.
+
+use rusqlite::{Connection, params};
+
+use super::Stored;
+use crate::domain::memory::Embedding;
+use crate::store::StoreResult;
+
+/// Learnings whose vectors are compared, the newest first; bounds the time of a look-up.
+const COMPARED: usize = 20_000;
+/// Bytes of a number.
+const NUMBER: usize = size_of::<f32>();
+
+/// A learning that has no vector of a model yet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Missing {
+    row: i64,
+    checksum: String,
+    /// What it is found by.
+    pub text: String,
+}
+
+/// Learnings without a vector of this model, the oldest first, at most so many.
+pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Missing>> {
+    let found = "SELECT row FROM learnings_vectors WHERE model < ?1
+        UNION ALL SELECT row FROM learnings_vectors WHERE model > ?1
+        UNION ALL SELECT id FROM learnings WHERE id > (SELECT coalesce(max(row), 0) FROM learnings_vectors)";
+    let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", Stored::COLUMNS);
+    let mut statement = c.prepare_cached(&sql)?;
+    let rows = statement.query_map(params![model, most as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    // What is damaged gets a vector of no words; whoever reads it sets it aside.
+    let text = |stored: &Stored| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
+    Ok(rows
+        .iter()
+        .map(|stored| Missing { row: stored.row, checksum: stored.checksum.clone(), text: text(stored) })
+        .collect())
+}
+
+/// Keeps the vectors of learnings; of one that has changed meanwhile it is made again.
+pub fn keep(c: &Connection, made: &[(Missing, Embedding)]) -> StoreResult<()> {
+    let sql = "INSERT INTO learnings_vectors (row, model, vector)
+        SELECT id, CASE WHEN checksum = ?2 THEN ?3 ELSE '' END, ?4 FROM learnings WHERE id = ?1
+        ON CONFLICT (row) DO UPDATE SET model = excluded.model, vector = excluded.vector";
+    let mut statement = c.prepare_cached(sql)?;
+    for (Missing { row, checksum, .. }, Embedding { model, vector }) in made {
+        let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+        statement.execute(params![row, checksum, model, bytes])?;
+    }
+    Ok(())
+}
+
+/// Says that a row's words have changed.
+pub(super) fn outdate(c: &Connection, row: i64) -> StoreResult<()> {
+    c.prepare_cached("UPDATE learnings_vectors SET model = '' WHERE row = ?1")?.execute([row])?;
+    Ok(())
+}
+
+/// Takes a row's vector away.
+pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
+    c.prepare_cached("DELETE FROM learnings_vectors WHERE row = ?1")?.execute([row])?;
+    Ok(())
+}
+
+/// Rows of the learnings that are nearest to a vector, the nearest first; those that point elsewhere are left out. `scope`
+/// is the column that says whose they are.
+pub(super) fn nearest(
+    c: &Connection,
+    wanted: &Embedding,
+    (forge, scope, whose): (&str, &str, rusqlite::types::Value),
+    min_confidence: f64,
+    most: usize,
+) -> StoreResult<Vec<i64>> {
+    if wanted.vector.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = format!(
+        "SELECT v.row, v.vector FROM learnings_vectors v CROSS JOIN learnings l ON l.id = v.row
+         WHERE v.model = ?1 AND l.forge = ?2 AND l.{scope} = ?3 AND l.state = 'active' AND l.confidence >= ?4
+         ORDER BY v.row DESC LIMIT ?5"
+    );
+    let mut statement = c.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![wanted.model, forge, whose, min_confidence, COMPARED as i64])?;
+    let mut near: Vec<(f32, i64)> = Vec::new();
+    while let Some(row) = rows.next()? {
+        let bytes = row.get_ref(1)?.as_blob().unwrap_or_default();
+        let numbers = bytes.as_chunks::<NUMBER>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+        let cosine: f32 = numbers.zip(&wanted.vector).map(|(one, other)| one * other).sum();
+        if cosine > 0.0 {
+            near.push((cosine, row.get(0)?));
+        }
+    }
+    near.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    Ok(near.into_iter().take(most).map(|(_, row)| row).collect())
+}

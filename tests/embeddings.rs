@@ -1,0 +1,198 @@
+//! Embedding models: reading them, saying what is wrong with them, and what the service finds by them.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use ralph_bot::app::{App, Options};
+use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::criteria::TaskType;
+use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, State};
+use ralph_bot::embed::StaticModel;
+use ralph_bot::store::Store;
+use ralph_bot::store::memory::{import, recall, vectors};
+use safetensors::Dtype;
+use safetensors::tensor::{TensorView, serialize};
+
+/// Words of the model with their vectors; [UNK] comes first.
+const TABLE: [(&str, [f32; 2]); 5] = [
+    ("[UNK]", [9.0, 9.0]),
+    ("marmot", [1.0, 0.0]),
+    ("groundhog", [0.9, 0.1]),
+    ("parser", [0.0, 1.0]),
+    ("feed", [0.1, 0.1]),
+];
+
+fn tokenizer() -> String {
+    let vocabulary: HashMap<&str, usize> = TABLE.iter().enumerate().map(|(id, (word, _))| (*word, id)).collect();
+    serde_json::json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "post_processor": null, "decoder": null,
+        "normalizer": { "type": "Lowercase" }, "pre_tokenizer": { "type": "Whitespace" },
+        "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]" },
+    })
+    .to_string()
+}
+
+/// A tensor: its name, sort and shape, and its bytes.
+type Tensor = (&'static str, Dtype, Vec<usize>, Vec<u8>);
+
+fn table() -> Tensor {
+    let bytes = TABLE.iter().flat_map(|(_, vector)| vector).flat_map(|number| number.to_le_bytes()).collect();
+    ("embeddings", Dtype::F32, vec![TABLE.len(), 2], bytes)
+}
+
+fn file(tensors: &[Tensor]) -> Vec<u8> {
+    let views = tensors.iter().map(|(name, sort, shape, bytes)| {
+        (*name, TensorView::new(*sort, shape.clone(), bytes).expect("the bytes fit the shape"))
+    });
+    serialize(views, None).expect("it serialises")
+}
+
+/// Writes a model of these tensors.
+fn write(folder: &Path, tensors: &[Tensor]) {
+    std::fs::write(folder.join("model.safetensors"), file(tensors)).expect("written");
+    std::fs::write(folder.join("tokenizer.json"), tokenizer()).expect("written");
+    std::fs::write(folder.join("config.json"), r#"{"normalize": true}"#).expect("written");
+}
+
+fn folder(tensors: &[Tensor]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), tensors);
+    folder
+}
+
+fn close(found: &[f32], expected: [f32; 2]) -> bool {
+    found.len() == 2 && found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-3)
+}
+
+#[test]
+fn a_text_s_vector_is_the_mean_of_its_tokens() {
+    let folder = folder(&[table()]);
+    let model = StaticModel::load(folder.path()).expect("a model");
+    let vector = |text: &str| model.embed(text).vector;
+    assert!(close(&vector("Marmot"), [1.0, 0.0]) && close(&vector("marmot parser"), [0.7071, 0.7071]));
+    assert!(close(&vector("marmot unheard of"), [1.0, 0.0]), "what is unknown counts nothing");
+    assert_eq!((vector(""), vector("unheard")), (vec![], vec![]));
+    assert!(close(&vector(&"marmot ".repeat(100_000)), [1.0, 0.0]), "long texts are cut");
+    assert_eq!(model.name().len(), 16);
+}
+
+#[test]
+fn weights_a_mapping_and_small_numbers_are_understood() {
+    let f64s = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let weights: Tensor = ("weights", Dtype::F64, vec![5], f64s(&[1.0, 3.0, 1.0, 4.0, 1.0]));
+    let rows: Vec<u8> = [0i64, 1, 1, 2, 0].iter().flat_map(|row| row.to_le_bytes()).collect();
+    let mapping: Tensor = ("mapping", Dtype::I64, vec![5], rows);
+    let small: Tensor = ("embeddings", Dtype::I8, vec![3, 2], vec![1, 1, 100, 0, 0, 100]);
+    let folder = folder(&[small, weights, mapping]);
+    let model = StaticModel::load(folder.path()).expect("a model");
+    assert!(close(&model.embed("groundhog").vector, [1.0, 0.0]), "two words share a vector");
+    assert!(close(&model.embed("marmot parser").vector, [0.6, 0.8]), "3 and 4 are their weights");
+}
+
+#[test]
+fn what_is_wrong_with_a_model_is_said_with_its_file() {
+    let halves: Tensor = ("embeddings", Dtype::F16, vec![5, 2], vec![0; 20]);
+    let odd: Tensor = ("embeddings", Dtype::BOOL, vec![5, 2], vec![0; 10]);
+    let flat: Tensor = ("embeddings", Dtype::F16, vec![10], vec![0; 20]);
+    let few: Tensor = ("embeddings", Dtype::F16, vec![3, 2], vec![0; 12]);
+    let nothing: Tensor = ("embeddings", Dtype::F16, vec![0, 2], vec![]);
+    let infinite: Tensor = ("embeddings", Dtype::F16, vec![5, 2], [0x00, 0x7c].repeat(10));
+    let beyond: Tensor = ("mapping", Dtype::I32, vec![5], 7i32.to_le_bytes().repeat(5));
+    let short: Tensor = ("weights", Dtype::F32, vec![2], vec![0; 8]);
+    let other: Tensor = ("vectors", Dtype::F16, vec![5, 2], vec![0; 20]);
+    let cases: [(&[Tensor], &str); 8] = [
+        (&[odd], "of the sort BOOL"),
+        (&[flat], "two dimensions are needed"),
+        (&[few], "3 vectors; the tokenizer knows 5 tokens"),
+        (&[nothing], "its table is empty"),
+        (&[infinite], "what is no number"),
+        (&[halves.clone(), beyond], "does not have"),
+        (&[halves, short], "weights has the shape [2]"),
+        (&[other], "none of the tensors embeddings"),
+    ];
+    for (tensors, says) in cases {
+        let folder = folder(tensors);
+        let error = StaticModel::load(folder.path()).expect_err(says);
+        assert!(error.contains("model.safetensors: ") && error.contains(says), "{error}");
+    }
+    for (name, text) in [("model.safetensors", "{}"), ("tokenizer.json", "{\"model\":1}"), ("config.json", "[]")] {
+        let folder = folder(&[table()]);
+        std::fs::write(folder.path().join(name), text).expect("written");
+        let error = StaticModel::load(folder.path()).expect_err(name);
+        assert!(error.contains(name), "{error}");
+        std::fs::remove_file(folder.path().join(name)).expect("removed");
+        let error = StaticModel::load(folder.path()).expect_err(name);
+        assert!(error.contains(name) && error.contains("No such file"), "{error}");
+    }
+}
+
+#[test]
+fn a_model_is_known_by_all_of_its_files() {
+    let folder = folder(&[table()]);
+    let name = || StaticModel::load(folder.path()).expect("a model").name().to_owned();
+    let first = name();
+    assert_eq!(first, name());
+    std::fs::write(folder.path().join("config.json"), "{}").expect("written");
+    assert_ne!(first, name());
+}
+
+const CONFIG: &str = "data_dir: data\nsandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\nforges: [{ name: f, kind: gitea, url: \"http://127.0.0.1:9\", token_env: T, webhook_secret_env: S }]\n";
+
+fn config(folder: &Path) -> Result<Config, String> {
+    let text = format!("{CONFIG}memory: {{ embeddings: model }}\n");
+    let env = Env::of([("T", "token"), ("S", "0123456789012345678901234567890123456789")]);
+    Config::parse(&folder.join("ralph-control.yaml"), &text, &env).map_err(|problems| problems.to_string())
+}
+
+#[tokio::test]
+async fn the_configuration_says_which_file_is_missing_and_the_start_which_is_broken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let error = config(folder.path()).expect_err("there is no model");
+    for name in ["model.safetensors", "tokenizer.json", "config.json"] {
+        assert!(error.contains(&format!("model/{name}: No such file")), "{error}");
+    }
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).expect("made");
+    write(&model, &[table()]);
+    assert_eq!(config(folder.path()).expect("a model").memory.embeddings.as_deref(), Some(model.as_path()));
+    std::fs::write(model.join("tokenizer.json"), "{").expect("written");
+    let config = config(folder.path()).expect("its files are there");
+    let env = Env::of([("PATH", "/usr/bin:/bin")]);
+    let error = App::start(&config, &env, Options::default()).await.err().expect("it does not start").to_string();
+    assert!(
+        error.starts_with("`memory.embeddings`: ") && error.contains("tokenizer.json: it is no tokenizer"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_shares_no_word_is_found_by_a_real_model() {
+    let folder = folder(&[table()]);
+    let model = StaticModel::load(folder.path()).expect("a model");
+    let repository = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
+    let now = Timestamp(1_000);
+    let learnings: Vec<Learning> = ["Feed the marmot", "Rewrite the parser"]
+        .into_iter()
+        .map(|rule| {
+            let content = Content::Convention { rule: rule.into(), seen_in: String::new() };
+            let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
+            let learning = Learning::new(&repository, TaskType::Other, content, 0.9, source, now);
+            Learning { state: State::Active, evidence: Evidence { successes: 4.0, failures: 0.0 }, ..learning }
+        })
+        .collect();
+    let store = Store::in_memory().expect("opened");
+    store.write(move |c| import(c, &learnings, &MemorySettings::default(), now)).await.expect("imported");
+    let name = model.name().to_owned();
+    let missing = store.read(move |c| vectors::missing(c, &name, 10)).await.expect("read");
+    let made: Vec<_> = missing.into_iter().map(|one| (one.clone(), model.embed(&one.text))).collect();
+    assert_eq!(made.len(), 2);
+    store.write(move |c| vectors::keep(c, &made)).await.expect("kept");
+    let text = "The groundhog is hungry".to_owned();
+    let embedding = Some(model.embed(&text));
+    let query = Query { text, task_type: TaskType::TestFix, repository, embedding };
+    let found = recall(&store, query, MemorySettings::default(), now).await.expect("found");
+    let gists: Vec<&str> = found.iter().map(|one| one.learning.content.gist()).collect();
+    assert_eq!(gists, ["Feed the marmot", "Rewrite the parser"], "the nearer one comes first");
+    assert!(found[0].score > 2.0 * found[1].score, "{found:?}");
+}
