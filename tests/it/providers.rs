@@ -64,6 +64,7 @@ async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     world.finish().await;
 }
 
+/// A12.
 async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
     let mut world = World::without_service(Setup::new(dialect).agent(&printing(REFUSED, "")), false).await;
     let agent = world.folder.path().join("agent.sh");
@@ -115,6 +116,7 @@ async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
     world.finish().await;
 }
 
+/// P15.
 async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
