@@ -23,6 +23,7 @@ on_both_forges!(
     a_session_goes_on_until_it_is_full,
     another_model_and_a_thrown_away_iteration_begin_a_fresh_session,
     a_session_that_is_lost_costs_no_iteration,
+    a_session_that_is_too_long_costs_no_iteration,
     what_was_used_is_told_in_figures_and_on_the_pull_request,
     prompts_are_kept_with_their_turns,
 );
@@ -201,12 +202,17 @@ async fn whoever_started_a_loop_is_told_once_of_a_long_wait(dialect: Dialect) {
 }
 
 /// Claude Code as far as sessions go: each turn fills 300 of 1,000 tokens more, and it adds up what a session cost. What it
-/// was called with goes to `calls` in the tree. `$1` is `fill` or `forget`, which knows no session at all.
+/// was called with goes to `calls` in the tree. MODE is `fill`, `forget`, which knows no session, or `overflow`, whose
+/// sessions are too long at once.
 const TALKS: &str = r#"
 cat >/dev/null
 echo "$*" | grep -q -- '--resume' && how=resumed || how=fresh
 if [ $how = resumed ] && { [ MODE = forget ] || [ ! -f "$HOME/.claude/projects/x/s.jsonl" ]; }; then
   echo '{"type":"result","subtype":"error_during_execution","is_error":true,"session_id":"s","total_cost_usd":0,"usage":{},"errors":["No conversation found with session ID: s"]}'
+  exit 1
+fi
+if [ $how = resumed ] && [ MODE = overflow ]; then
+  echo '{"type":"result","subtype":"success","is_error":true,"api_error_status":400,"result":"API Error: 400 prompt is too long: 210000 tokens > 200000 maximum","session_id":"s","total_cost_usd":0,"usage":{}}'
   exit 1
 fi
 [ -f "$HOME/.bashrc" ] && echo poisoned >>calls
@@ -304,6 +310,24 @@ async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
     let done = world.the_loop().await;
     assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
     assert_eq!(calls_of(&world).await.len(), 3);
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+async fn a_session_that_is_too_long_costs_no_iteration(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).config(&talks("overflow", ""))).await;
+    world.say("/ralph run --backend claude --max-iterations 2").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 2), "{}", done.why);
+    assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+    let id = done.id.clone();
+    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+    let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+    assert_eq!(told, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
+    let known = world.engine().store.read(calls::state).await.expect("a state");
+    assert!(known.backends["claude"].is_active(), "{:?}", known.backends["claude"]);
     world.say("/ralph abort").await;
     world.settle().await;
     world.finish().await;

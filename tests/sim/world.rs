@@ -379,6 +379,7 @@ fn facts(end: AgentEnd) -> AgentRunFacts {
         tool_errors: 0,
         duration_ms: 100,
         served: ralph_bot::domain::lifecycle::Served::default(),
+        session: None,
     }
 }
 

@@ -107,7 +107,8 @@ fn how_it_ended_is_judged_by_the_result_line() {
         (vec![WARNED.into(), failed("API Error: 429", "429")], limited("API Error: 429")),
         (
             vec![failed("Claude AI usage limit reached|1790000000", "null")],
-            AgentStatus::Limited { until_ms: until, reason: "Claude AI usage limit reached|1790000000".into() },
+            // The moment in the words is read where the time is known.
+            limited("Claude AI usage limit reached|1790000000"),
         ),
         (vec![failed("", "null")], broken("completed")),
         (

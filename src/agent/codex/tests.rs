@@ -67,7 +67,8 @@ fn how_a_turn_failed_decides() {
         ("503", &limited, Some(503), "503 Service Unavailable"),
         ("401", &unavailable, Some(401), "Incorrect API key"),
         ("404", &unavailable, Some(404), "404 Not Found"),
-        ("400", &failed, None, "refused by the test"),
+        // Its provider calls it an error of its own.
+        ("400", &limited, None, "refused by the test"),
         ("garbage", &limited, None, "stream disconnected"),
         ("cut-off", &failed, None, "max_output_tokens"),
         ("context", &failed, None, "context window"),

@@ -25,7 +25,7 @@ fn how_it_failed_is_read_from_standard_error() {
     let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
     for (case, is, status, code) in [
         ("429", limited, Some(429), "provider.rate_limit"),
-        ("429-quota", limited, Some(429), "provider.api_error"),
+        ("429-quota", unavailable, Some(429), "provider.api_error"),
         ("401", unavailable, Some(401), "provider.auth_error"),
         ("500", limited, Some(500), "provider.api_error"),
         ("garbage", |status| matches!(status, AgentStatus::Failed { .. }), None, "provider.api_error"),
