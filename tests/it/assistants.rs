@@ -422,7 +422,7 @@ async fn a_restart_asks_nothing_twice(dialect: Dialect) {
     for line in [
         "   1 prompt by helper (helper-helper): finished, about $0.00, 1100 tokens",
         "   2 reflection by helper",
-        "   1 agent by mine: lost",
+        "   1 agent by mine: finished",
     ] {
         assert!(shown.contains(line), "{line}: {shown}");
     }
