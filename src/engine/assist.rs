@@ -58,6 +58,11 @@ struct Call {
 }
 
 impl Engine {
+    /// Whether a loop asks models, and there are any.
+    pub(super) fn asks(&self, current: &Loop) -> bool {
+        current.policy.intelligence.asks() && !self.assistants.is_empty()
+    }
+
     /// Asks a model. `None` where the loop asks none, nobody can be asked now, there is no money for it, or no answer can be
     /// used: the caller goes on without. `about` says what of the loop is asked about; an answer about the same is found
     /// again and not asked for twice.
@@ -68,7 +73,7 @@ impl Engine {
         about: &str,
     ) -> Option<J::Answer> {
         let current = questions.current;
-        if !current.policy.intelligence.asks() || self.assistants.is_empty() {
+        if !self.asks(current) {
             return None;
         }
         let head = format!("Question for {}: {about}\n\n", J::KIND.as_str());

@@ -418,7 +418,30 @@ async fn a_restart_asks_nothing_twice(dialect: Dialect) {
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
     service.rest().await;
     stop(&mut child).await;
+    let shown = shown(&service, done.id.as_str());
+    for line in [
+        "   1 prompt by helper (helper-helper): finished, about $0.00, 1100 tokens",
+        "   2 reflection by helper",
+        "   1 agent by mine: finished",
+    ] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert!(
+        shown.contains("; usual for ") && shown.contains("The agent's claimed completion is 40 points too high"),
+        "{shown}"
+    );
     service.finish().await;
+}
+
+/// What `ralph-bot loops show` prints.
+#[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
+fn shown(service: &Service, id: &str) -> String {
+    let folder = service.world.folder.path();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
+    command.arg("--config").arg(folder.join("ralph-control.yaml")).args(["loops", "show", id]);
+    let output = command.current_dir(folder).env_clear().envs(service.world.environment()).output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 async fn a_stop_waits_for_no_model(dialect: Dialect) {

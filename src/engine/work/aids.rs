@@ -101,7 +101,7 @@ impl Engine {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
         let Some(last) = last_ended(current).filter(failed) else { return };
-        if !self.settings.memory.enabled || !current.policy.intelligence.asks() {
+        if !self.settings.memory.enabled || !self.asks(current) {
             return;
         }
         let all = current.iterations.len();
@@ -128,7 +128,7 @@ impl Engine {
     /// Has a model write the newest summary, where that is wanted and none has.
     async fn sum_up_in_words(&self, questions: &mut Questions<'_>, wanted: impl Fn(&Summary) -> bool) {
         let current = questions.current;
-        if !current.policy.intelligence.asks() {
+        if !self.asks(current) {
             return;
         }
         let newest = self.look_up(current, "summaries", |c, id| session::summaries(c, id, 0)).await.pop();
