@@ -12,6 +12,7 @@ mod schedule;
 mod state;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod work;
 
 pub use input::{AgentEnd, AgentRunFacts, AgentSession, Change, CommentRef, Input, Prepared, Served, Start};

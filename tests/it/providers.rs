@@ -255,7 +255,7 @@ async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
     assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
     // The context block is for fresh sessions.
     let prompts = world.prompts().await;
-    let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("claude")).collect();
+    let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
     assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
     let kept = world.engine().settings.sessions.join(done.id.as_str());
     assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");

@@ -4,11 +4,12 @@ use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared, Served};
 use super::judge::{self, Onward};
 use super::people::used_up;
 use super::schedule;
-use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, Wait, WaitsFor};
-use super::{CLEAN_MERGE, FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, WaitsFor};
+use super::waits::{give_back, wait, wait_for_backend};
+use super::{CLEAN_MERGE, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
-use crate::domain::effect::{CheckPurpose, Effect, TimerKind};
-use crate::domain::ids::{Money, Ratio, Sha, Timestamp};
+use crate::domain::effect::{CheckPurpose, Effect};
+use crate::domain::ids::{Money, Ratio, Sha};
 use crate::domain::intelligence::{self, Claims};
 use crate::domain::policy::Progress;
 use crate::domain::report;
@@ -308,44 +309,6 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
             turn.next.wait = None;
             turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
-    }
-}
-
-/// An iteration that never ran does not count, and its guidance waits for the next one.
-fn give_back(turn: &mut Turn) {
-    if let Some(current) = turn.next.iterations.pop() {
-        turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
-        turn.next.guidance.splice(0..0, current.guidance);
-    }
-}
-
-fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
-    let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
-    let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
-    turn.next.limited_tries += 1;
-    // A moment that has passed already is no answer.
-    let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
-    wait(turn, WaitsFor::Backend, at, &format!("no backend serves now: {reason}"));
-}
-
-/// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
-/// it is a long one for a backend, which a person may be able to change.
-fn wait(turn: &mut Turn, on: WaitsFor, at: Timestamp, why: &str) {
-    give_back(turn);
-    if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.stop(State::Paused, &why);
-    }
-    let known = turn.next.wait.filter(|wait| wait.on == on);
-    let mut wait = known.unwrap_or(Wait { on, since: turn.now, told: false });
-    let tells = on == WaitsFor::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
-    wait.told |= tells;
-    turn.next.wait = Some(wait);
-    turn.drop_work();
-    turn.go(State::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
-    turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
-    if known.is_none() || tells {
-        let view = report::waiting(&turn.next, at, tells);
-        turn.comment(&format!("waiting/{}", turn.next.version), view);
     }
 }
 

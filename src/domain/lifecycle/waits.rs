@@ -1,0 +1,46 @@
+//! Waits that end by themselves: for a backend, and for the next day's money.
+
+use super::state::{State, Wait, WaitsFor};
+use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, Turn};
+use crate::domain::effect::{Effect, TimerKind};
+use crate::domain::ids::Timestamp;
+use crate::domain::report;
+
+/// An iteration that never ran does not count, and its guidance waits for the next one.
+pub(super) fn give_back(turn: &mut Turn) {
+    if let Some(current) = turn.next.iterations.pop() {
+        turn.next.spent.iterations = turn.next.spent.iterations.saturating_sub(1);
+        turn.next.guidance.splice(0..0, current.guidance);
+    }
+}
+
+/// Waits for a backend until the moment that was named, else for longer each time.
+pub(super) fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
+    let doubled = FIRST_WAIT_MS.saturating_mul(1 << turn.next.limited_tries.min(16));
+    let backoff = turn.now.plus_ms(doubled.min(LONGEST_WAIT_MS));
+    turn.next.limited_tries += 1;
+    // A moment that has passed already is no answer.
+    let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
+    wait(turn, WaitsFor::Backend, at, &format!("no backend serves now: {reason}"));
+}
+
+/// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
+/// it is a long one for a backend, which a person may be able to change.
+pub(super) fn wait(turn: &mut Turn, on: WaitsFor, at: Timestamp, why: &str) {
+    give_back(turn);
+    if let Some(why) = turn.next.pause_wanted.take() {
+        return turn.stop(State::Paused, &why);
+    }
+    let known = turn.next.wait.filter(|wait| wait.on == on);
+    let mut wait = known.unwrap_or(Wait { on, since: turn.now, told: false });
+    let tells = on == WaitsFor::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
+    wait.told |= tells;
+    turn.next.wait = Some(wait);
+    turn.drop_work();
+    turn.go(State::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
+    turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
+    if known.is_none() || tells {
+        let view = report::waiting(&turn.next, at, tells);
+        turn.comment(&format!("waiting/{}", turn.next.version), view);
+    }
+}
