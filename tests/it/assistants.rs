@@ -180,10 +180,17 @@ fn assert_whole(prompt: &str, done: &Loop) {
 async fn what_models_say_is_in_the_next_prompts(dialect: Dialect) {
     let models = Models::start(good).await;
     let config = format!("{}{FULL}", models.helper("helper"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    let mut setup = Setup::new(dialect).config(&config).agent(TWO_TRIES);
+    setup.body = format!("It should be 42. <!-- nobody sees this --> The service logs in with {token}.");
+    let world = World::new(setup).await;
     let done = world.run().await;
     assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
     assert_eq!(models.purposes(), ["prompt", "message", "reflection", "prompt"]);
+    for seen in models.seen().iter().filter(|seen| seen.purpose == "prompt") {
+        assert!(seen.text.contains("It should be 42.") && seen.text.contains("logs in with ***"), "{}", seen.text);
+        assert!(!seen.text.contains(&token) && !seen.text.contains("nobody sees this"), "{}", seen.text);
+    }
     assert!(models.seen().iter().all(|seen| seen.path == "/v1/messages" && seen.model == "helper-helper"));
     let prompts = world.prompts().await;
     for prompt in &prompts {
