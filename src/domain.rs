@@ -17,6 +17,7 @@ pub mod memory;
 pub mod money;
 pub mod notice;
 pub mod oversight;
+pub mod pace;
 pub mod permit;
 pub mod policy;
 pub mod prices;

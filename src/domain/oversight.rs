@@ -105,10 +105,16 @@ pub fn review(
 ) -> Verdict {
     let Some(last) = history.last() else { return Verdict { health: state.health, ..Verdict::default() } };
     let redirected = state.redirected.clone();
-    let scene = Scene { history, last, facts, control, settings, redirected: &redirected };
+    let measured = Record::measured(history);
+    let whole = Scene { history, last, facts, control, settings, redirected: &redirected };
+    // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
+    let scene = match measured.last() {
+        Some(last) => Scene { history: &measured, last, ..whole },
+        None => whole,
+    };
     let iteration = scene::number(history);
     state.follow(iteration, last.completion, settings.min_progress);
-    let detections = detect(&scene);
+    let detections = detect(&whole, &scene);
     let mut verdict =
         Verdict { audit: state.forget(iteration, &detections, settings.climb_after), ..Verdict::default() };
     for detection in detections {
@@ -118,12 +124,16 @@ pub fn review(
 }
 
 /// All detections that are switched on, most severe first.
-fn detect(scene: &Scene<'_>) -> Vec<Detection> {
-    let finished = scene.last.is_finished();
+fn detect(whole: &Scene<'_>, measured: &Scene<'_>) -> Vec<Detection> {
+    let finished = whole.last.is_finished();
+    let weakened = !whole.last.tampering.is_empty();
     // Work that is finished because its checks were weakened is not finished.
-    let applies = |kind| scene.settings.switches(kind).0 && (!finished || kind == Kind::TestTampering);
-    let mut found: Vec<Detection> =
-        DETECTORS.iter().filter(|(kind, _)| applies(*kind)).filter_map(|(_, detector)| detector(scene)).collect();
+    let applies = |kind| whole.settings.switches(kind).0 && (kind == Kind::TestTampering || !finished && !weakened);
+    let mut found: Vec<Detection> = DETECTORS
+        .iter()
+        .filter(|(kind, _)| applies(*kind))
+        .filter_map(|(kind, detector)| detector(if *kind == Kind::TestTampering { whole } else { measured }))
+        .collect();
     found.sort_by_key(|detection| std::cmp::Reverse(detection.severity));
     found
 }
@@ -133,8 +143,9 @@ fn intervene(state: &mut OverseerState, scene: &Scene<'_>, mut detection: Detect
     let iteration = scene::number(scene.history);
     let (_, observed) = scene.settings.switches(detection.kind);
     let asked = if observed { Level::Log } else { asked_level(state, scene, &detection) };
-    // What goes on while the loop gets better is left to its present level.
-    let climb_after = (!scene.improving()).then_some(scene.settings.climb_after);
+    // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.
+    let improving = detection.kind != Kind::TestTampering && scene.improving();
+    let climb_after = (!improving).then_some(scene.settings.climb_after);
     let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, scene.settings.redirects);
     let climbed = level > asked;
     if climbed && level == Level::Pause {

@@ -1,5 +1,7 @@
 //! One iteration in figures: what control and oversight judge by, and a line of a trace that `replay` reads.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// What a trace says about the task, in its optional first line. Missing fields take their defaults, unknown ones are
@@ -207,6 +209,14 @@ impl Record {
             ..Self::default()
         };
         figures.cleaned()
+    }
+
+    /// The records without those of iterations whose checks were weakened: these measure nothing.
+    pub fn measured(history: &[Self]) -> Cow<'_, [Self]> {
+        match history.iter().any(|record| !record.tampering.is_empty()) {
+            false => Cow::Borrowed(history),
+            true => history.iter().filter(|record| record.tampering.is_empty()).cloned().collect(),
+        }
     }
 
     /// Whether every check holds.

@@ -93,6 +93,10 @@ fn limit_hint(current: &Loop) -> CommandHint {
         let more = limits.iterations.saturating_add(5);
         return hint(format!("/ralph resume --max-iterations {more}"), "go on with 5 more iterations");
     }
+    if current.escalated.as_deref() == Some("limit_outlook") {
+        let more = limits.iterations.saturating_add(10);
+        return hint(format!("/ralph resume --max-iterations {more}"), "go on all the same, with 10 more iterations");
+    }
     hint(format!("/ralph resume --timeout {}m", limits.time_ms / 60_000 + 60), "go on for another hour")
 }
 

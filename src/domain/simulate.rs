@@ -36,7 +36,9 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
         named("the agent's claim", Policy::Claim),
         named("Luby restarts", Policy::Luby(BEST_OF.1)),
         named("stall rule", Policy::Stall(BEST_OF.0)),
-        named("ours", Policy::Ours(Box::new(ours))),
+        named("ours", Policy::Ours(Box::new(ours.clone()))),
+        named("ours, told the worth", Policy::Ours(Box::new(Ours { told: true, ..ours }))),
+        named("all seen, three late", Policy::Late(3)),
         named("oracle", Policy::Oracle),
     ]
 }
@@ -44,7 +46,7 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
 /// Ours without each part.
 pub fn without_parts(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
     type Change = fn(&mut Ours);
-    let parts: [(&str, Change); 20] = [
+    let parts: [(&str, Change); 22] = [
         ("PID control", |ours| without_control(&mut ours.settings)),
         ("effort", |ours| ours.settings.control.actuators.effort.enabled = false),
         ("model tier", |ours| ours.settings.control.actuators.model.enabled = false),
@@ -60,6 +62,8 @@ pub fn without_parts(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
         ("test_tampering", |ours| ours.settings.oversight.test_tampering.enabled = false),
         ("no_change", |ours| ours.settings.oversight.no_change.enabled = false),
         ("agent_failure", |ours| ours.settings.oversight.agent_failure.enabled = false),
+        ("standstill", |ours| ours.settings.oversight.stuck.standstill_chance = 0.0),
+        ("giving up", |ours| ours.settings.strategy.outlook.enabled = false),
         ("strategy's own pauses", |ours| {
             ours.settings.strategy.escalation_threshold = 1000;
             ours.settings.strategy.budget_critical = 1.0;

@@ -4,6 +4,7 @@
 //! [`validate_after`] what to make of its outcome.
 
 mod assess;
+mod outlook;
 mod plan;
 mod validate;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::settings::Settings;
 
 pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
+pub use outlook::Outlook;
 pub use plan::{Approach, Priority, Situation, StrategyPlan, plan};
 pub use validate::{Issue, PostValidation, PreValidation, Readiness, Repair, validate_after, validate_before};
 
@@ -40,6 +42,32 @@ pub struct StrategySettings {
     pub tool_errors: u32,
     /// Quality, less than which is an issue, 0..1.
     pub min_quality: f64,
+    /// When the rest is not worth its cost.
+    pub outlook: OutlookSettings,
+}
+
+/// When a loop gives up before a limit stops it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OutlookSettings {
+    /// Whether a loop gives up, as at a limit, when the rest is not worth its likely cost.
+    pub enabled: bool,
+    /// What a finished task is worth, in usual iterations.
+    pub task_worth: f64,
+    /// Steps forward after the first iteration by which the pace is known.
+    pub steps: u32,
+    /// Benefit of the doubt for the loop, in standard deviations of its forecast.
+    pub benefit: f64,
+    /// Iterations after a REDIRECT during which the pace is not judged.
+    pub after_redirect: u32,
+    /// Iterations without a step since a person let the loop go on, after which it gives up; 0 is never.
+    pub guided: u32,
+}
+
+impl Default for OutlookSettings {
+    fn default() -> Self {
+        Self { enabled: true, task_worth: 40.0, steps: 3, benefit: 1.0, after_redirect: 3, guided: 3 }
+    }
 }
 
 impl Default for StrategySettings {
@@ -55,6 +83,7 @@ impl Default for StrategySettings {
             budget_critical: 1.0,
             tool_errors: 5,
             min_quality: 0.5,
+            outlook: OutlookSettings::default(),
         }
     }
 }
@@ -73,6 +102,11 @@ impl Settings for StrategySettings {
         ("budget_critical", 0.0, 1.0),
         ("tool_errors", 0.0, 10_000.0),
         ("min_quality", 0.0, 1.0),
+        ("outlook.task_worth", 0.0, 1_000_000.0),
+        ("outlook.steps", 1.0, 100.0),
+        ("outlook.benefit", -10.0, 10.0),
+        ("outlook.after_redirect", 0.0, 100.0),
+        ("outlook.guided", 0.0, 100.0),
     ];
 
     const BELOW: &'static [(&'static str, &'static str)] = &[("early", "late"), ("min_progress", "near_completion")];
@@ -95,6 +129,8 @@ pub struct StrategyState {
     pub claims: u32,
     /// How often that was so.
     pub right_claims: u32,
+    /// After which iteration a person last let the loop go on.
+    pub resumed: Option<u32>,
 }
 
 /// An approach that was tried.

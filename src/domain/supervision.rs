@@ -12,9 +12,11 @@ pub use settings::{PRESET, Preset, SupervisionSettings, operators_alone};
 
 use super::control::{self, Action, ControlState, ModelTier};
 use super::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdict};
+use super::pace::Pace;
 use super::record::{Record, TaskFacts};
 use super::strategy::{
-    self, Approach, PostValidation, PreValidation, Readiness, Situation, StateAssessment, StrategyPlan, StrategyState,
+    self, Approach, Outlook, OutlookSettings, PostValidation, PreValidation, Readiness, Situation, StateAssessment,
+    StrategyPlan, StrategyState,
 };
 use super::task::{CheckReport, DiffStat};
 
@@ -58,6 +60,10 @@ pub struct Review {
     pub plan: StrategyPlan,
     /// Whether the next iteration may start.
     pub before: PreValidation,
+    /// What is to be expected of going on; `None` where there is no telling.
+    pub outlook: Option<Outlook>,
+    /// Why the loop gives up, as at a limit, where it does; without a full stop.
+    pub gives_up: Option<String>,
 }
 
 impl Review {
@@ -127,7 +133,36 @@ impl Supervision {
         // The loop has begun, so there are checks; and each run begins on a tree that was reset, without locks.
         let readiness = Readiness { verifiable: true, dirty: false, locked: false, forecast: view.forecast };
         let before = strategy::validate_before(&plan, &assessment, &readiness, &settings.strategy);
-        Some(Review { control, verdict, after, assessment, plan, before })
+        let pace = Pace::of(&Record::measured(history), settings.oversight.stride());
+        let outlook = Outlook::of(&pace, assessment.iterations_left, &settings.strategy.outlook);
+        let mut review = Review { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
+        if !last.is_finished() {
+            review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
+        }
+        Some(review)
+    }
+
+    /// Why the loop gives up as at a limit, where that is better than what was decided.
+    fn gives_up(&self, review: &Review, pace: &Pace, settings: &OutlookSettings) -> Option<String> {
+        let decision = review.decision();
+        if !settings.enabled || decision == oversight::Decision::Abort {
+            return None;
+        }
+        let iteration = review.assessment.iteration.saturating_sub(1);
+        if let Some(resumed) = self.strategy.resumed {
+            // Who let it go on knew the outlook.
+            let still = pace.still.min(iteration.saturating_sub(resumed));
+            let in_vain = settings.guided > 0 && still >= settings.guided;
+            return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
+        }
+        let outlook = review.outlook?;
+        // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace.
+        let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::Level::Warn);
+        let redirected = self.overseer.last_redirect();
+        let troubled =
+            warned || redirected.is_some_and(|last| iteration <= last.saturating_add(settings.after_redirect));
+        let asks_in_vain = decision == oversight::Decision::Pause && !outlook.fits();
+        (asks_in_vain || !troubled && outlook.worth < 0.0).then(|| outlook.text())
     }
 
     /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
@@ -136,6 +171,7 @@ impl Supervision {
         for id in standing {
             self.control.acknowledge(&id);
         }
+        self.strategy.resumed = Some(iteration);
         self.overseer.resume(iteration, by, &settings.oversight)
     }
 

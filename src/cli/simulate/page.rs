@@ -18,11 +18,12 @@ the pipeline that loops run (`domain/supervision.rs`), fed with the records that
 
 A simulation shows what follows from its assumptions. It does not show that real agents behave like this. How agents behave
 was laid down before thresholds were tuned; the oracle and the unit of the Luby restarts were corrected after first runs.
-Thresholds were tuned on the mixes `everyday`, `rough` and `bleak`, with other seeds than those of this page. The mixes
-`gentle`, `hopeless` and `shifty`, which differ in how often each sort of task comes and in how agents behave, were not tuned
-on, but their figures were looked at meanwhile, and `bleak` was added because of `hopeless`: they are not wholly clean. So
-three more were drawn when tuning was over: in `drawn-1` to `drawn-3` every weight, chance and price of `everyday` is
-multiplied by a factor of its own (log-normal, sigma 0.5). Nothing was changed after their figures were seen.";
+Thresholds were tuned on the mixes `everyday`, `rough` and `bleak` and on twelve that were drawn by chance (`drawn-101` to
+`drawn-112`): in a drawn mix every weight, chance and price of `everyday` is multiplied by a factor of its own (log-normal,
+sigma 0.5). Twelve more (`drawn-201` to `drawn-212`) and the mixes `gentle`, `hopeless` and `shifty` were not tuned on, but
+their figures were looked at meanwhile. The mixes `drawn-4` to `drawn-9` were played once, when tuning was over, and nothing
+was changed after their figures were seen. They take the place of `drawn-1` to `drawn-3`, which an earlier version of this
+page had; these showed what was wrong with it. All was tuned with other seeds than those of this page.";
 
 const MODEL: &str = "\
 - A task has a number of tests. A healthy agent makes some progress in most iterations and none in others; how much differs
@@ -35,29 +36,35 @@ const MODEL: &str = "\
 - A person who is asked may not answer, and then the loop ends. One who answers gives guidance, or sees that a task is
   hopeless and ends it. A loop that asks too often is ended.
 - More effort costs in proportion and pays by its square root. The strong model is a little faster and costs twice as much.
-- What a policy sees are the records alone. The oracle sees what holds an agent up, steps in at once, and leaves hopeless
-  tasks alone; it is out of reach.";
+- What a policy sees are the records alone. The oracle sees what holds an agent up, steps in at once, and does not begin
+  tasks that are hopeless or need more iterations than there are; it is out of reach.";
 
 /// What the figures say, and what they do not.
 const READING: &str = "\
-- What pays most is that weakened checks are seen, that stuck loops are noticed, and that they are then redirected: another
-  approach in a fresh session, twice, before a person is asked. What a person brings depends on how many tasks are hopeless.
-- PID control as such brings little. Of its actuators, effort, model tier, breadth and memory share are off by default: the
-  signal stays near 1 in most loops, healthy ones too, so that they cost more than they bring unless effort pays in full. They
-  can be switched on, and their place is shown all the same. Tone is left on: the model grants it a small gain for nothing.
-- The pauses of strategy itself are worth about nothing, and a little less than that in `shifty`: the overseer has asked
-  before. They are kept as a last resort, for loops in which no detection fires.
-- Detections that are worth about 0 here are not worthless: the model has no loops that run away with money, and few that
-  leave their task. They cost nothing where they are silent.
-- The gap cannot be closed whole by anybody who sees the records alone. A plateau of a healthy loop and a wall look alike
-  for about four iterations, and a hopeless task looks like one that needs another approach. To notice sooner disturbs more
-  healthy loops: with three occurrences of an error instead of four about one point of the gap more is closed, and half as
-  many healthy loops again are disturbed.
-- Iterations on hopeless tasks are more than with a limit of ten: two redirects and a person's answer come first. Most of
-  what is saved are iterations of tasks that a limit of ten gives up, and that are done in the end.
-- Of the drawn mixes `drawn-2` is the one to look at: a finished task is worth less than half as much, and slow tasks cannot be
-  done in 25 iterations. There it is a mistake to go on at all, and ours, which is patient, is behind the stall rule and a
-  limit of ten. In `drawn-3` ours is ahead of the oracle, which knows what holds an agent up but not when to give up.";
+- The prompt's tone was switched off. It followed a signal that is near 1 in most loops, so that it was a fixed factor: where
+  a drawn mix has it that urgent prompts make agents faster, it brought up to 12 iterations a task, and where they make them
+  slower it cost as much. The 93 % and 100 % that an earlier version of this page had for two drawn mixes came from it, and so
+  did the -21 % of a third. They said nothing of supervision.
+- What pays most besides: weakened checks are seen; an iteration that they were weakened in measures nothing, so that honest
+  work after it is not held against it; a loop that stands still for longer than its own pace explains is redirected, up to
+  three times in as many iterations; and a loop gives up, as at a limit, when its rest is not worth its likely cost.
+- In the model, checks that are weakened always show as tests that are skipped. Real ones do not, so that in practice fewer
+  false completions are caught than here.
+- The aim of 80 % is not reached on every mix, and for some it cannot be. `all seen, three late` knows for certain what holds an
+  agent up and how fast it is, three iterations late, but not what is hopeless; records do not say as much as that. What is
+  left between ours and it is what has to be guessed from records; what is left between it and the oracle is the price of
+  having to begin at all. Where most tasks cannot be done in 25 iterations or are not worth their cost, the oracle does not begin
+  them, while any other policy pays for the iterations by which a pace is known.
+- Iterations on a hopeless task cannot come down to six: the wall itself comes after three to five iterations, it looks
+  like a plateau of a healthy loop for three more, and it is told from one that another approach overcomes only by trying.
+  Of all tasks that are not done, the iterations are fewer by 40 % and more on most mixes.
+- More healthy loops are disturbed than aimed at where they are slow and uneven. About half of these are loops that give up
+  shortly before they would be done at the very end of their limit. To be stricter is possible: `standstill_chance: 0.001`
+  and `benefit: 1.5` disturb a third fewer, and close one to two points less of the gap.
+- PID control as such brings little; its actuators are off by default, and can be switched on.
+- The pauses of strategy itself are worth about nothing: the overseer has asked before. They are a last resort, for loops in
+  which no detection fires. Detections that are worth about 0 here are not worthless: the model has no loops that run away with
+  money, and few that leave their task.";
 
 const POLICIES: &str = "\
 - `limit of 5`, `10`, `25`: on until the checks hold, at most so many iterations. No policy may take more than 25.
@@ -65,15 +72,21 @@ const POLICIES: &str = "\
 - `stall rule`: where nothing got better for three iterations, a fresh start, the next time a person, then the end. This is
   the simple rule to beat; two, four and five iterations were no better on the mixes that we tuned on.
 - `Luby restarts`: fresh sessions after 1, 1, 2, 1, 1, 2, 4, ... times three iterations; the work is kept.
-- `ours`: the defaults of this version.
+- `ours`: the defaults of this version. A loop that gives up ends, as at its limit; nobody counts as asked for either.
+- `ours, told the worth`: the same where the operator has said what a finished task is worth (`strategy.outlook.task_worth`);
+  `ours` takes it to be 40 whatever the mix.
+- `all seen, three late`: no policy but a bound. It sees what holds an agent up when that has lasted for three iterations, then
+  redirects at once and up to three times in a row, asks a person once, and ends; it ends also where the rest does not fit or
+  costs more than the task is worth, which it knows for certain after three iterations.
 
 Worth is counted in usual iterations: a finished task, less what its iterations cost, less what people cost who were asked,
 less a fine for a task that was called done and was not. The gap is the one between a limit of ten iterations and the
-oracle, in worth. A healthy loop counts as disturbed where it was warned, redirected, started afresh or held. Intervals are
-those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios.";
+oracle, in worth. A loop is healthy where nothing holds its agent up and it would be done within the limit if left alone;
+it counts as disturbed where it was warned, redirected, started afresh, held or given up. Loops that nothing holds up but that
+would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios.";
 
 /// Why a default is not as the design has it.
-const REASONS: [(&str, &str); 21] = [
+const REASONS: [(&str, &str); 26] = [
     (
         "control.actuators.effort.enabled",
         "The signal is near 1 for most of a loop, so each run got one and a half times the budget. It pays only where progress grows as fast as the effort.",
@@ -83,11 +96,15 @@ const REASONS: [(&str, &str); 21] = [
         "For the same reason the strong model ran almost always. It pays only where it is faster by more than it costs.",
     ),
     ("control.actuators.breadth.enabled", "It slowed healthy loops as much as it helped those that go to and fro."),
+    (
+        "control.actuators.tone.enabled",
+        "The signal is near 1 in healthy loops too, so that every prompt said it was urgent: a gain or a loss by luck.",
+    ),
     ("control.actuators.memory.enabled", "It follows I, which grows in healthy loops too."),
     ("oversight.climb_after", "What is done about a snag shows in the next iteration; waiting for two costs one."),
     (
         "oversight.redirects",
-        "Another approach is cheaper than a person, and the next often works where the first did not.",
+        "Another approach is cheaper than a person, and the next often works where those before did not.",
     ),
     ("oversight.min_progress", "One test of many is progress."),
     (
@@ -97,17 +114,38 @@ const REASONS: [(&str, &str); 21] = [
     ("oversight.stuck.progress_window", "One iteration more tells a plateau of a healthy loop from a wall."),
     ("oversight.stuck.same_error_count", "Healthy loops show the same error three times now and then."),
     ("oversight.stuck.critical_error_count", "It pauses a loop only after its redirects."),
-    ("oversight.stuck.no_progress_iterations", "Healthy loops stand still for a while."),
+    (
+        "oversight.stuck.no_progress_iterations",
+        "Healthy loops stand still for a while; what is unusual for a loop is told by `standstill_chance`.",
+    ),
+    (
+        "oversight.stuck.standstill_chance",
+        "A loop is compared with its own pace: three iterations without a step are nothing in a halting one, and much in a steady one.",
+    ),
     ("oversight.stuck.same_reflection_count", "Short plateaus teach the same thing."),
-    ("oversight.stuck.alarm_beside", "The alarm alone takes a plateau of three iterations for the end of the road."),
+    (
+        "oversight.stuck.alarm_beside",
+        "The alarm takes a plateau of three iterations for the end of the road, with one other signal too.",
+    ),
     ("oversight.oscillation.undo_redo_cycles", "Healthy work returns to a file as well."),
     ("oversight.oscillation.critical_cycles", "It pauses a loop only after its redirects."),
     (
         "oversight.oscillation.trend_turns",
         "A single error of a tool moves P to and fro; completion has to turn as well.",
     ),
-    ("oversight.oscillation.min_swing", "A test that fails by accident is no swing."),
+    ("oversight.oscillation.min_swing", "A test or two that fail by accident are no swing."),
+    ("oversight.oscillation.sign_changes", "Accidents turn completion to and fro in healthy loops as well."),
+    (
+        "oversight.test_tampering.skipped",
+        "What the change does not show, the counts do: tests that ran before are skipped now.",
+    ),
+    ("oversight.test_tampering.repeats", "Agents put checks back at the second or third word; a person is dearer."),
     ("oversight.resource_burn.alarm_below", "A loop that is late and gets better is left to its limits."),
+    (
+        "strategy.outlook.enabled",
+        "A loop whose rest does not fit, or costs more than the task is worth, is better ended early than at its limit.",
+    ),
+    ("strategy.outlook.guided", "Who was asked and could not help does not have to be asked again."),
     ("strategy.escalation_threshold", "It comes after the overseer's redirects, not before them."),
     (
         "strategy.budget_critical",
@@ -185,6 +223,10 @@ fn aims(page: &mut String, outcomes: &[Outcome]) {
         let (ours, ten) = (of(outcome, OURS)?.done, of(outcome, "limit of 10")?.done);
         Some((ours.value >= ten.value, format!("{} against {}", percent(ours), percent(ten))))
     });
+    row("for comparison: the gap closed by who sees everything three iterations late", &|outcome| {
+        let bound = of(outcome, "all seen, three late")?.gap;
+        Some((bound.value >= 0.8, interval(bound)))
+    });
     row("at most 2 % of healthy loops disturbed", &|outcome| {
         let disturbed = of(outcome, OURS)?.disturbed;
         Some((disturbed.value <= 0.02, percent(disturbed)))
@@ -196,14 +238,14 @@ fn figures_of(page: &mut String, outcome: &Outcome) {
     let _ = writeln!(
         page,
         "## {}\n\n{} tasks.\n\n| policy | done | falsely done | worth a task | iterations a task done | cost a task done | \
-         iterations a hopeless task | iterations on tasks not done, a task | healthy disturbed | people asked, a task | gap \
-         closed |\n|---|---|---|---|---|---|---|---|---|---|---|",
+         iterations a hopeless task | iterations on tasks not done, a task | healthy disturbed | with those too slow | people asked, a task | gap \
+         closed |\n|---|---|---|---|---|---|---|---|---|---|---|---|",
         outcome.mix, outcome.tasks
     );
     for figures in &outcome.policies {
         let _ = writeln!(
             page,
-            "| {} | {} | {} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {:.2} | {} |",
+            "| {} | {} | {} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {} | {:.2} | {} |",
             figures.policy,
             percent(figures.done),
             percent(figures.false_done),
@@ -213,6 +255,7 @@ fn figures_of(page: &mut String, outcome: &Outcome) {
             figures.hopeless.value,
             figures.wasted.value,
             percent(figures.disturbed),
+            percent(figures.disturbed_of_all),
             figures.asked.value,
             interval(figures.gap),
         );

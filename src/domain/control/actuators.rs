@@ -127,7 +127,7 @@ impl Default for BreadthLaw {
 
 impl Default for ToneLaw {
     fn default() -> Self {
-        Self { enabled: true }
+        Self { enabled: false }
     }
 }
 

@@ -326,7 +326,10 @@ fn judged(review: &Review) -> Judged {
         way: review.plan.name.clone(),
         reasoning: review.plan.reasoning.clone(),
         moved: moved.map(|m| format!("{} from {} to {}: {}", m.actuator.word(), m.from, m.to, m.cause)).collect(),
-        stops: (review.decision() >= oversight::Decision::Pause).then(|| reason(review)),
+        stops: review
+            .gives_up
+            .clone()
+            .or_else(|| (review.decision() >= oversight::Decision::Pause).then(|| reason(review))),
     }
 }
 
@@ -350,6 +353,10 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
     let used_up = people::used_up(&turn.next, turn.now).is_some();
     // A limit that is reached stops the loop as surely, and says how to go on.
     let at_limit = !finished && used_up;
+    if let Some(why) = review.gives_up.as_ref().filter(|_| !finished && !used_up) {
+        turn.reach_limit("outlook", why);
+        return Onward::Held;
+    }
     match review.decision() {
         oversight::Decision::Abort => {
             abort(turn, verdict, &reason(review));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::detection::{Kind, Severity};
 use super::settings::OversightSettings;
 use crate::domain::control::Trend;
+use crate::domain::pace::Pace;
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::sanitize::visible;
 
@@ -35,6 +36,7 @@ const MAX_LINE: usize = 200;
 const IMPROVING_OVER: u32 = 3;
 
 /// Everything that a detection may look at.
+#[derive(Clone, Copy)]
 pub(super) struct Scene<'a> {
     /// All iterations, oldest first; at least one.
     pub history: &'a [Record],
@@ -72,6 +74,11 @@ impl<'a> Scene<'a> {
         most(new) > most(before) + self.settings.min_progress
             || self.fewer(|record| Some(record.errors))
             || self.fewer(|record| record.tests_failing)
+    }
+
+    /// The loop's pace, and how long it has stood still.
+    pub fn pace(&self) -> Pace {
+        Pace::of(self.history, self.settings.stride())
     }
 
     /// Whether completion goes up at present, be it only back to where it was.

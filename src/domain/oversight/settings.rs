@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::detection::Kind;
+use crate::domain::pace::Stride;
 use crate::domain::settings::Settings;
 
 /// What the overseer looks for, and when it acts.
@@ -47,7 +48,7 @@ impl Default for OversightSettings {
             auto_escalate: true,
             strict_regression: false,
             climb_after: 1,
-            redirects: 2,
+            redirects: 3,
             grace_iterations: 3,
             min_progress: 0.01,
             stuck: StuckSettings::default(),
@@ -96,13 +97,21 @@ thresholds! {
         /// How often it occurs where that is critical.
         critical_error_count: u32 = 10,
         /// Iterations without progress.
-        no_progress_iterations: u32 = 6,
+        no_progress_iterations: u32 = 8,
         /// Completion that they gain together, less than which is no progress, 0..1.
         no_progress_gain: f64 = 0.05,
         /// Iterations in a row with the same reflection.
         same_reflection_count: u32 = 4,
         /// Other signals that control's alarm needs beside it to be one.
-        alarm_beside: u32 = 1,
+        alarm_beside: u32 = 2,
+        /// Chance of a run without a step by the loop's own pace, less than which it is stuck, 0..1; 0 leaves this out.
+        standstill_chance: f64 = 0.003,
+        /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
+        idle_share: f64 = 0.3,
+        /// Part of the loop's mean step that a step is at least, 0..1.
+        step_part: f64 = 0.4,
+        /// Iterations without a step that a blocker counts for which the agent names meanwhile.
+        blocker_weight: f64 = 2.0,
     }
 }
 thresholds! {
@@ -117,9 +126,9 @@ thresholds! {
         /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return, 0..1.
         file_churn_threshold: f64 = 0.8,
         /// Turns between gain and loss of completion.
-        sign_changes: u32 = 3,
+        sign_changes: u32 = 4,
         /// Change of completion that counts as gain or loss, 0..1.
-        min_swing: f64 = 0.08,
+        min_swing: f64 = 0.12,
         /// Turns that completion makes at least where control's trend is a signal.
         trend_turns: u32 = 2,
     }
@@ -185,7 +194,12 @@ thresholds! {
 }
 thresholds! {
     /// Whether weakened checks are looked for.
-    TestTamperingSettings {}
+    TestTamperingSettings {
+        /// Tests that ran before and are skipped now; 0 leaves them out.
+        skipped: u32 = 1,
+        /// Iterations with weakened checks, more of which are critical once a REDIRECT was given.
+        repeats: u32 = 3,
+    }
 }
 thresholds! {
     /// When iterations change nothing.
@@ -207,6 +221,12 @@ thresholds! {
 }
 
 impl OversightSettings {
+    /// What counts as a step of the loop, and as standing still.
+    pub fn stride(&self) -> Stride {
+        let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
+        Stride { least: self.min_progress, part: step_part, idle: idle_share, blocker: blocker_weight }
+    }
+
     /// Whether a detection is looked for, and whether it is only observed.
     pub fn switches(&self, kind: Kind) -> (bool, bool) {
         match kind {
@@ -238,6 +258,10 @@ impl Settings for OversightSettings {
         ("stuck.no_progress_gain", 0.0, 1.0),
         ("stuck.same_reflection_count", 2.0, 100.0),
         ("stuck.alarm_beside", 0.0, 3.0),
+        ("stuck.standstill_chance", 0.0, 1.0),
+        ("stuck.idle_share", 0.01, 0.9),
+        ("stuck.step_part", 0.0, 1.0),
+        ("stuck.blocker_weight", 0.0, 10.0),
         ("oscillation.window", 3.0, 50.0),
         ("oscillation.undo_redo_cycles", 1.0, 50.0),
         ("oscillation.critical_cycles", 1.0, 50.0),
@@ -266,6 +290,8 @@ impl Settings for OversightSettings {
         ("regression.coverage_drop_percent", 0.0, 100.0),
         ("regression.completion_fall", 0.0, 1.0),
         ("regression.restores", 0.0, 100.0),
+        ("test_tampering.skipped", 0.0, 1_000_000.0),
+        ("test_tampering.repeats", 1.0, 100.0),
         ("no_change.iterations", 1.0, 100.0),
         ("no_change.high_iterations", 1.0, 100.0),
         ("agent_failure.iterations", 1.0, 100.0),

@@ -192,6 +192,11 @@ impl OverseerState {
         });
     }
 
+    /// After which iteration a REDIRECT was last given, since a person let the loop go on.
+    pub fn last_redirect(&self) -> Option<u32> {
+        self.redirected.values().copied().max()
+    }
+
     /// Whether a person has to act before the loop goes on.
     pub fn is_held(&self) -> bool {
         matches!(self.health, Health::Paused | Health::Aborted)

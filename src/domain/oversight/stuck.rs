@@ -1,4 +1,4 @@
-//! Stuck: the same error or the same insight again and again, or no progress at all.
+//! Stuck: the same error or the same insight again and again, no progress at all, or a standstill that is unlike the loop.
 
 use super::detection::{Detection, Evidence, Kind, Severity};
 use super::scene::{Scene, percent};
@@ -8,12 +8,14 @@ use crate::domain::signature::normalise;
 /// Bytes of an error or a reflection that are compared; signatures are shorter.
 const MAX_TEXT: usize = 400;
 
-/// A loop that is getting somewhere is not stuck, whatever repeats.
+/// A loop that is getting somewhere is not stuck, whatever repeats, unless what it gained lately is no step of its own.
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
-    if scene.progressing() {
+    let settings = &scene.settings.stuck;
+    let pace = scene.pace();
+    let stands = pace.chance < settings.standstill_chance;
+    if scene.progressing() && !stands {
         return None;
     }
-    let settings = &scene.settings.stuck;
     let slow = scene.rate(settings.progress_window) < scene.settings.min_progress;
     let mut evidence = Vec::new();
     let mut severity = Severity::High;
@@ -24,6 +26,10 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         }
         let text = format!("the same error in {times} of the last {} iterations: {error}", settings.window);
         evidence.push(Evidence::new("same_error", *times, settings.same_error_count, text));
+    }
+    if stands {
+        let text = format!("no progress for {} iterations, which its own pace does not explain", pace.still);
+        evidence.push(Evidence::new("standstill", pace.chance, settings.standstill_chance, text));
     }
     if let Some(gain) = gain_without_progress(scene) {
         let text = format!("{} gained in {} iterations", percent(gain), settings.no_progress_iterations);

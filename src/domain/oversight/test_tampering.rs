@@ -2,6 +2,7 @@
 
 use super::detection::{Detection, Evidence, Kind, Severity};
 use super::scene::{Scene, line, number};
+use crate::domain::record::Record;
 
 /// Findings that are named; the others are counted.
 const MAX_NAMED: usize = 3;
@@ -18,7 +19,22 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
         };
         Evidence::new("weakened_checks", count, 1, format!("{}{more}", named.join("; ")))
     });
-    let again = scene.redirected.get(&Kind::TestTampering).is_some_and(|then| *then < number(scene.history));
+    let skipped = skipped(scene);
+    let times = scene.history.iter().filter(|record| !record.tampering.is_empty()).count();
+    let again = scene.redirected.get(&Kind::TestTampering).is_some_and(|then| *then < number(scene.history))
+        && times > scene.settings.test_tampering.repeats as usize;
     let severity = if again { Severity::Critical } else { Severity::High };
-    Detection::of(Kind::TestTampering, severity, evidence.into_iter().collect())
+    Detection::of(Kind::TestTampering, severity, evidence.into_iter().chain(skipped).collect())
+}
+
+/// Tests that ran once and are skipped now.
+fn skipped(scene: &Scene<'_>) -> Option<Evidence> {
+    let least = scene.settings.test_tampering.skipped;
+    let ran = |record: &Record| Some(record.tests_passing? + record.tests_failing?);
+    let (now, skipped) = (ran(scene.last)?, scene.last.tests_skipped?);
+    let most = scene.history.iter().filter_map(ran).fold(now, f64::max);
+    let fewest = scene.history.iter().filter_map(|record| record.tests_skipped).fold(skipped, f64::min);
+    let count = (most - now).min(skipped - fewest);
+    let text = format!("{count} tests that ran before are skipped");
+    (least > 0 && count >= f64::from(least)).then(|| Evidence::new("skipped_tests", count, least, text))
 }

@@ -37,6 +37,7 @@ pub fn end(record: &Record, review: &Review) -> Option<End> {
         _ if record.is_finished() && !weakened => Some(End::Finished),
         Decision::Abort => Some(End::Abort),
         Decision::Pause => Some(End::Pause),
+        _ if review.gives_up.is_some() => Some(End::Pause),
         Decision::Continue | Decision::ContinueWithDirectives => None,
     }
 }

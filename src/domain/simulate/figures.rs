@@ -39,8 +39,10 @@ pub struct Figures {
     pub hopeless: Figure,
     /// Iterations of tasks that were not done, for each task.
     pub wasted: Figure,
-    /// Part of the healthy loops that were disturbed, 0..1.
+    /// Part of the healthy loops that were disturbed, 0..1; those that would be done in time if left alone.
     pub disturbed: Figure,
+    /// The same of all loops whose agent nothing held up, also of those that would not be done in time, 0..1.
+    pub disturbed_of_all: Figure,
     /// Times that a person was asked, for each task.
     pub asked: Figure,
     /// What a task was worth, in usual iterations.
@@ -69,7 +71,8 @@ pub fn figures(policy: &str, played: &[Played], ten: &[Played], oracle: &[Played
         cost_each: each(&cost),
         hopeless: of(Played::is_hopeless, |p| f64::from(p.iterations)),
         wasted: mean(played.iter().map(|p| if p.done { 0.0 } else { f64::from(p.iterations) })),
-        disturbed: of(|p| p.regime.is_healthy(), |p| f64::from(u8::from(p.disturbed))),
+        disturbed: of(|p| p.healthy, |p| f64::from(u8::from(p.disturbed))),
+        disturbed_of_all: of(|p| p.regime.is_healthy(), |p| f64::from(u8::from(p.disturbed))),
         asked: mean(played.iter().map(|p| f64::from(p.asked))),
         worth: mean(own.iter().copied()),
         gap: bootstrap(played.len(), |at| (sum(&own, at) - sum(&low, at)) / (sum(&high, at) - sum(&low, at))),

@@ -23,7 +23,9 @@ pub struct Played {
     pub cost: f64,
     /// Times that a person was asked.
     pub asked: u32,
-    /// A healthy loop was warned, redirected, started afresh, or held for a person.
+    /// Nothing held the agent up, and left alone it would have been done within the limit.
+    pub healthy: bool,
+    /// A loop whose agent nothing held up was warned, redirected, started afresh, held for a person, or given up.
     pub disturbed: bool,
 }
 
@@ -54,6 +56,7 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
         iterations: 0,
         cost: 0.0,
         asked: 0,
+        healthy: agent.regime.is_healthy() && is_done_alone(agent.clone(), mix.max_iterations),
         disturbed: false,
     };
     if !player.begins(&agent, mix.max_iterations) {
@@ -72,20 +75,20 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
             break;
         }
         // A loop whose limit is reached ends; nobody is asked for it.
-        let healthy = played.regime.is_healthy() && played.iterations < mix.max_iterations;
+        let untroubled = played.regime.is_healthy() && played.iterations < mix.max_iterations;
         order = match next {
             Next::Stop => {
-                played.disturbed |= healthy && matches!(policy, Policy::Ours(_) | Policy::Stall(_));
+                played.disturbed |= untroubled && matches!(policy, Policy::Ours(_) | Policy::Stall(_));
                 break;
             }
             Next::On(order) => {
-                played.disturbed |= healthy && order.interferes();
+                played.disturbed |= untroubled && order.interferes();
                 order
             }
             Next::Ask(_) if played.iterations == mix.max_iterations => break,
             Next::Ask(order) => {
                 played.asked += 1;
-                played.disturbed |= healthy;
+                played.disturbed |= untroubled;
                 // Luck is drawn whether or not it is needed.
                 let (answers, sees) = (people.part() < mix.person.answers, people.part() < mix.person.sees_hopeless);
                 if !answers || played.asked > mix.person.patience || agent.is_hopeless() && sees {
@@ -97,4 +100,9 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
         };
     }
     played
+}
+
+/// Whether an agent that is left alone is done within so many iterations.
+fn is_done_alone(mut agent: Agent<'_>, iterations: u32) -> bool {
+    (0..iterations).any(|_| agent.iterate(&Order::default()).0.is_finished())
 }

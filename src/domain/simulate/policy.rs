@@ -1,5 +1,7 @@
 //! What decides about a loop: simple rules, the whole pipeline with or without a part, and one who knows everything.
 
+use std::borrow::Cow;
+
 use super::agent::{Agent, Order, TASK};
 use super::mix::Mix;
 use crate::domain::oversight::{Decision, Kind, Level};
@@ -22,6 +24,8 @@ pub enum Policy {
     Luby(u32),
     /// Control, oversight and strategy.
     Ours(Box<Ours>),
+    /// Knows what holds an agent up, and its pace, so many iterations late, and never what is hopeless.
+    Late(u32),
     /// Knows what nobody can.
     Oracle,
 }
@@ -31,6 +35,8 @@ pub enum Policy {
 pub struct Ours {
     /// Its settings.
     pub settings: SupervisionSettings,
+    /// It is told what a finished task is worth; else it takes its default for it.
+    pub told: bool,
     /// Sessions never start afresh.
     pub without_fresh: bool,
     /// The loop ends where a person would be asked.
@@ -63,6 +69,10 @@ pub(super) struct Player<'a> {
     /// Iterations until the next fresh start, and how many there were.
     luby: (u32, u32),
     weakened: bool,
+    /// Iterations that something has held it up before anything was done about it, and how often that was.
+    late: (u32, u32),
+    /// Iterations that the loop may take, and what a finished task is worth.
+    stakes: (u32, f64),
 }
 
 impl<'a> Player<'a> {
@@ -70,7 +80,17 @@ impl<'a> Player<'a> {
         let facts =
             TaskFacts { task: TASK.to_owned(), max_iterations: f64::from(mix.max_iterations), ..TaskFacts::default() };
         let luby = if let Policy::Luby(unit) = policy { (*unit, 1) } else { (0, 0) };
-        Self { policy, facts, supervision: Supervision::default(), best: (0.0, 0), stage: 0, luby, weakened: false }
+        Self {
+            policy,
+            facts,
+            supervision: Supervision::default(),
+            best: (0.0, 0),
+            stage: 0,
+            luby,
+            weakened: false,
+            late: (0, 0),
+            stakes: (mix.max_iterations, mix.prices.done),
+        }
     }
 
     /// Whether a loop begins at all.
@@ -83,7 +103,7 @@ impl<'a> Player<'a> {
         match self.policy {
             Policy::Claim => record.completion_signal,
             Policy::Ours(_) => record.is_finished() && !self.weakened,
-            Policy::Oracle => agent.is_done(),
+            Policy::Late(_) | Policy::Oracle => agent.is_done(),
             Policy::Fixed(_) | Policy::Stall(_) | Policy::Luby(_) => record.is_finished(),
         }
     }
@@ -105,6 +125,7 @@ impl<'a> Player<'a> {
                 Next::On(Order { fresh, ..Order::default() })
             }
             Policy::Ours(ours) => self.review(ours, history),
+            Policy::Late(delay) => self.late(*delay, agent, iteration),
             Policy::Oracle => oracle(agent),
         }
     }
@@ -134,8 +155,35 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// As soon as it sees that something holds the agent up, three times another approach, then a person, then the end; the
+    /// end also where the rest does not fit or is not worth it.
+    fn late(&mut self, delay: u32, agent: &Agent<'_>, iteration: u32) -> Next {
+        if agent.snag().is_none() {
+            self.late = (0, 0);
+            let (limit, worth) = self.stakes;
+            let (needs, left) = (agent.needs(), f64::from(limit.saturating_sub(iteration)));
+            let in_vain = iteration >= delay && needs > left.min(worth);
+            return if in_vain { Next::Stop } else { Next::On(Order::default()) };
+        }
+        self.late.0 += 1;
+        if self.late.0 < delay {
+            return Next::On(Order::default());
+        }
+        self.late.1 += 1;
+        let anew = Order { warn: true, redirect: true, fresh: true, restore: true, ..Order::default() };
+        match self.late.1 {
+            1..=3 => Next::On(anew),
+            4 => Next::Ask(anew),
+            _ => Next::Stop,
+        }
+    }
+
     fn review(&mut self, ours: &Ours, history: &[Record]) -> Next {
-        let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &ours.settings);
+        let mut settings = Cow::Borrowed(&ours.settings);
+        if ours.told {
+            settings.to_mut().strategy.outlook.task_worth = self.stakes.1;
+        }
+        let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &settings);
         let Some(review) = reviewed else { return Next::Stop };
         self.weakened = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
         let new = |level| review.verdict.interventions.iter().any(|done| done.fresh && done.level == level);
@@ -154,6 +202,7 @@ impl<'a> Player<'a> {
             memory_share: actuation.memory_share,
         };
         match review.decision() {
+            _ if review.gives_up.is_some() => Next::Stop,
             Decision::Abort => Next::Stop,
             Decision::Pause if ours.without_person => Next::Stop,
             Decision::Pause => Next::Ask(order),

@@ -131,7 +131,7 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
 /// Newest iterations in which completion did not rise by as much as counts.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
-    for record in history {
+    for record in history.iter().filter(|record| record.tampering.is_empty()) {
         if record.completion > reached + min_progress {
             (reached, without) = (record.completion, 0);
         } else {
