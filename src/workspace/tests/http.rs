@@ -136,9 +136,10 @@ async fn a_token_opens_the_forge_and_shows_nowhere() {
         let found =
             Command::new("grep").args(["-rlF", "-f", words, "."]).current_dir(world.path("state")).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&found.stdout), "");
-        // The check itself can see: a process that does show it is found.
-        let mut child = Command::new("sleep").arg("1000").env("SHOWN", TOKEN).spawn().unwrap();
-        let seen = processes_that_show(TOKEN);
+        // The check itself can see: a process that does show one is found. Another one, as other tests look for this.
+        let other = "a canary of its own 5ecret";
+        let mut child = Command::new("sleep").arg("1000").env("SHOWN", other).spawn().unwrap();
+        let seen = processes_that_show(other);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!seen.is_empty());
