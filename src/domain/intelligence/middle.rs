@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
-use super::analysis::GeneratedPrompt;
+use super::analysis::{GeneratedPrompt, PromptUrgency};
 use super::text;
 use crate::domain::sanitize;
 
@@ -81,8 +81,21 @@ impl Middle {
                 focus.push(point);
             }
         }
-        let advice = advice.trim().to_owned();
-        (!advice.is_empty() || !focus.is_empty()).then_some(Self { advice, focus, removed })
+        let advice = advice.trim();
+        (!advice.is_empty() || !focus.is_empty()).then(|| Self {
+            advice: format!("{}{advice}", pressed(generated.urgency)).trim().to_owned(),
+            focus,
+            removed,
+        })
+    }
+}
+
+/// What follows from the model's word for how urgent it is, in our words; nothing where there is time.
+fn pressed(urgency: PromptUrgency) -> &'static str {
+    match urgency {
+        PromptUrgency::Low | PromptUrgency::Normal => "",
+        PromptUrgency::High => "Little is left: leave out what can wait.\n",
+        PromptUrgency::Critical => "It has to hold after this iteration: leave out all that can wait.\n",
     }
 }
 
