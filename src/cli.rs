@@ -270,7 +270,7 @@ mod tests {
         assert!(matches!(parse("replay traces --compare a.yaml b.yaml"),
             Ok(Every::Replay(a)) if a.compare.as_ref().map(Vec::len) == Some(2)));
         assert!(matches!(parse("simulate --tasks 50 --seed 3 --mix rough --mix my.yaml"),
-            Ok(Every::Simulate(a)) if (a.tasks, a.seed, a.mix.len()) == (50, 3, 2)));
+            Ok(Every::Simulate(a)) if (a.tasks, a.seed, a.mix.len()) == (Some(50), 3, 2)));
         assert!(matches!(parse("backup x.db"), Ok(Every::Backup(a)) if a.file == std::path::Path::new("x.db")));
         for wrong in [
             "serve --role x",
