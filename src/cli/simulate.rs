@@ -43,7 +43,8 @@ pub struct SimulateArgs {
     /// not tuned on, where it is left out
     #[arg(long, value_name = "FILE|NAME")]
     pub mix: Vec<String>,
-    /// Simulate what memory is worth instead: without, with, and with wrong learnings in it, from ten seeds on
+    /// Find out what memory is worth instead: none, some, and some with wrong learnings in it, over ten seeds from --seed
+    /// on
     #[arg(long, conflicts_with_all = ["mix", "brief"])]
     pub memory: bool,
     /// Leave out what each part is worth

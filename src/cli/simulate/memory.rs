@@ -13,24 +13,25 @@ pub(super) const TASKS: u64 = 500;
 const SEEDS: u64 = 10;
 
 const HEAD: &str = "\
-What memory is worth under stated assumptions, and how well it finds things. The agent is simulated; what it remembers goes
-through the code that the service runs: learning, merging, promotion, retrieval for each prompt, and credit.";
+What memory is worth under stated assumptions, and how well it finds things. The agent is simulated; what it remembers
+goes through the code that the service runs: learning, merging, promotion, retrieval for each prompt, and credit.";
 
 const MODEL: &str = "\
-- There are 20 families of tasks, in each of which there are 6 approaches. One of them gains 25 to 50 % of the task in 85 %
-  of its iterations, one 10 to 30 % in half of them, and each of the others 2 to 12 % in a fifth. Which is which differs from
-  family to family, and no wording tells.
-- The agent stays with an approach until two iterations in a row gain less than 5 %, then chooses another one: in 80 % of
-  cases the first strategy of its prompt that it has not given up, else one that its prompt does not warn of; in the rest,
-  and without memory, by chance. A loop ends when the task is done, at the latest after 15 iterations. A pull request is
-  merged in 85 % of cases.
-- Poisoned means that memory holds two wrong learnings a family from the beginning: that the worst approach works, and that
-  the best one does not. They look well proven: confidence 0.95, seen nine times, eight successes, merged.
+- There are 20 families of tasks, in each of which there are 6 approaches. One of them gains 25 to 50 % of the task in
+  85 % of its iterations, one 10 to 30 % in half of them, and each of the others 2 to 12 % in a fifth. Which is which
+  differs from family to family, and no wording tells.
+- The agent stays with an approach until two iterations in a row gain less than 5 %, then chooses another one: in 80 %
+  of cases the first strategy of its prompt that it has not given up, else one that its prompt does not warn of; in
+  the rest, and without memory, by chance. A loop ends when the task is done, at the latest after 15 iterations. A
+  pull request is merged in 85 % of cases.
+- Poisoned means that memory holds two wrong learnings a family from the beginning: that the worst approach works, and
+  that the best one does not. They look well proven: confidence 0.95, seen nine times, eight successes, merged.
 - Tasks, and the luck of each of their iterations, are the same with and without memory.
-- What is lost through poison is counted against memory without it. One seed alone is uncertain by about three points (the
-  standard deviation over 80 seeds is 2.7), because a family that finds its best approach late is late in all of its tasks.
-- Thresholds and credit were tuned on the seeds 1 to 80. What a simulation cannot show: whether real tasks come in families,
-  and whether real agents heed what they are told.";
+- What is lost through poison is counted against memory without it. One seed alone is uncertain by about three points
+  (the standard deviation over 40 seeds is 3.2), because a family that finds its best approach late is late in all of
+  its tasks.
+- Thresholds and credit were tuned on the seeds 1 to 80. What a simulation cannot show: whether real tasks come in
+  families, and whether real agents heed what they are told.";
 
 /// Plays, and prints the figures.
 ///

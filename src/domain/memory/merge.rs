@@ -9,7 +9,8 @@ use crate::domain::similarity::similarity;
 /// were seen as often.
 const CONTRADICTED: f64 = 0.6;
 
-/// Share of the way to the confidence of a new sighting that an older learning goes at least, where that raises it.
+/// Share of the way to the confidence of a new sighting that a learning goes: at least, where that raises it, and at most,
+/// where it does not.
 const RENEWED: f64 = 0.2;
 
 /// Whether two learnings are one: of the same repository, sort and task type, and alike.
@@ -25,7 +26,8 @@ pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> boo
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
-/// The known learning after it was seen once more. Confidence is weighed by how often each was seen, sources are joined.
+/// The known learning after it was seen once more. Confidence is weighed by how often each was seen, within what one
+/// sighting may do; sources are joined.
 /// A source that is known already changes nothing.
 #[must_use]
 pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
@@ -35,13 +37,14 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
         return merged;
     }
     let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
-    let mean = (known.confidence_at(now, settings) * before + new.confidence * after) / (before + after);
-    // However often it was seen before: what is seen again counts, so that a learning can come back after a bad streak.
-    let renewed = known.confidence_at(now, settings) * (1.0 - RENEWED) + new.confidence * RENEWED;
+    let (confidence, share) = (known.confidence_at(now, settings), after / (before + after));
+    // Every sighting confirms: one that raises confidence counts something however often it was seen before, so that a
+    // learning can come back after a bad streak; one that is less sure takes no more than that.
+    let share = if new.confidence > confidence { share.max(RENEWED) } else { share.min(RENEWED) };
     merged.content = joined(&known.content, &new.content);
     merged.confidence = match &merged.content {
         Content::Estimate { iterations, .. } => estimate_confidence(iterations.samples),
-        _ => mean.max(renewed),
+        _ => confidence + share * (new.confidence - confidence),
     };
     merged.evidence = known.evidence.plus(new.evidence);
     merged.merged |= new.merged;
