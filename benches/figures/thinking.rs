@@ -62,11 +62,13 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     let (mut gaps, mut firsts, mut last) = (Vec::new(), Vec::new(), None);
     for _ in 0..rounds {
         let (first, gap, ended) = failover(&world, &logs).await?;
-        (firsts.push(first), gaps.push(gap));
+        firsts.push(first);
+        gaps.push(gap);
         last = Some(ended);
     }
     // The first of all makes caches warm.
-    (gaps.remove(0), firsts.remove(0));
+    gaps.remove(0);
+    firsts.remove(0);
     let row =
         Row::new(NAME, format!("failover to the next agent, median of {}", rounds - 1), millis(median(gaps)), "ms");
     run.add(row.beside("label to first agent", millis(median(firsts))).target(Target::Below(100.0)));
