@@ -180,7 +180,7 @@ fn quality(set: &Labelled) -> String {
     format!(
         "\n## Retrieval\n\nA labelled set of our own (`tests/fixtures/memory`): {} tasks as issues tell of them, {} learnings, and \
          which of these answer a task (2) or are of use (1). nDCG@5, gain `2^grade - 1`; without an embedding model. Weights were \
-         tuned on one half, every second task, over a grid of 20; the other half is what counts. The fusion constant weighs places against confidence, which \
+         tuned on one half, every second task, over a grid of 20, and the ones in use are within 0.01 of the best of it there; the other half is what counts. The fusion constant weighs places against confidence, which \
          is the same for all learnings here, and was not tuned.\n\n| what | the half that was tuned on | \
          the other half |\n|---|---|---|\n{table}\nThe weights: fusion constant {}, BM25 {}, cosine {}, another type of task {}.\n",
         set.cases.len(),
@@ -206,7 +206,7 @@ async fn retrieval_is_better_than_bm25_on_the_half_that_nothing_was_tuned_on() {
         set.plain(1)
     );
     let short = set.with(&tuned, 0) - set.with(&ours, 0);
-    assert!(short <= 0.005, "the first half is better with {tuned:?}, by {short:.4}");
+    assert!(short <= 0.01, "the first half is better with {tuned:?}, by {short:.4}");
     assert!(set.with(&ours, 1) > set.plain(1) && set.with(&ours, 1) >= 0.6, "{:.3}", set.with(&ours, 1));
 }
 
