@@ -86,7 +86,7 @@ it counts as disturbed where it was warned, redirected, started afresh, held or 
 would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios.";
 
 /// Why a default is not as the design has it.
-const REASONS: [(&str, &str); 26] = [
+const REASONS: [(&str, &str); 28] = [
     (
         "control.actuators.effort.enabled",
         "The signal is near 1 for most of a loop, so each run got one and a half times the budget. It pays only where progress grows as fast as the effort.",
