@@ -72,7 +72,7 @@ pub struct BreadthLaw {
 }
 
 /// Whether the prompt says how urgent it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToneLaw {
     /// Whether it is used.
@@ -122,12 +122,6 @@ impl Default for BreadthLaw {
             one_change: names(&["conservative"]),
             everything: names(&["aggressive"]),
         }
-    }
-}
-
-impl Default for ToneLaw {
-    fn default() -> Self {
-        Self { enabled: false }
     }
 }
 
