@@ -106,19 +106,19 @@ pub fn review(
     let Some(last) = history.last() else { return Verdict { health: state.health, ..Verdict::default() } };
     let redirected = state.redirected.clone();
     let measured = Record::measured(history);
-    let whole = Scene { history, last, facts, control, settings, redirected: &redirected };
+    let whole = Scene { history, partial: false, last, facts, control, settings, redirected: &redirected };
     // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
     let scene = match measured.last() {
-        Some(last) => Scene { history: &measured, last, ..whole },
+        Some(last) => Scene { history: &measured, partial: measured.len() < history.len(), last, ..whole },
         None => whole,
     };
     let iteration = scene::number(history);
-    state.follow(iteration, last.completion, settings.min_progress);
+    state.follow(iteration, scene.last.completion, settings.min_progress);
     let detections = detect(&whole, &scene);
     let mut verdict =
         Verdict { audit: state.forget(iteration, &detections, settings.climb_after), ..Verdict::default() };
     for detection in detections {
-        intervene(state, &scene, detection, &mut verdict);
+        intervene(state, &scene, iteration, detection, &mut verdict);
     }
     conclude(state, iteration, settings, verdict)
 }
@@ -139,8 +139,13 @@ fn detect(whole: &Scene<'_>, measured: &Scene<'_>) -> Vec<Detection> {
 }
 
 /// Decides what is done about a detection and adds it to the verdict.
-fn intervene(state: &mut OverseerState, scene: &Scene<'_>, mut detection: Detection, verdict: &mut Verdict) {
-    let iteration = scene::number(scene.history);
+fn intervene(
+    state: &mut OverseerState,
+    scene: &Scene<'_>,
+    iteration: u32,
+    mut detection: Detection,
+    verdict: &mut Verdict,
+) {
     let (_, observed) = scene.settings.switches(detection.kind);
     let asked = if observed { Level::Log } else { asked_level(state, scene, &detection) };
     // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.

@@ -118,7 +118,7 @@ impl<'a> Walk<'a> {
     /// Whether completion rose twice in a row, together by a step, be it from below what was reached before.
     fn climbs(&self, now: f64) -> bool {
         let [first, second] = self.last;
-        first < second && second < now && now - first > self.completion.least_step()
+        first < second && second < now && now <= self.best && now - first > self.completion.least_step()
     }
 
     fn step(&mut self, first: bool) {

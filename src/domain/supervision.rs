@@ -269,6 +269,65 @@ mod tests {
         assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
     }
 
+    /// What is said after each iteration of a loop with these completions, each with an error of its own.
+    fn moving(completions: &[f64], resumed: Option<u32>, settings: &SupervisionSettings) -> Vec<Option<String>> {
+        let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
+        let mut supervision = Supervision::default();
+        let mut records = Vec::new();
+        let mut said = Vec::new();
+        for (completion, n) in completions.iter().zip(1..) {
+            records.push(record(n, *completion, &format!("case_{} fails", ["a", "b", "c", "d"][n as usize % 4])));
+            said.push(supervision.review(&records, &facts, Evidence::default(), settings).unwrap().gives_up);
+            if resumed == Some(n) {
+                supervision.resume(n, "maria", settings);
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn a_loop_whose_rest_does_not_fit_gives_up_once_its_pace_is_known() {
+        let settings = SupervisionSettings::default();
+        let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
+        let said = moving(&slow, None, &settings);
+        assert_eq!(said[..3], [None, None, None], "its pace is not known yet");
+        let text = said[3].clone().unwrap();
+        assert_eq!(text, "at its pace the rest takes 46 iterations, 21 are left, and the chance is 1 %");
+        let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
+        assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
+        assert_eq!(moving(&slow, None, &SupervisionSettings::of(Preset::Seed)), vec![None; 10]);
+    }
+
+    #[test]
+    fn who_lets_a_loop_go_on_is_believed_while_it_moves() {
+        let settings = SupervisionSettings::default();
+        let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
+        assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
+        let mut stops = slow[..4].to_vec();
+        stops.extend([0.08; 4]);
+        let said = moving(&stops, Some(4), &settings);
+        assert!(said[3].is_some(), "which the person saw");
+        assert_eq!(said[4..6], [None, None]);
+        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person let it go on"));
+    }
+
+    #[test]
+    fn what_weakened_checks_said_is_not_held_against_honest_work() {
+        let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
+        let settings = SupervisionSettings::default();
+        let mut records: Vec<Record> =
+            [0.1, 1.0, 0.2, 0.3, 0.42, 0.5, 0.6, 0.7].iter().zip(1..).map(|(c, n)| record(n, *c, "fails")).collect();
+        records[1].tampering = vec!["a test was taken out".to_owned()];
+        let mut supervision = Supervision::default();
+        let reviews: Vec<Review> = (1..=records.len())
+            .map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings).unwrap())
+            .collect();
+        let kinds = |review: &Review| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&reviews[1]), [Kind::TestTampering]);
+        assert!(reviews[2..].iter().all(|review| kinds(review).is_empty()), "{reviews:?}");
+        assert_eq!(reviews.last().unwrap().assessment.without_progress, 0);
+    }
+
     #[test]
     fn what_is_written_reads_back_the_same() {
         let (supervision, _) = run(&[0.3; 9]);

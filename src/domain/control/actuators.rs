@@ -72,7 +72,7 @@ pub struct BreadthLaw {
 }
 
 /// Whether the prompt says how urgent it is.
-#[derive(Debug, Default, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToneLaw {
     /// Whether it is used.

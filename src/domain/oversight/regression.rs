@@ -24,10 +24,10 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     }
     evidence.extend(lost_coverage(scene));
     evidence.extend(falling_completion(scene));
-    // Control knows nothing of weakened checks.
-    let best = scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
-    let below = best > scene.last.completion;
-    if below && scene.control.alarm("regression") == Some(Severity::Critical) {
+    // Control knows nothing of weakened checks: what comes after them looks like a fall.
+    let best = || scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+    let seeming = scene.partial && scene.last.completion >= best();
+    if !seeming && scene.control.alarm("regression") == Some(Severity::Critical) {
         evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
     }
     let about = evidence.first().map(|evidence| evidence.signal.clone())?;

@@ -40,6 +40,8 @@ const IMPROVING_OVER: u32 = 3;
 pub(super) struct Scene<'a> {
     /// All iterations, oldest first; at least one.
     pub history: &'a [Record],
+    /// Whether iterations were left out, because their checks were weakened.
+    pub partial: bool,
     /// The newest.
     pub last: &'a Record,
     pub facts: &'a TaskFacts,

@@ -403,7 +403,9 @@ impl Mix {
             ("a person costs three times as much", |mix| mix.prices.person *= 3.0),
             ("a task done is worth half", |mix| mix.prices.done /= 2.0),
             ("healthy agents pause twice as often", |mix| {
-                (mix.agent.pace.idle, mix.agent.slow.idle) = (mix.agent.pace.idle * 2.0, mix.agent.slow.idle * 2.0);
+                for pace in [&mut mix.agent.pace, &mut mix.agent.slow] {
+                    pace.idle = (pace.idle * 2.0).min(0.95);
+                }
             }),
             ("agents never free themselves", |mix| mix.agent.frees.values_mut().for_each(|frees| frees.alone = 0.0)),
             ("effort pays in full, and the strong model more than it costs", |mix| {

@@ -318,3 +318,32 @@ fn who_said_what_is_on_record() {
     run.command(Command::Status);
     assert!(run.audit().is_empty(), "a question changes nothing");
 }
+
+#[test]
+fn a_loop_that_would_not_be_done_in_time_stops_as_at_its_limit_and_goes_on_when_told() {
+    let mut run = Run::with(|s| s.policy.limits.iterations = 20);
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });
+    let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
+    let work = |run: &mut Run, n: u64| {
+        run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
+    };
+    let mut n = 0;
+    while run.current.state == State::Running && n < 10 {
+        n += 1;
+        work(&mut run, n);
+    }
+    run.is(State::LimitReached, Step::Idle);
+    assert!((4..10).contains(&n), "{n} iterations");
+    assert!(run.current.why.starts_with("at its pace the rest takes "), "{}", run.current.why);
+    assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
+    assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
+    let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };
+    run.command(Command::Resume { options, guidance: String::new() }).is(State::Queued, Step::Idle);
+    run.working();
+    for more in 1..4 {
+        work(&mut run, n + more);
+        run.is(State::Running, Step::Agent);
+    }
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}

@@ -169,6 +169,19 @@ fn test_tampering() {
     for (found, completions) in all {
         fires(Loop::default(), Kind::TestTampering, "weakened_checks", 2, &trace(completions, weakened(found)));
     }
+    let counted = |passing: f64, skipped: f64| {
+        move |at: usize, r: &mut Record| {
+            let (passing, skipped) = if at == 0 { (20.0, 1.0) } else { (passing, skipped) };
+            (r.tests_passing, r.tests_failing, r.tests_skipped) = (Some(passing), Some(4.0), Some(skipped));
+        }
+    };
+    let now = || Loop { settings: OversightSettings::default(), ..Loop::default() };
+    fires(now(), Kind::TestTampering, "skipped_tests", 2, &trace(&[0.3, 0.4], counted(19.0, 2.0)));
+    // Tests that are new and skipped, and tests that are gone, took nothing from what ran.
+    for (passing, skipped) in [(20.0, 3.0), (18.0, 1.0), (25.0, 0.0)] {
+        let verdicts = now().run(&trace(&[0.3, 0.4], counted(passing, skipped)));
+        assert!(signals(&verdicts, Kind::TestTampering).is_empty(), "{passing} {skipped}");
+    }
 }
 
 #[test]

@@ -157,6 +157,12 @@ fn tampering_again_after_a_redirect_pauses() {
         r.tampering = if at % 2 == 0 { vec!["tests/a.rs: a test was removed".to_owned()] } else { Vec::new() };
     });
     assert_eq!(course(&mut Loop::default(), Kind::TestTampering, &records), "high/redirect - critical/pause -");
+    let often = flat(5, |_, r| r.tampering = vec!["tests/a.rs: a test was removed".to_owned()]);
+    let mut now = Loop { settings: OversightSettings::default(), ..Loop::default() };
+    assert_eq!(
+        course(&mut now, Kind::TestTampering, &often),
+        "high/redirect high/redirect high/redirect critical/pause critical/pause"
+    );
 }
 
 #[test]
