@@ -608,6 +608,13 @@ fn the_environment_does_not_show_values() {
     assert!(!format!("{:?}", env()).contains(SECRET));
 }
 
+#[cfg(not(feature = "embeddings"))]
+#[test]
+fn an_embedding_model_needs_a_build_that_can_use_it() {
+    let error = problems(&SAMPLE.replace("memory: {}", "memory: { embeddings: model }"));
+    assert!(error.contains("`memory.embeddings`: this build has no embeddings; build with"), "{error}");
+}
+
 #[test]
 fn the_reference_is_in_step_with_the_types() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
