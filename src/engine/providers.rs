@@ -201,7 +201,7 @@ impl Engine {
             Ok(observed) => self.tell_changes(&observed.changes),
             Err(error) => tracing::warn!(%error, "the answer of a backend could not be noted"),
         }
-        kill_point("K16");
+        kill_point("K16b");
     }
 
     /// Gives the first backend that waits for a person another chance; whether there is one.

@@ -21,7 +21,7 @@ use url::Url;
 use self::client::{Client, under};
 use self::map::{
     WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePermission, WirePull, WireRemark, WireRepository,
-    WireReview, WireSearch, WireStatuses, WireTeams, WireUser, WireVersion,
+    WireReview, WireSearch, WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
@@ -253,23 +253,7 @@ impl Forge for Gitea {
     }
 
     async fn in_team(&self, _repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
-        let what = format!("ask whether {} is in the team {team}", user.login);
-        if user.login.is_empty() || user.id.0 <= 0 {
-            return Ok(false);
-        }
-        let query = [("q", team.name.as_str()), ("limit", "50")];
-        let found: WireTeams = match self.client.get(&what, &["orgs", &team.org, "teams", "search"], &query).await {
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(false),
-            found => found?,
-        };
-        let named = found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name));
-        let Some(known) = named else { return Ok(false) };
-        let path = ["teams", &known.id.to_string(), "members", &user.login];
-        match self.client.get::<WireUser>(&what, &path, &[]).await {
-            Ok(member) => Ok(member.existing().is_some_and(|account| account.id == user.id)),
-            Err(ForgeError { kind: NotFound, .. }) => Ok(false),
-            Err(failure) => Err(failure),
-        }
+        self.member_of(team, user).await
     }
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

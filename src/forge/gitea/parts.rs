@@ -1,4 +1,4 @@
-//! What several calls have in common: labels by id, pull requests as the server has them, reviewers.
+//! What calls are made of: labels by id, pull requests as the server has them, reviewers, members of teams.
 
 use std::collections::BTreeMap;
 
@@ -6,14 +6,36 @@ use ::http::Method;
 use serde_json::json;
 
 use super::client::under;
-use super::map::{WireLabel, WirePull};
+use super::map::{WireLabel, WirePull, WireTeams, WireUser};
 use super::{Gitea, lock};
-use crate::domain::ids::{Number, RepoRef};
+use crate::domain::ids::{Number, RepoRef, User};
+use crate::domain::permit::Team;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::http::{error, json as read};
 use crate::forge::{ForgeError, ForgeResult};
 
 impl Gitea {
+    /// Whether an account is a member of a team of an organisation that we see.
+    pub(super) async fn member_of(&self, team: &Team, user: &User) -> ForgeResult<bool> {
+        let what = format!("ask whether {} is in the team {team}", user.login);
+        if user.login.is_empty() || user.id.0 <= 0 {
+            return Ok(false);
+        }
+        let query = [("q", team.name.as_str()), ("limit", "50")];
+        let found: WireTeams = match self.client.get(&what, &["orgs", &team.org, "teams", "search"], &query).await {
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(false),
+            found => found?,
+        };
+        let named = found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name));
+        let Some(known) = named else { return Ok(false) };
+        let path = ["teams", &known.id.to_string(), "members", &user.login];
+        match self.client.get::<WireUser>(&what, &path, &[]).await {
+            Ok(member) => Ok(member.existing().is_some_and(|account| account.id == user.id)),
+            Err(ForgeError { kind: NotFound, .. }) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Ids of the labels that can be set in a repository, its organisation's included; the repository's own win.
     pub(super) async fn fetch_labels(&self, repo: &RepoRef) -> ForgeResult<BTreeMap<String, i64>> {
         let what = format!("list the labels of {repo}");
