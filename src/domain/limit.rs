@@ -118,9 +118,7 @@ pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
     let words = text::read(&signals.messages, status);
     let by_status = |status: Option<u16>| codes::of_status_with_words(status?, &text::words(&signals.messages));
     let by_exit = by_status(exit);
-    // A server that is unwell names its errors badly; the status is the surer one.
-    let code = signals.code.as_deref().and_then(codes::of_code);
-    let code = code.filter(|kind| signals.status.is_none_or(|status| status < 400 || codes::fits(status, *kind)));
+    let code = signals.code.as_deref().and_then(codes::of_code).filter(|kind| !codes::denied(signals.status, *kind));
     let by_stream = text::stronger(code, by_status(signals.status));
     // A refusal for another reason than a limit bears the same headers.
     let limiting = status.is_none_or(|status| codes::of_status(status).is_some());

@@ -152,7 +152,8 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
 
 /// D2: from the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
 async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
-    for first in [12, 25, 40] {
+    // Counted by thread; opening the database takes some dozen in one of its own.
+    for first in [20, 30, 45] {
         let service = Service::new(Setup::new(dialect), false).await;
         let inject = format!("fsync,fdatasync:error=EIO:when={first}+");
         let Some(mut child) = service.spawn_tampered(&inject) else { return };

@@ -174,6 +174,11 @@ pub(super) fn fits(status: u16, kind: LimitKind) -> bool {
     }
 }
 
+/// Whether the status says that the key is wrong, whatever a badly named error says beside it.
+pub(super) fn denied(status: Option<u16>, kind: LimitKind) -> bool {
+    status == Some(401) && !fits(401, kind)
+}
+
 /// The status behind the exit code of a program that ends with the status, of which the system keeps the lowest 8 bits
 /// (Gemini CLI).
 pub(super) fn of_exit(exit_code: i32) -> Option<u16> {

@@ -288,10 +288,9 @@ fn body(text: &str, known: bool, status: Option<u16>) -> Option<Reading> {
             }
         }
     }
-    let by_status = || {
-        let status = by_number.or(status).filter(|_| known)?;
-        codes::of_status_with_words(status, text)
-    };
+    let status = by_number.or(status);
+    let by_code = by_code.filter(|kind| !codes::denied(status, *kind));
+    let by_status = || codes::of_status_with_words(status.filter(|_| known)?, text);
     stronger(by_words, by_code).or_else(by_status).map(|kind| reading(kind, text))
 }
 
