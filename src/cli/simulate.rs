@@ -39,8 +39,8 @@ pub struct SimulateArgs {
     /// What luck begins with; the same seed gives the same figures
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// A mix that is built in (everyday, rough, gentle, hopeless, shifty), or a YAML file; all three that thresholds were
-    /// not tuned on, where it is left out
+    /// A mix that is built in (everyday, rough, bleak, gentle, hopeless, shifty, drawn-N), or a YAML file; all that
+    /// thresholds were not tuned on, where it is left out
     #[arg(long, value_name = "FILE|NAME")]
     pub mix: Vec<String>,
     /// Find out what memory is worth instead: none, some, and some with wrong learnings in it, over ten seeds from --seed
