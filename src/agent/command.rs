@@ -284,13 +284,7 @@ impl CommandBackend {
 
 /// Leaves in the reading what the run itself used; gives the figures as the backend gave them.
 fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulative {
-    let cached = reading.cache_read.saturating_add(reading.cache_write);
-    let usage = Usage {
-        input: reading.tokens_in.saturating_sub(cached),
-        output: reading.tokens_out,
-        cache_read: reading.cache_read,
-        cache_write: reading.cache_write,
-    };
+    let usage = Usage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
     let account = Cumulative { usage, cost: reading.cost };
     if let (Some(resumed), Some(seen)) = (&run.session, seen) {
         let Cumulative { usage, cost } = account.since(&resumed.account, seen);

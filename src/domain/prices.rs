@@ -36,6 +36,12 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// Of a call whose `read` tokens, as most CLIs count them, include those that came from a cache or went into one.
+    pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
+        let input = read.saturating_sub(cache_read.saturating_add(cache_write));
+        Self { input, output, cache_read, cache_write }
+    }
+
     /// From an interface whose count of tokens read includes those from a cache (OpenAI, Gemini, Moonshot).
     pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
         Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }

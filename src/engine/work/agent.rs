@@ -380,13 +380,8 @@ impl Engine {
 
     /// What a run used; where the backend says no cost, by the price table.
     fn used(&self, chosen: &Chosen, outcome: &AgentOutcome) -> Used {
-        let cached = outcome.cache_read.saturating_add(outcome.cache_write);
-        let usage = Usage {
-            input: outcome.tokens_in.saturating_sub(cached),
-            output: outcome.tokens_out,
-            cache_read: outcome.cache_read,
-            cache_write: outcome.cache_write,
-        };
+        let usage =
+            Usage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
         let estimate = || self.estimated(&chosen.backend, chosen.model.as_deref(), &usage);
         let cost = outcome.cost.or_else(estimate);
         Used { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
