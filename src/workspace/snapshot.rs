@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
 
 use super::git::Call;
 use super::layout::{Place, loop_name};
@@ -380,6 +383,9 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
     for path in listed {
         let found =
             if files::parents_are_real(root, path) { std::fs::symlink_metadata(root.join(path)).ok() } else { None };
+        if found.as_ref().is_some_and(has_old_times) {
+            renew_times(&root.join(path));
+        }
         match found {
             Some(found) if found.is_dir() && links.contains(path) => {}
             Some(found) if found.is_symlink() => changes.stage.push(path.clone()),
@@ -392,6 +398,19 @@ fn classify(root: &Path, listed: &[PathBuf], links: &[PathBuf]) -> Changes {
         }
     }
     changes
+}
+
+/// Whether a file says that it was written in an earlier second than the one in which it was last touched. Git compares
+/// whole seconds: a second change within this one, its time set back again, would look like none.
+fn has_old_times(found: &std::fs::Metadata) -> bool {
+    found.mtime() < found.ctime()
+}
+
+/// Gives a file, or a link itself, the time it is now. Where that fails (somebody else's file) it stays as it is.
+fn renew_times(path: &Path) {
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    let _ = utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
 /// Reads `diff-tree --numstat --patch -z`: the files, a renamed one under its new name, and the patch behind them.
