@@ -162,6 +162,9 @@ pub struct AgentRunFacts {
     /// The session that it left, where the next run could go on with it.
     #[serde(default)]
     pub session: Option<AgentSession>,
+    /// Approaches that earlier loops failed with, as its prompt told.
+    #[serde(default)]
+    pub failed_elsewhere: Vec<String>,
 }
 
 impl AgentRunFacts {
@@ -179,6 +182,7 @@ impl AgentRunFacts {
             duration_ms: 0,
             served: Served::default(),
             session: None,
+            failed_elsewhere: Vec::new(),
         }
     }
 }

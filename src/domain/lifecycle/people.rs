@@ -54,6 +54,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,
+        failed_elsewhere: Vec::new(),
         sandbox: String::new(),
         limited_tries: 0,
         wait: None,

@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{CheckPurpose, Mark, Place};
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, LoopId, Money, RepoId, RepoRef, Sha, User, UserId};
+use crate::domain::ids::{
+    AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
+};
 use crate::domain::policy::Policy;
-use crate::domain::task::{CheckOutcome, CheckReport, DiffStat};
+use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 
 fn user(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
@@ -121,17 +123,13 @@ impl Run {
 
     fn agent(&mut self, end: AgentEnd) -> &mut Self {
         let run = AgentRunFacts {
-            end,
-            report: None,
             message: "did it".into(),
             cost: Some(Money(1_000_000)),
             tokens_in: 10,
             tokens_out: 5,
             tool_calls: 1,
-            tool_errors: 0,
             duration_ms: 100,
-            served: Served::default(),
-            session: None,
+            ..AgentRunFacts::ending(end)
         };
         self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
@@ -490,19 +488,8 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
     run.tell(Input::Checked { ticket: late, report: report(true) });
     run.tell(Input::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
     assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
-    let run_facts = AgentRunFacts {
-        end: AgentEnd::Finished,
-        report: None,
-        message: String::new(),
-        cost: Some(Money(7)),
-        tokens_in: 0,
-        tokens_out: 0,
-        tool_calls: 0,
-        tool_errors: 0,
-        duration_ms: u64::MAX,
-        served: Served::default(),
-        session: None,
-    };
+    let run_facts =
+        AgentRunFacts { cost: Some(Money(7)), duration_ms: u64::MAX, ..AgentRunFacts::ending(AgentEnd::Finished) };
     run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
     run.tell(Input::Pushed { ticket: late, commit: sha(9) });
@@ -743,17 +730,11 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
     let agent = |end| Input::AgentEnded {
         ticket,
         run: Box::new(AgentRunFacts {
-            end,
-            report: None,
-            message: String::new(),
             cost: Some(Money(900_000)),
             tokens_in: 1,
             tokens_out: 1,
-            tool_calls: 0,
-            tool_errors: 0,
             duration_ms: 5,
-            served: Served::default(),
-            session: None,
+            ..AgentRunFacts::ending(end)
         }),
     };
     match which {

@@ -263,6 +263,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
+    turn.next.failed_elsewhere = run.failed_elsewhere;
     let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;

@@ -200,6 +200,12 @@ fn channels_hear_what_they_want_to_hear() {
     assert_eq!(of(&escalate(EscalationLevel::Critical, false)), to(&["chat", "all"], raised));
     assert_eq!(of(&escalate(EscalationLevel::Emergency, true)), to(&["chat", "duty", "all"], reminder));
     assert_eq!(of(&Effect::CancelWork), []);
+    // Who keeps incidents is reminded of none that is there, or that somebody has resolved by hand.
+    let open = |_: &str| vec!["stuck".to_owned()];
+    let known =
+        |level, reminder| told(&notices(&escalate(level, reminder), &current, &audiences(), open, Timestamp(5)));
+    assert_eq!(known(EscalationLevel::Emergency, true), to(&["chat", "all"], reminder));
+    assert_eq!(known(EscalationLevel::Emergency, false), to(&["chat", "duty", "all"], raised), "what is new is told");
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) struct Aids {
     pub middle: Option<Middle>,
     /// How the agent's tools did so far.
     pub tools: Vec<ToolUse>,
+    /// Approaches that earlier loops failed with.
+    pub failed: Vec<String>,
 }
 
 impl Aids {
@@ -83,7 +85,8 @@ impl Engine {
         };
         let analysis = self.consult(questions, &Analysis::of(current), &about).await;
         let tools = self.look_up(current, "how its tools did", session::tools).await;
-        Aids { context: Some(context), compressed, middle: analysis.as_ref().and_then(Middle::of), tools }
+        let middle = analysis.as_ref().and_then(Middle::of);
+        Aids { context: Some(context), compressed, middle, tools, failed: recalled.failed }
     }
 
     /// What a run's last message says by a model's reading, where the agent wrote no report.
