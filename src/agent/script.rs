@@ -8,6 +8,9 @@ use crate::process::{Ended, Finished, Stream};
 /// Bytes of the output's end that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
 
+/// Why a process is gone that the system ended for want of memory, and what to do.
+const OUT_OF_MEMORY: &str = "the machine's memory ran out and the system killed it; give it more memory, or let fewer run at once (`limits.loops`)";
+
 pub(super) const PRESET: Preset = Preset {
     name: "script",
     program: None,
@@ -61,6 +64,7 @@ impl Reader for Plain {
 /// In a sentence, with the last line of its error output.
 pub(super) fn how_it_ended(ended: &Ended, finished: &Finished) -> String {
     let how = match ended {
+        _ if finished.out_of_memory => OUT_OF_MEMORY.to_owned(),
         Ended::Exited(code) => format!("it exited with {code}"),
         Ended::Signalled(signal) => format!("it was killed by signal {signal}"),
         other => format!("it was ended ({other:?})"),

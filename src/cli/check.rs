@@ -1,7 +1,9 @@
 //! `ralph-bot check`: the doctor. One line a finding; exit code 1 if something fails.
 
 mod backends;
+mod ci;
 mod service;
+mod teams;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +15,7 @@ pub use backends::Row;
 pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
+use crate::app;
 use crate::config::{Config, Env, Role, operator_file};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
@@ -88,7 +91,22 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
 pub fn machine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![public_url(config), disk(&config.data_dir), git_program()];
     findings.extend(assistants(config));
+    findings.extend(embeddings(config));
     findings
+}
+
+/// Whether the embedding model that the configuration names can be used.
+fn embeddings(config: &Config) -> Option<Finding> {
+    const NAME: &str = "embeddings";
+    let folder = config.memory.embeddings.as_ref()?;
+    Some(match app::embedder(config) {
+        Ok(Some(_)) => Finding::ok(NAME, format!("the model in {} can be used", folder.display())),
+        Ok(None) => Finding::warn(NAME, "`memory.enabled` is off, so the model is not used", "leave it out"),
+        Err(error) => {
+            let fix = "download its three files again, name another model, or leave `memory.embeddings` out";
+            Finding::fail(NAME, format!("{error:#}; the service does not start with it"), fix)
+        }
+    })
 }
 
 /// That nobody can help although that is wanted.

@@ -3,7 +3,9 @@
 
 mod agent_faults;
 mod assistants;
+mod burst;
 mod channels;
+mod clock;
 mod commands;
 mod edge;
 mod evil;
@@ -15,6 +17,7 @@ mod learning;
 mod memory;
 mod parts;
 mod permission;
+mod power;
 mod processes;
 mod providers;
 mod real;

@@ -114,10 +114,23 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {
         Err(error) => return vec![refused(name, &error)],
     };
     let detail = format!("{} at {}, signed in as {}", facts.product, forge.url, own.login);
-    vec![Finding::ok(name, detail), repositories(config, forge, &*adapter, &own).await]
+    let mut findings = vec![Finding::ok(name, detail)];
+    let all = match adapter.repositories().await {
+        Ok(all) => all,
+        Err(error) => {
+            findings.push(refused(format!("repositories of {}", forge.name), &error));
+            return findings;
+        }
+    };
+    let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
+    findings.push(repositories(forge, &*adapter, &own, all.len(), &watched).await);
+    findings.extend(super::teams::look(config, forge, &*adapter, &watched).await);
+    let (asked, prefix) = (&watched[..watched.len().min(ASKED)], config.policy(&forge.name).branch_prefix);
+    findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
+    findings
 }
 
-fn refused(name: String, error: &ForgeError) -> Finding {
+pub(super) fn refused(name: String, error: &ForgeError) -> Finding {
     let fix = match error.kind {
         ForgeErrorKind::Unauthorized => "the credential is not good; make a new one",
         ForgeErrorKind::Denied => "the credential may not do this; give it more scopes",
@@ -130,16 +143,17 @@ fn refused(name: String, error: &ForgeError) -> Finding {
     Finding::fail(name, error.to_string(), fix)
 }
 
-/// Whether the bot can label, comment and push where it is to work.
-async fn repositories(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge, own: &User) -> Finding {
+/// Whether the bot can label, comment and push where it is to work; of `seen` repositories, those that are `watched`.
+async fn repositories(
+    forge: &ForgeConfig,
+    adapter: &dyn Forge,
+    own: &User,
+    seen: usize,
+    watched: &[&Repository],
+) -> Finding {
     let name = format!("repositories of {}", forge.name);
-    let all = match adapter.repositories().await {
-        Ok(all) => all,
-        Err(error) => return refused(name, &error),
-    };
-    let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
     if watched.is_empty() {
-        let detail = format!("the credential sees {}, and `repositories` names none of them", all.len());
+        let detail = format!("the credential sees {seen}, and `repositories` names none of them");
         return Finding::fail(name, detail, "give the bot's account write access to one, or mend `repositories`");
     }
     let count = watched.len();
@@ -212,6 +226,7 @@ mod tests {
 
     use super::*;
     use crate::cli::check::Outcome;
+    use crate::config::ForgeKind;
     use crate::domain::ids::{AccountKind, ForgeName};
     use crate::fake::{Access, Dialect, FakeForge};
     use crate::process::sandbox::EscapeTest;
@@ -220,6 +235,10 @@ mod tests {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
     fn config(folder: &Path, url: &str, token: &str) -> (Config, Env) {
+        config_with(folder, url, token, "")
+    }
+
+    fn config_with(folder: &Path, url: &str, token: &str, more: &str) -> (Config, Env) {
         let env = Env::of([("T", token), ("S", SECRET), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/")]);
         let text = format!(
             "forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
@@ -227,6 +246,7 @@ sandbox: {{ required: none }}
 backends:
   there: {{ type: script, command: [sh] }}
   gone: {{ type: script, command: [no-such-program-here] }}
+{more}
 "
         );
         (Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid"), env)
@@ -267,6 +287,63 @@ backends:
             assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
         }
         assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
+    }
+
+    /// S14.
+    #[tokio::test]
+    async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
+        for (dialect, kind, folder) in
+            [(Dialect::Gitea, "gitea", ".gitea/workflows"), (Dialect::GitHub, "github", ".github/workflows")]
+        {
+            let beside = tempfile::tempdir().expect("a folder");
+            let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
+            let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+            let workflow =
+                |run: &str| format!("on: [push, pull_request]\njobs: {{ one: {{ steps: [{{ run: '{run}' }}] }} }}\n");
+            let (test, publish) = (workflow("cargo test"), workflow("publish ${{ secrets.REGISTRY_KEY }}"));
+            let (first, second, third) =
+                (format!("{folder}/test.yml"), format!("{folder}/publish.yml"), format!("{folder}/notes.md"));
+            let plain = [("a", "b", false), (first.as_str(), test.as_str(), false)];
+            let quiet = forge.create_repo(&owner.login, "quiet", &plain).await.expect("a repository");
+            forge.grant(quiet, &bot, Access::Admin).expect("granted");
+            let (mut config, env) = config(beside.path(), forge.url().as_str(), &forge.token_for(&bot));
+            config.forges[0].kind = if kind == "github" { ForgeKind::GitHub } else { ForgeKind::Gitea };
+            let findings = look(&config, &env).await;
+            assert_eq!(of(&findings, "CI of work").outcome, Outcome::Ok, "{findings:?}");
+
+            let notes = "publish ${{ secrets.OTHER }}";
+            let files = [plain[1], (second.as_str(), publish.as_str(), false), (third.as_str(), notes, false)];
+            let loud = forge.create_repo(&owner.login, "loud", &files).await.expect("a repository");
+            forge.grant(loud, &bot, Access::Admin).expect("granted");
+            let findings = look(&config, &env).await;
+            let told = of(&findings, "CI of team/loud");
+            let says = |word: &str| told.detail.contains(word) || told.fix.contains(word);
+            assert_eq!(told.outcome, Outcome::Warn, "{told:?}");
+            let words = [second.as_str(), "REGISTRY_KEY", "push and pull_request", "ralph/**", "startsWith"];
+            assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{told:?}");
+            assert_eq!(findings.iter().filter(|found| found.name.starts_with("CI of")).count(), 1, "{findings:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_team_that_cannot_be_asked_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+        let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+        let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+        forge.grant(repo, &bot, Access::Admin).expect("granted");
+        forge.with(|state| state.add_team_member("acme", "leads", owner.id, true));
+        let (config, env) = config_with(
+            folder.path(),
+            forge.url().as_str(),
+            &forge.token_for(&bot),
+            "permissions: { teams: [acme/leads, acme/gone] }",
+        );
+        let findings = look(&config, &env).await;
+        assert_eq!(of(&findings, "team acme/leads").outcome, Outcome::Ok, "{findings:?}");
+        let gone = of(&findings, "team acme/gone");
+        assert!(gone.outcome == Outcome::Fail && gone.detail.contains("nobody counts"), "{gone:?}");
+        assert!(gone.fix.contains("member of it"), "{gone:?}");
     }
 
     #[tokio::test]
