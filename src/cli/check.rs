@@ -255,6 +255,27 @@ mod tests {
         assert_eq!(assistants(&config(helper)), None);
     }
 
+    #[cfg(feature = "embeddings")]
+    #[test]
+    fn an_embedding_model_that_is_missing_or_broken_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let env = Env::of([("T", "a-token"), ("S", "a-webhook-secret-of-the-tests-0123456789")]);
+        let text = format!(
+            "forges:\n  - {{ name: forge, kind: github, token_env: T, webhook_secret_env: S }}\nbackends:\n  \
+             mine: {{ type: script, command: [\"true\"] }}\nmemory: {{ embeddings: {:?} }}\n",
+            folder.path()
+        );
+        let parsed = || Config::parse(Path::new("ralph-control.yaml"), &text, &env);
+        let missing = parsed().expect_err("there is no model").to_string();
+        assert!(missing.contains("memory.embeddings") && missing.contains("model.safetensors"), "{missing}");
+        for name in crate::domain::memory::EMBEDDING_FILES {
+            std::fs::write(folder.path().join(name), "a download that broke off").expect("written");
+        }
+        let told = embeddings(&parsed().expect("the files are there")).expect("told");
+        assert!(told.outcome == Outcome::Fail && told.detail.contains("tokenizer.json"), "{told:?}");
+        assert!(told.fix.contains("download"), "{told:?}");
+    }
+
     #[test]
     fn a_data_folder_that_cannot_be_one_is_told() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -96,7 +96,9 @@ pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
         });
         match command.spawn() {
             Ok(child) => {
-                child.id().map(memory::goes_before_us);
+                if let Some(pid) = child.id() {
+                    memory::goes_before_us(pid);
+                }
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }

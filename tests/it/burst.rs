@@ -3,20 +3,20 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use ralph_bot::domain::lifecycle::State;
-use ralph_bot::fake::{Dialect, Outgoing};
+use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::fake::{Dialect, Fault, Outgoing};
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{inbox, loops};
 use reqwest::Client;
 use secrecy::SecretString;
 use tokio::process::Child;
 
-use crate::harness::{SECRET, Setup};
+use crate::harness::{SECRET, Setup, World};
 use crate::parts::setting;
 use crate::service::{Service, stop};
 use crate::story::on_both_forges;
 
-on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue);
+on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue, many_loops_bear_a_limit_of_hours);
 
 /// Deliveries of the burst, unless `RALPH_TEST_BURST` says another number, and connections that they come over.
 const BURST: usize = 600;
@@ -125,4 +125,45 @@ async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
         assert!(stop(process).await.success(), "{}", service.log());
     }
     service.finish().await;
+}
+
+/// F4: for two hours the forge takes nothing from any of the loops.
+async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
+    let limits = "limits: { loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let world = World::new(Setup::new(dialect).config(limits)).await;
+    let mut issues = vec![world.issue];
+    for n in 1..5 {
+        let title = format!("Wrong again ({n})");
+        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
+        issues.push(opened.expect("an issue"));
+    }
+    for issue in &issues {
+        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+    }
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    let limited = Fault::with_header(429, "retry-after", "3600");
+    world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
+    let before = world.forge.requests().len();
+    for _ in 0..12 {
+        world.pass(Duration::from_secs(600)).await;
+        world.say("It takes a while.").await;
+        world.forge.flush().await;
+        let newest = world.forge.hooks().log().pop().expect("a delivery");
+        assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
+    }
+    let asked = world.forge.requests().split_off(before);
+    let refused = asked.iter().filter(|request| request.status == Some(429)).count();
+    assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
+    world.forge.faults().clear();
+    world.pass(Duration::from_secs(3_700)).await;
+    world.recover().await;
+    let all = world.all_loops().await;
+    assert_eq!(all.len(), issues.len());
+    for current in all {
+        assert_eq!((current.state, current.spent.iterations), (State::Review, 1), "{}", current.why);
+        let said = world.bot_says_on(current.place.issue);
+        assert!(said.len() <= 4, "as many as without the limit: {said:#?}");
+        assert_eq!(said.iter().filter(|body| body.contains(" status ")).count(), 1, "{said:#?}");
+    }
+    world.finish().await;
 }

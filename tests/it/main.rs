@@ -12,6 +12,7 @@ mod evil;
 mod forge_faults;
 mod git_faults;
 mod harness;
+mod interference;
 mod kills;
 mod learning;
 mod memory;

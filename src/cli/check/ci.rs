@@ -103,7 +103,8 @@ fn judge(name: &str, file: &TextFile, branch_prefix: &str) -> Option<Finding> {
             "give its jobs `if: ${{{{ !startsWith(github.head_ref || github.ref_name, '{branch_prefix}') }}}}`"
         ));
     }
-    Some(Finding::warn(name, detail, format!("{}, so that a person starts it after a look", fixes.join(" and "))))
+    let fix = format!("{}; checks that need no secrets can have a workflow of their own", fixes.join(" and "));
+    Some(Finding::warn(name, detail, fix))
 }
 
 /// What a workflow gives to branches of loops; `None` where nothing. The error is a sentence.

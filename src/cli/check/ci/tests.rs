@@ -68,7 +68,18 @@ fn what_a_workflow_has_is_named() {
 #[test]
 fn what_to_do_is_told_for_each_event() {
     let told = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
-    insta::assert_debug_snapshot!(told("[push, pull_request]").expect("told"), @"");
+    let both = told("[push, pull_request]").expect("told");
+    assert_eq!(
+        both.detail,
+        ".github/workflows/ci.yml runs by itself on push and pull_request of branches `ralph/…` and has NPM_TOKEN: what an \
+         agent wrote could take it"
+    );
+    assert_eq!(
+        both.fix,
+        "leave them out under `push` (`branches-ignore: ['ralph/**']`) and give its jobs `if: ${{ \
+         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; checks that need no secrets can have a workflow of \
+         their own"
+    );
     let push = told("push").expect("told");
     assert!(push.outcome == Outcome::Warn && !push.fix.contains("head_ref"), "{push:?}");
     assert_eq!(told("workflow_dispatch"), None);
