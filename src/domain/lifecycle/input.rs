@@ -66,6 +66,8 @@ pub enum Input {
         #[serde(default)]
         cost: Money,
     },
+    /// Models were asked once more when the loop had ended.
+    AskedAtEnd { cost: Money },
     /// The tree was recorded.
     Committed { ticket: u64, change: Box<Change> },
     /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.

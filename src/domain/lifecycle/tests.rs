@@ -497,6 +497,30 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
     run.is(State::Paused, Step::Idle);
 }
 
+#[test]
+fn money_that_is_spent_after_the_end_is_on_the_account() {
+    let mut run = Run::in_state(State::Running);
+    run.tell(Input::PullOpened { number: Number(9), url: "u".into() });
+    run.tell(Input::PullMerged).is(State::Merged, Step::Idle);
+    let before = run.current.spent.cost;
+    run.tell(Input::AskedAtEnd { cost: Money(5) }).is(State::Merged, Step::Idle);
+    assert_eq!(run.current.spent.cost, before.plus(Money(5)));
+    assert!(run.has(|e| *e == Effect::Status { fresh: false }), "people are told");
+    assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
+    run.tell(Input::AskedAtEnd { cost: Money(0) }).is(State::Merged, Step::Idle);
+    assert_eq!(run.effects, []);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+
+    // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
+    let mut run = Run::in_state(State::Running);
+    let late = run.current.ticket;
+    run.command(Command::Abort { reason: String::new() }).is(State::Aborted, Step::Idle);
+    let before = run.current.spent.cost;
+    run.tell(Input::AgentLost { ticket: late, salvaged: None, cost: Money(7) }).is(State::Aborted, Step::Idle);
+    assert_eq!(run.current.spent.cost, before.plus(Money(7)));
+    assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Pull { .. })));
+}
+
 fn prepared_like(current: &Loop) -> Prepared {
     Prepared {
         base_branch: "main".into(),
@@ -800,7 +824,9 @@ proptest! {
             prop_assert_eq!(next.version, before.version + 1);
             if !before.state.is_open() {
                 prop_assert_eq!(next.state, before.state);
-                prop_assert_eq!(next.spent, before.spent);
+                let paid = matches!(input, Input::AgentEnded { .. } | Input::AgentLost { .. });
+                prop_assert!(paid || next.spent == before.spent, "{:?}", input);
+                prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
             if next.state == State::Review && before.state != State::Review {
                 prop_assert_eq!(before.step, Step::Verify);
