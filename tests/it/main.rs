@@ -4,6 +4,7 @@
 mod agent_faults;
 mod assistants;
 mod channels;
+mod cli;
 mod commands;
 mod edge;
 mod evil;

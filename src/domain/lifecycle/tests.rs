@@ -11,6 +11,7 @@ use crate::domain::effect::{CheckPurpose, Mark, Place};
 use crate::domain::ids::{AccountKind, CommentId, ForgeName, LoopId, Money, RepoId, RepoRef, Sha, User, UserId};
 use crate::domain::policy::Policy;
 use crate::domain::task::{CheckOutcome, CheckReport, DiffStat};
+use crate::domain::view::{Severity, View};
 
 fn user(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
@@ -143,6 +144,7 @@ impl Run {
             commit: Some(made.clone()),
             tree: made,
             stat: DiffStat::default(),
+            whole: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),
@@ -704,6 +706,8 @@ fn the_reminder_goes_to_the_escalation_that_is_open() {
     assert!(run.escalates("limit_iterations"));
     run.tell(Input::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
+    let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == Severity::Critical));
+    assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
     run.command(Command::Pause { now: true, reason: String::new() }).tell(Input::TimerDue { timer: TimerKind::Remind });
@@ -784,6 +788,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
                     commit: flag.then_some(new.clone()),
                     tree: new,
                     stat: DiffStat::default(),
+                    whole: None,
                     restored: Vec::new(),
                     findings: Vec::new(),
                     conflict_markers: Vec::new(),
