@@ -461,7 +461,7 @@ async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
     let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
     world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
     world.settle().await;
-    let said = world.bot_says();
+    let said = world.bot_says_on(pull);
     assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
     assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (State::Review, 2));
 
@@ -475,7 +475,7 @@ async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
     let prompt = world.prompt(3).await;
     assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
     assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
-    let said = world.bot_says();
+    let said = world.bot_says_on(pull);
     assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
     world.finish().await;
 }
