@@ -187,7 +187,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
     // Another part of the process may have chosen a provider already; either is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let data = std::path::absolute(&config.data_dir).context("the data folder's path cannot be made absolute")?;
-    std::fs::create_dir_all(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
+    make_lasting(&data).with_context(|| format!("cannot create the data folder {}", data.display()))?;
     let store = Store::open(&data.join("ralph.db"))?;
     let mut forges = HashMap::new();
     let mut all: Vec<Arc<dyn Forge>> = options.extra_forges.clone();
@@ -253,6 +253,20 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         metrics: Arc::new(Metrics::new()),
         stopping: CancellationToken::new(),
     })
+}
+
+/// Makes a folder that is still there after a loss of power: its name, which its parent holds, is synced like what is in
+/// it, and so are those of the folders above that were missing too.
+fn make_lasting(folder: &Path) -> std::io::Result<()> {
+    let missing = folder.ancestors().take_while(|above| !above.exists()).count().max(1);
+    std::fs::create_dir_all(folder)?;
+    for parent in folder.ancestors().skip(1).take(missing) {
+        // A folder of others may be closed to us; then its name is theirs to keep.
+        if let Err(error) = std::fs::File::open(parent).and_then(|parent| parent.sync_all()) {
+            tracing::warn!(folder = %parent.display(), %error, "not synced; a loss of power may take what was made in it");
+        }
+    }
+    Ok(())
 }
 
 fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::ids::UserId> {
@@ -474,7 +488,7 @@ fn settings(
 }
 
 /// The embedding model that the configuration names.
-fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
+pub(crate) fn embedder(config: &Config) -> anyhow::Result<Option<Arc<StaticModel>>> {
     let Some(folder) = config.memory.embeddings.as_ref().filter(|_| config.memory.enabled) else { return Ok(None) };
     let model = StaticModel::load(folder).map_err(|why| anyhow::anyhow!("`memory.embeddings`: {why}"))?;
     Ok(Some(Arc::new(model)))

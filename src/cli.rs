@@ -290,6 +290,27 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_names_the_subcommands_that_there_are() {
+        let readme = include_str!("../README.md");
+        let command = Cli::command();
+        let names = |of: &clap::Command| of.get_subcommands().map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>();
+        let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `ralph-bot ")).collect();
+        for name in names(&command).iter().filter(|name| *name != "help") {
+            assert!(rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))), "README.md leaves out {name}");
+        }
+        for row in rows {
+            let Some((called, rest)) = row.trim_start_matches("| `ralph-bot ").split_once(" [") else { continue };
+            let listed = rest.split_once(']').map_or("", |(listed, _)| listed);
+            let known = command.get_subcommands().find(|sub| sub.get_name() == called).expect(row);
+            let positions = known.get_positionals().flat_map(|one| one.get_possible_values());
+            let known = [names(known), positions.map(|value| value.get_name().to_owned()).collect()].concat();
+            for name in listed.split("\\|").filter(|name| !name.starts_with('-')) {
+                assert!(known.iter().any(|one| one == name), "README.md has {called} {name}: {known:?}");
+            }
+        }
+    }
+
+    #[test]
     fn texts_that_cannot_be_used_are_wrong_configuration() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ralph-control.yaml");

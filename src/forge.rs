@@ -1,5 +1,6 @@
 //! What a forge can do for us: one trait, two adapters, one retry layer, and errors by what the engine does about them.
 
+mod contents;
 #[cfg(test)]
 pub(crate) mod contract;
 pub mod gitea;
@@ -235,6 +236,26 @@ pub struct Branch {
     pub protected: bool,
 }
 
+/// A file of a repository; what is no text in it is replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextFile {
+    /// From the root of the repository.
+    pub path: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// Whether our credential can tell who is in a team.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TeamSight {
+    /// It can.
+    Seen,
+    /// The forge does not say it before somebody of the team gives a command; why.
+    Unsure { why: String },
+    /// It cannot, so nobody counts as a member: why, and what to do.
+    Hidden { why: String, fix: String },
+}
+
 /// How git reaches a repository. The credential is valid for minutes at least; ask again for each use.
 #[derive(Debug, Clone)]
 pub struct GitAccess {
@@ -281,6 +302,11 @@ pub trait Forge: Send + Sync {
     /// Whether an account is a member of a team now, whose organisation need not be the repository's. A team that is not
     /// there has no members.
     async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool>;
+    /// Whether our credential can tell who is in a team, for commands given in this repository.
+    async fn sees_team(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight>;
+    /// Files right in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none where there
+    /// is no such folder.
+    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;
     /// One issue or pull request's issue side.
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot>;
     /// Open issues (no pull requests) that bear a label.

@@ -10,6 +10,7 @@
 
 mod capture;
 mod mask;
+mod memory;
 mod running;
 pub mod sandbox;
 mod spawn;
@@ -172,6 +173,8 @@ pub struct Finished {
     pub stdout: Captured,
     /// What it printed on descriptor 2.
     pub stderr: Captured,
+    /// Whether it was killed while the system ended processes for want of memory.
+    pub out_of_memory: bool,
     /// From start to end.
     pub duration: Duration,
 }

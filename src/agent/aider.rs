@@ -1,8 +1,12 @@
 //! aider: how it is called, and how its text is read.
 //!
-//! It has no structured output and no session, and exits with 0 whatever happens. What tells is the line of figures
-//! that follows each answer, and the lines by which its library names an error; a model's own words between them are
-//! only text.
+//! It has no structured output, and exits with 0 whatever happens. What tells is the line of figures that follows each
+//! answer, and the lines by which its library names an error; a model's own words between them are only text.
+//!
+//! It keeps no session between runs. It can read its last chat again (`--restore-chat-history`), but that is not gone on
+//! with: files that were in the chat are not in it again; lines of an answer that begin with `#` are lost, and those that
+//! begin with `####` come back as the user's words; and what is longer than a few thousand tokens is summed up by
+//! another call of a model, which is in none of its figures.
 
 use std::sync::LazyLock;
 
@@ -17,18 +21,55 @@ use crate::process::{Ended, Finished, Stream};
 
 /// Bytes of what it says that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
+/// Announced wait, in seconds, at which it is stopped: it doubles its waits up to 32 s, and has asked six times by then.
+const LONGEST_WAIT_S: f64 = 8.0;
+/// Its library asks each time three times more unless it is told not to; this name stands for all models.
+const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
+/// Prices that it would fetch from the network in each fresh home; those of its library stand in where this has none.
+const FETCHED_PRICES: &str = "{\"none\": {}}\n";
+/// Variables by which a provider is asked elsewhere, and where it is asked without them.
+const ADDRESSES: [([&str; 2], &str); 2] = [
+    (["OPENAI_BASE_URL", "OPENAI_API_BASE"], "https://api.openai.com/v1"),
+    (["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"], "https://api.anthropic.com"),
+];
+
+/// What its library calls the refusals of a provider, and the HTTP status that each of these names stands for.
+const STATUSES: [(&str, u16); 8] = [
+    ("BadRequestError", 400),
+    ("AuthenticationError", 401),
+    ("PermissionDeniedError", 403),
+    ("NotFoundError", 404),
+    ("RateLimitError", 429),
+    ("InternalServerError", 500),
+    ("BadGatewayError", 502),
+    ("ServiceUnavailableError", 503),
+];
 
 pub(super) const PRESET: Preset = Preset {
     name: "aider",
     program: Some("aider"),
     arguments,
-    environment: |_| variables(&[("AIDER_ANALYTICS", "false"), ("AIDER_CHECK_UPDATE", "false")]),
-    files: |_| Vec::new(),
+    environment: |_| {
+        variables(&[
+            ("AIDER_ANALYTICS", "false"),
+            ("AIDER_CHECK_UPDATE", "false"),
+            ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
+            // It breaks lines, those of its figures and errors too, at the width of a terminal.
+            ("COLUMNS", "20000"),
+            ("LINES", "1000"),
+        ])
+    },
+    files: |_| {
+        vec![
+            (".aider.model.settings.yml", MODEL_SETTINGS.to_owned()),
+            (".aider/caches/model_prices_and_context_window.json", FETCHED_PRICES.to_owned()),
+        ]
+    },
     prompt: PromptBy::Arguments,
     reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
-    sessions: &[],
-    filled: None,
+    litter: &[".aider.tags.cache."],
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -52,6 +93,11 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         let file = call.run.scratch.join("home").join(format!("aider-{name}.history"));
         arguments.extend([flag.to_owned(), file.display().to_string()]);
     }
+    // A `.env` of the repository could send the key elsewhere; it is read before these.
+    for (names, usual) in ADDRESSES {
+        let address = names.iter().find_map(|name| call.variable(name)).unwrap_or(usual);
+        arguments.extend(names.iter().flat_map(|name| ["--set-env".to_owned(), format!("{name}={address}")]));
+    }
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
@@ -63,38 +109,77 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct AiderText {
     gathered: Gathered,
+    /// What it printed since its last answer.
     said: String,
+    /// Its last whole answer.
+    answer: String,
     /// Whether an answer came, and no error since.
     answered: bool,
     error: Option<String>,
     dollars: f64,
+    /// Why it is not worth waiting for it any longer.
+    hopeless: Option<String>,
+    /// What it wants from a person before it can run.
+    wants: Option<String>,
 }
+
+fn fixed(expression: &str) -> Regex {
+    Regex::new(expression).expect("the expression is fixed and valid")
+}
+
+static FIGURES: LazyLock<Regex> = LazyLock::new(|| {
+    fixed(
+        r"^Tokens: (?<sent>[\d.,]+[kM]?) sent(?:, (?<write>[\d.,]+[kM]?) cache write)?(?:, (?<hit>[\d.,]+[kM]?) cache hit)?, (?<received>[\d.,]+[kM]?) received\.",
+    )
+});
+/// Behind the tokens, or on a line of its own.
+static COST: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"(?:^|received\. )Cost: \$[\d.]+ message, \$(?<session>[\d.]+) session\.$"));
+static ERROR: LazyLock<Regex> =
+    LazyLock::new(|| fixed(r"^litellm\.(?:exceptions\.)?(\w+(?:Error|Exception)|Timeout): "));
+static RETRY: LazyLock<Regex> = LazyLock::new(|| fixed(r"^Retrying in ([\d.]+) seconds\.\.\.$"));
+static EXHAUSTED: LazyLock<Regex> = LazyLock::new(|| fixed(r"^Model \S+ has hit a token limit!$"));
 
 impl AiderText {
     fn text(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        static FIGURES: LazyLock<Regex> = LazyLock::new(|| {
-            Regex::new(
-                r"^Tokens: (?<sent>[\d.,]+k?) sent(?:, (?<write>[\d.,]+k?) cache write)?(?:, (?<hit>[\d.,]+k?) cache hit)?, (?<received>[\d.,]+k?) received\.(?: Cost: \$[\d.]+ message, \$(?<session>[\d.]+) session\.)?",
-            )
-            .expect("the expression is fixed and valid")
-        });
-        static ERROR: LazyLock<Regex> = LazyLock::new(|| {
-            Regex::new(r"^litellm\.(?:exceptions\.)?(\w+(?:Error|Exception)): ")
-                .expect("the expression is fixed and valid")
-        });
-        if let Some(figures) = FIGURES.captures(line) {
+        let figures = FIGURES.captures(line);
+        if let Some(cost) = COST.captures(line) {
+            self.dollars = self.dollars.max(cost["session"].parse().unwrap_or(0.0));
+            self.gathered.cost = Some(Money::from_usd(self.dollars));
+        }
+        if let Some(figures) = figures {
             self.figures(&figures, on_event);
+        } else if COST.is_match(line) {
+            self.gathered.used(on_event);
         } else if let Some(kind) = ERROR.captures(line) {
-            self.answered = false;
-            self.gathered.failed(line);
-            self.gathered.signals.code = Some(shortened(&kind[1], 100));
-            self.error = Some(line.to_owned());
+            self.failed(line, &kind[1]);
+        } else if EXHAUSTED.is_match(line) {
+            self.failed(line, "ContextWindowExceededError");
         } else if let Some(file) = line.strip_prefix("Applied edit to ") {
             self.gathered.tool_called("edit", &file.into(), on_event);
             on_event(AgentEvent::FileChanged { path: shortened(file.trim(), MAX_EVENT_TEXT) });
-        } else if line.starts_with("Retrying in ") {
+        } else if line == "The LLM did not conform to the edit format." {
+            self.gathered.tool_called("edit", &serde_json::Value::Null, on_event);
+            self.gathered.tool_failed(line, on_event);
+        } else if let Some(wait) = RETRY.captures(line) {
             let reason = self.error.clone().unwrap_or_else(|| line.to_owned());
+            if wait[1].parse().is_ok_and(|wait: f64| wait >= LONGEST_WAIT_S) {
+                self.hopeless = Some(format!("its provider refused it again and again: {}", shortened(&reason, 200)));
+            }
             self.gathered.retried(reason, on_event);
+        } else if line.starts_with("No LLM model was specified and no API keys were provided") {
+            // It would wait for somebody to log in with a browser.
+            self.wants = Some(line.to_owned());
+            self.hopeless = self.wants.clone();
+        } else {
+            self.other(line, on_event);
+        }
+    }
+
+    fn other(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        if line.starts_with("Repo-map: ") {
+            // The last line that it says of itself.
+            self.said.clear();
         } else if !line.trim().is_empty() {
             self.said.push_str(line);
             self.said.push('\n');
@@ -105,51 +190,74 @@ impl AiderText {
         }
     }
 
+    fn failed(&mut self, line: &str, kind: &str) {
+        self.answered = false;
+        self.gathered.failed(line);
+        self.gathered.signals.code = Some(shortened(kind, 100));
+        let status = STATUSES.iter().find(|(name, _)| *name == kind).map(|(_, status)| *status);
+        self.gathered.signals.status = status.or(self.gathered.signals.status);
+        self.error = Some(line.to_owned());
+    }
+
     /// An answer came, and this is what it took.
     fn figures(&mut self, figures: &Captures<'_>, on_event: &mut dyn FnMut(AgentEvent)) {
         self.answered = true;
         self.gathered.waiting = false;
+        self.answer = std::mem::take(&mut self.said);
         let number = |name: &str| figures.name(name).map_or(0, |text| count(text.as_str()));
+        let cache_write = number("write");
         self.gathered.tokens = self.gathered.tokens.plus(Tokens {
-            read: number("sent"),
+            // It adds those put into the cache to a number that has them already.
+            read: number("sent").saturating_sub(cache_write),
             written: number("received"),
             cache_read: number("hit"),
-            cache_write: number("write"),
+            cache_write,
         });
-        if let Some(dollars) = figures.name("session").and_then(|text| text.as_str().parse::<f64>().ok()) {
-            self.dollars = self.dollars.max(dollars);
-            self.gathered.cost = Some(Money::from_usd(self.dollars));
-        }
         self.gathered.used(on_event);
     }
 }
 
-/// A number as it writes them: `850`, `1,200`, `2.4k`.
+/// A number as it writes them: `850`, `1,200`, `2.4k`, `1.2M`.
 fn count(text: &str) -> u64 {
     let plain = text.replace(',', "");
-    let (digits, factor) = plain.strip_suffix('k').map_or((plain.as_str(), 1.0), |digits| (digits, 1000.0));
+    let (digits, factor) = [("k", 1e3), ("M", 1e6)]
+        .iter()
+        .find_map(|(unit, factor)| Some((plain.strip_suffix(unit)?, *factor)))
+        .unwrap_or((&plain, 1.0));
     // A cast from a float stays within the integer's range.
     digits.parse::<f64>().map_or(0, |number| (number * factor).round() as u64)
 }
 
 impl Reader for AiderText {
-    fn line(&mut self, _: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        self.text(line, on_event);
-    }
-
-    fn complete(&self) -> bool {
-        false
+    fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
+        match stream {
+            Stream::Stdout => self.text(line, on_event),
+            Stream::Stderr if line.trim().is_empty() => {}
+            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        }
     }
 
     fn waiting(&self) -> bool {
         self.gathered.waiting
     }
 
+    fn hopeless(&self) -> Option<String> {
+        self.hopeless.clone()
+    }
+
     fn finish(&mut self, finished: &Finished) -> Reading {
-        self.said.trim().clone_into(&mut self.gathered.last_text);
+        let words = if self.answered { &self.answer } else { &self.said };
+        words.trim().clone_into(&mut self.gathered.last_text);
         let status = match (&finished.ended, self.error.take()) {
+            _ if let Some(wants) = self.wants.take() => AgentStatus::Unavailable { reason: wants },
             (Ended::Exited(0), _) if self.answered => AgentStatus::Finished,
-            (_, Some(error)) if !self.answered => refused(&self.gathered.signals, &error),
+            (_, Some(error)) if !self.answered => match refused(&self.gathered.signals, &error) {
+                // It was worth asking again, so it passes.
+                AgentStatus::Failed { reason } if self.gathered.waiting => {
+                    AgentStatus::Limited { until_ms: None, reason }
+                }
+                status => status,
+            },
             (Ended::Exited(0), _) => match no_answer(&self.said) {
                 Some(line) => AgentStatus::Unavailable { reason: format!("it did not run: {line}") },
                 None => AgentStatus::Failed { reason: "it ended without an answer of the model".to_owned() },

@@ -27,12 +27,11 @@ pub(super) const PRESET: Preset = Preset {
     program: Some("claude"),
     arguments,
     environment,
-    files: |_| Vec::new(),
     prompt: PromptBy::Stdin,
     reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
     sessions: &[".claude/projects"],
-    filled: None,
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {

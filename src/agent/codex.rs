@@ -34,12 +34,12 @@ pub(super) const PRESET: Preset = Preset {
     program: Some("codex"),
     arguments,
     environment: |call| for_codex(call.servers).1,
-    files: |_| Vec::new(),
     prompt: PromptBy::Stdin,
     reader: || Box::new(CodexStream::default()),
     version: Some(&["--version"]),
     sessions: &[".codex/sessions"],
     filled: Some(filled),
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -213,14 +213,8 @@ fn counted(usage: &Value) -> Tokens {
 
 impl Reader for CodexStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        match stream {
-            Stream::Stdout => {
-                if let Some(event) = self.gathered.object(line, on_event) {
-                    self.event(&event, on_event);
-                }
-            }
-            Stream::Stderr if line.trim().is_empty() => {}
-            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+            self.event(&event, on_event);
         }
     }
 

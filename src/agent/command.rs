@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use self::patience::until_it_waits_too_long;
 use super::mcp;
-use super::place::{self, Folders, GRACE, REPORT};
+use super::place::{self, Folders, GRACE, Litter, REPORT};
 use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
+use super::report;
+use super::session::{self, Ledger};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
-use super::{report, session};
 use crate::domain::money::Cumulative;
 use crate::domain::prices::Usage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
@@ -188,11 +189,13 @@ impl Backend for CommandBackend {
                 on_event(masked(of_run(event, &run, reader.seen()), &self.secrets));
             }
             waits.send_if_modified(|waits| std::mem::replace(waits, reader.waiting()) != *waits);
-            if reader.hopeless() { Flow::Stop("it got no answers with content".to_owned()) } else { Flow::Continue }
+            reader.hopeless().map_or(Flow::Continue, Flow::Stop)
         };
         let (spec, stop) = (self.spec(&call, &folders), cancel.child_token());
+        let litter = Litter::before(&run.tree, self.preset.litter);
         let running = process::run(spec, &stop, Some(&mut lines));
         let (ended, gave_up) = until_it_waits_too_long(running, &mut waiting, MAX_WAITING, &stop).await;
+        litter.clear();
         match ended {
             Ok(mut finished) => {
                 if gave_up && finished.ended == Ended::Cancelled && !cancel.is_cancelled() {
@@ -232,6 +235,7 @@ impl CommandBackend {
     fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
         let complete = reader.complete();
         let mut reading = reader.finish(&finished);
+        self.add_up(&mut reading, folders);
         let account = take_off(&mut reading, run, reader.seen());
         let session_unknown = run.session.is_some() && session::is_unknown(&reading);
         let status = match &finished.ended {
@@ -265,6 +269,19 @@ impl CommandBackend {
         outcome.duration_ms = u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX);
         outcome.output = output;
         outcome
+    }
+
+    /// Takes what the run used from the files of its session, where the output does not say it.
+    fn add_up(&self, reading: &mut Reading, folders: &Folders) {
+        let Some(read) = self.preset.ledger.filter(|_| self.settings.output.is_none()) else { return };
+        match session::ledger(&folders.home, self.session_files(), read) {
+            Ok(Ledger { tokens, filled }) => {
+                (reading.tokens_in, reading.tokens_out) = (tokens.read, tokens.written);
+                (reading.cache_read, reading.cache_write) = (tokens.cache_read, tokens.cache_write);
+                reading.filled = filled;
+            }
+            Err(error) => tracing::warn!(backend = self.name, %error, "what a run used cannot be read"),
+        }
     }
 
     /// Keeps the session of a run that ended well, and looks how full it is where the output did not say it.

@@ -42,6 +42,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     sessions: &[".gemini/tmp"],
     filled: Some(filled),
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::preset::{MAX_EVENT_TEXT, Reader, Reading, shortened};
+use super::preset::{Reader, Reading};
 use super::refusal::refused;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -115,19 +115,9 @@ fn is_error(error: &Value) -> bool {
 
 impl Reader for JsonLines {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        match stream {
-            Stream::Stdout => {
-                if let Some(event) = self.gathered.object(line, on_event) {
-                    self.event(&event, on_event);
-                }
-            }
-            Stream::Stderr if line.trim().is_empty() => {}
-            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+            self.event(&event, on_event);
         }
-    }
-
-    fn complete(&self) -> bool {
-        false
     }
 
     fn finish(&mut self, finished: &Finished) -> Reading {

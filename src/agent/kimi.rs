@@ -1,7 +1,8 @@
 //! Kimi Code: how it is called, and how its `stream-json` output is read.
 //!
-//! The stream has no end, no tokens and no cost: its exit code tells, with the last line of standard error. The
-//! Python program of the same name only says that it is given up, and exits with 0.
+//! The stream has no end, no tokens and no cost: its exit code tells, with the last line of standard error, and the
+//! files of its session have the tokens. It runs commands without asking, in a sandbox or not. The Python program of the
+//! same name only says that it is given up, and exits with 0.
 
 use serde_json::Value;
 
@@ -9,7 +10,8 @@ use super::preset::{
     Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
 };
 use super::refusal::refused;
-use super::stream::Gathered;
+use super::session::{Filled, Ledger};
+use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
@@ -18,6 +20,8 @@ use crate::process::{Ended, Finished, Stream};
 const SETTINGS: &str = "[loop_control]\nmax_attempts_per_step = 3\n";
 /// How a command that failed is told of in a tool's result.
 const FAILURES: [&str; 3] = ["Command failed with exit code", "<system>ERROR", "Error:"];
+/// Wait for its provider, in milliseconds, at which it is stopped; it waits as long as the provider says.
+const LONGEST_DELAY_MS: f64 = 30_000.0;
 
 pub(super) const PRESET: Preset = Preset {
     name: "kimi",
@@ -35,9 +39,9 @@ pub(super) const PRESET: Preset = Preset {
     prompt: PromptBy::Arguments,
     reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
-    // Where it keeps them, and how, was not looked at with the real program.
-    sessions: &[],
-    filled: None,
+    sessions: &[".kimi-code/sessions"],
+    ledger: Some(ledger),
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -45,6 +49,7 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);
     }
+    // Only in the same tree; the service keeps a loop's where it is.
     if let Some(session) = &call.run.session {
         arguments.extend(["--session".to_owned(), session.id.clone()]);
     }
@@ -63,6 +68,33 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
 #[derive(Debug, Default)]
 struct KimiStream {
     gathered: Gathered,
+    /// Why it is not worth waiting for it any longer.
+    hopeless: Option<String>,
+}
+
+/// A line of a session's file: what a request used, or how full the context is then.
+fn ledger(line: &str, ledger: &mut Ledger) {
+    if !line.contains("\"usage.record\"") && !line.contains("\"token_counting.measured\"") {
+        return;
+    }
+    let Ok(event) = serde_json::from_str::<Value>(line) else { return };
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    match event["type"].as_str().unwrap_or_default() {
+        "usage.record" => {
+            let usage = &event["usage"];
+            let (cache_read, cache_write) = (number(&usage["inputCacheRead"]), number(&usage["inputCacheCreation"]));
+            ledger.tokens = ledger.tokens.plus(Tokens {
+                read: number(&usage["inputOther"]).saturating_add(cache_read).saturating_add(cache_write),
+                written: number(&usage["output"]),
+                cache_read,
+                cache_write,
+            });
+        }
+        "token_counting.measured" if event["agentId"] == "main" => {
+            ledger.filled = Some(Filled { tokens: number(&event["tokens"]), window: None });
+        }
+        _ => {}
+    }
 }
 
 impl KimiStream {
@@ -98,6 +130,10 @@ impl KimiStream {
                 signals.code = event["error_name"].as_str().map(|name| shortened(name, 100));
                 let reason = event["error_message"].as_str().unwrap_or("it did not answer").to_owned();
                 signals.learn(&reason);
+                if let Some(delay) = event["delay_ms"].as_f64().filter(|delay| *delay >= LONGEST_DELAY_MS) {
+                    signals.headers.push(("retry-after-ms".to_owned(), format!("{delay:.0}")));
+                    self.hopeless = Some(format!("its provider wants it to wait for {:.0} s", delay / 1000.0));
+                }
                 self.gathered.retried(reason, on_event);
             }
             // Notices about itself: its version, what it compacted.
@@ -114,23 +150,22 @@ fn text_of(content: &Value) -> String {
 
 impl Reader for KimiStream {
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
-        match stream {
-            Stream::Stdout => {
-                if let Some(event) = self.gathered.object(line, on_event) {
-                    self.event(&event, on_event);
-                }
-            }
-            Stream::Stderr if line.trim().is_empty() => {}
-            Stream::Stderr => on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) }),
+        if let Some(event) = self.gathered.heard(stream, line, on_event) {
+            self.event(&event, on_event);
         }
-    }
-
-    fn complete(&self) -> bool {
-        false
     }
 
     fn waiting(&self) -> bool {
         self.gathered.waiting
+    }
+
+    fn hopeless(&self) -> Option<String> {
+        self.hopeless.clone()
+    }
+
+    /// The figures are those of the session: what the run itself used is what they rose by.
+    fn seen(&self) -> Option<u64> {
+        Some(0)
     }
 
     fn finish(&mut self, finished: &Finished) -> Reading {

@@ -44,7 +44,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     // The rest of that folder are logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
-    filled: None,
+    ..Preset::NOTHING
 };
 
 fn arguments(call: &Call<'_>) -> Vec<String> {
@@ -203,8 +203,8 @@ impl Reader for OpencodeStream {
         self.gathered.waiting
     }
 
-    fn hopeless(&self) -> bool {
-        self.empty >= MAX_EMPTY
+    fn hopeless(&self) -> Option<String> {
+        (self.empty >= MAX_EMPTY).then(|| "it got no answers with content".to_owned())
     }
 
     fn finish(&mut self, finished: &Finished) -> Reading {

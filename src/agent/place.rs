@@ -131,3 +131,42 @@ pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporar
     environment.extend(tool_environment(tools));
     environment
 }
+
+/// What an agent leaves for itself at the top of a tree; not what was there before it.
+pub(super) struct Litter<'a> {
+    tree: &'a Path,
+    beginnings: &'static [&'static str],
+    before: Vec<OsString>,
+}
+
+impl<'a> Litter<'a> {
+    /// Looks what is there now.
+    pub(super) fn before(tree: &'a Path, beginnings: &'static [&'static str]) -> Self {
+        let mut litter = Self { tree, beginnings, before: Vec::new() };
+        litter.before = litter.there();
+        litter
+    }
+
+    fn there(&self) -> Vec<OsString> {
+        if self.beginnings.is_empty() {
+            return Vec::new();
+        }
+        let ours = |name: &OsString| {
+            self.beginnings.iter().any(|beginning| name.as_encoded_bytes().starts_with(beginning.as_bytes()))
+        };
+        let entries = fs::read_dir(self.tree).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name()).filter(ours).collect()
+    }
+
+    /// Takes away what came since; what cannot be is told in the log.
+    pub(super) fn clear(self) {
+        for name in self.there().into_iter().filter(|name| !self.before.contains(name)) {
+            let path = self.tree.join(name);
+            let is_folder = fs::symlink_metadata(&path).is_ok_and(|found| found.is_dir());
+            let gone = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if let Err(error) = gone {
+                tracing::warn!(path = %path.display(), %error, "what an agent left for itself stays in the tree");
+            }
+        }
+    }
+}

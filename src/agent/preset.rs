@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::mcp::Server;
-use super::session::Filled;
+use super::session::{Filled, Ledger};
 use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
@@ -94,6 +94,29 @@ pub(super) struct Preset {
     pub(super) sessions: &'static [&'static str],
     /// Reads how full a session is from a line of its files, where the output does not say it.
     pub(super) filled: Option<fn(&serde_json::Value) -> Option<Filled>>,
+    /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
+    /// that its reader has to say what it saw ([`Reader::seen`]).
+    pub(super) ledger: Option<fn(&str, &mut Ledger)>,
+    /// How names begin that it leaves at the top of the tree for itself, and that are none of its work.
+    pub(super) litter: &'static [&'static str],
+}
+
+impl Preset {
+    /// What most do not have.
+    pub(super) const NOTHING: Self = Self {
+        name: "",
+        program: None,
+        arguments: |_| Vec::new(),
+        environment: |_| Vec::new(),
+        files: |_| Vec::new(),
+        prompt: PromptBy::Operator,
+        reader: script::text_reader,
+        version: None,
+        sessions: &[],
+        filled: None,
+        ledger: None,
+        litter: &[],
+    };
 }
 
 /// A run, as a preset sees it.
@@ -149,15 +172,17 @@ pub(super) fn variables(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 pub(super) trait Reader: Send {
     /// Takes a line, masked.
     fn line(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent));
-    /// Whether the agent has said that it is through.
-    fn complete(&self) -> bool;
+    /// Whether the agent has said that it is through; never, where only its end tells.
+    fn complete(&self) -> bool {
+        false
+    }
     /// Whether its provider refused it, and it has done nothing since but ask again.
     fn waiting(&self) -> bool {
         false
     }
-    /// Whether it goes on for ever without any use, and is to be ended.
-    fn hopeless(&self) -> bool {
-        false
+    /// Why it is to be ended, where it goes on without any use.
+    fn hopeless(&self) -> Option<String> {
+        None
     }
     /// Tokens that the run itself was seen to use, where the backend's figures can be those of a whole session
     /// ([`Cumulative::since`](crate::domain::money::Cumulative::since)); `None` where they never are.

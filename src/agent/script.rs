@@ -1,6 +1,6 @@
 //! A backend that is any command: it gets the prompt on standard input and says what it likes.
 
-use super::preset::{MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened};
+use super::preset::{MAX_EVENT_TEXT, Preset, Reader, Reading, shortened};
 use super::stream::Gathered;
 use super::{AgentEvent, AgentStatus};
 use crate::process::{Ended, Finished, Stream};
@@ -8,18 +8,11 @@ use crate::process::{Ended, Finished, Stream};
 /// Bytes of the output's end that count as its final message.
 const FINAL_MESSAGE: usize = 4 * 1024;
 
-pub(super) const PRESET: Preset = Preset {
-    name: "script",
-    program: None,
-    arguments: |_| Vec::new(),
-    environment: |_| Vec::new(),
-    files: |_| Vec::new(),
-    prompt: PromptBy::Operator,
-    reader: || Box::new(Plain { may_be_silent: true }),
-    version: None,
-    sessions: &[],
-    filled: None,
-};
+/// Why a process is gone that the system ended for want of memory, and what to do.
+const OUT_OF_MEMORY: &str = "the machine's memory ran out and the system killed it; give it more memory, or let fewer run at once (`limits.loops`)";
+
+pub(super) const PRESET: Preset =
+    Preset { name: "script", reader: || Box::new(Plain { may_be_silent: true }), ..Preset::NOTHING };
 
 /// Reads the text of an agent, which has something to say.
 pub(super) fn text_reader() -> Box<dyn Reader> {
@@ -37,10 +30,6 @@ impl Reader for Plain {
         if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
-    }
-
-    fn complete(&self) -> bool {
-        false
     }
 
     fn finish(&mut self, finished: &Finished) -> Reading {
@@ -61,6 +50,7 @@ impl Reader for Plain {
 /// In a sentence, with the last line of its error output.
 pub(super) fn how_it_ended(ended: &Ended, finished: &Finished) -> String {
     let how = match ended {
+        _ if finished.out_of_memory => OUT_OF_MEMORY.to_owned(),
         Ended::Exited(code) => format!("it exited with {code}"),
         Ended::Signalled(signal) => format!("it was killed by signal {signal}"),
         other => format!("it was ended ({other:?})"),

@@ -7,7 +7,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::AgentStatus;
 use super::preset::Reading;
+use super::stream::Tokens;
 
 /// Most bytes and files of one session; a longer one is begun anew.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
@@ -28,6 +29,8 @@ const MAX_FILES: usize = 10_000;
 const MAX_DEPTH: usize = 16;
 /// How much of the end of a file is looked through for the newest figures.
 const END: u64 = 512 * 1024;
+/// Longest line that is read whole, in bytes.
+const MAX_LINE: u64 = 1024 * 1024;
 
 /// How full a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,78 +47,128 @@ pub(super) struct Filled {
 /// # Errors
 /// What cannot be read or written, and a session that is too large; `to` then has a part of it.
 pub(super) fn copy<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, to: &Path) -> io::Result<usize> {
-    let mut copy = Copy { bytes: MAX_BYTES, files: 0 };
+    let (mut bytes, mut files) = (MAX_BYTES, 0);
+    make_folder(to)?;
+    each_file(from, names, &mut |path, file| {
+        let into = to.join(path);
+        make_folder(into.parent().unwrap_or(to))?;
+        let mut into = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(into) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            other => other?,
+        };
+        let copied = io::copy(&mut file.take(bytes.saturating_add(1)), &mut into)?;
+        bytes = bytes.checked_sub(copied).ok_or_else(too_large)?;
+        files += 1;
+        Ok(())
+    })?;
+    Ok(files)
+}
+
+/// What the files of a session say of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Ledger {
+    /// What all of its requests used.
+    pub(super) tokens: Tokens,
+    /// How full it is.
+    pub(super) filled: Option<Filled>,
+}
+
+/// What the lines of a session's files (names as for [`copy`], of which those of JSON lines count) add up to. Lines longer
+/// than 1 MiB are passed over.
+///
+/// # Errors
+/// What cannot be read, and a session that is too large.
+pub(super) fn ledger<'a>(
+    from: &Path,
+    names: impl IntoIterator<Item = &'a str>,
+    read: fn(&str, &mut Ledger),
+) -> io::Result<Ledger> {
+    let (mut ledger, mut bytes, mut line) = (Ledger::default(), MAX_BYTES, Vec::new());
+    each_file(from, names, &mut |path, file| {
+        if path.extension() != Some(OsStr::new("jsonl")) {
+            return Ok(());
+        }
+        let mut lines = BufReader::new(file);
+        loop {
+            line.clear();
+            let length = lines.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)? as u64;
+            bytes = bytes.checked_sub(length).ok_or_else(too_large)?;
+            if length == 0 {
+                return Ok(());
+            }
+            read(&String::from_utf8_lossy(&line), &mut ledger);
+        }
+    })?;
+    Ok(ledger)
+}
+
+fn too_large() -> io::Error {
+    io::Error::other("the files of the session are too many or too large")
+}
+
+/// Hands over the files that `names` (paths from `from`, of files or folders) stand for, each with its path from there.
+fn each_file<'a>(
+    from: &Path,
+    names: impl IntoIterator<Item = &'a str>,
+    visit: &mut dyn FnMut(&Path, File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut walk = Walk { visit, files: 0 };
     let root =
         openat(CWD, from, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    make_folder(to)?;
     for name in names {
         let parts: Vec<&OsStr> = Path::new(name)
             .components()
             .map(|part| if let Component::Normal(part) = part { Ok(part) } else { Err(odd(name)) })
             .collect::<Result<_, _>>()?;
-        copy.named(&root, &parts, to)?;
+        walk.named(&root, &parts, Path::new(""))?;
     }
-    Ok(copy.files)
+    Ok(())
 }
 
 fn odd(name: &str) -> io::Error {
     io::Error::other(format!("{name:?} is no path within a home"))
 }
 
-/// A copy under way.
-struct Copy {
-    /// Bytes that may still come.
-    bytes: u64,
+/// A walk through the files of a session.
+struct Walk<'a> {
+    visit: &'a mut dyn FnMut(&Path, File) -> io::Result<()>,
     files: usize,
 }
 
-impl Copy {
-    fn named(&mut self, folder: &OwnedFd, parts: &[&OsStr], to: &Path) -> io::Result<()> {
+impl Walk<'_> {
+    fn named(&mut self, folder: &OwnedFd, parts: &[&OsStr], path: &Path) -> io::Result<()> {
         let Some((first, rest)) = parts.split_first() else { return Ok(()) };
         if rest.is_empty() {
-            return self.entry(folder, first, to, 0);
+            return self.entry(folder, first, path, 0);
         }
         match open(folder, first)? {
-            Some((FileType::Directory, next)) => {
-                let to = to.join(first);
-                make_folder(&to)?;
-                self.named(&next, rest, &to)
-            }
+            Some((FileType::Directory, next)) => self.named(&next, rest, &path.join(first)),
             _ => Ok(()),
         }
     }
 
-    fn entry(&mut self, folder: &OwnedFd, name: &OsStr, to: &Path, depth: usize) -> io::Result<()> {
-        let to = to.join(name);
+    fn entry(&mut self, folder: &OwnedFd, name: &OsStr, path: &Path, depth: usize) -> io::Result<()> {
+        let path = path.join(name);
         match open(folder, name)? {
             Some((FileType::Directory, next)) if depth < MAX_DEPTH => {
-                make_folder(&to)?;
                 for entry in Dir::read_from(&next)? {
                     let entry = entry?;
                     let name = OsStr::from_bytes(entry.file_name().to_bytes());
                     if name != "." && name != ".." {
-                        self.entry(&next, name, &to, depth + 1)?;
+                        self.entry(&next, name, &path, depth + 1)?;
                     }
                 }
                 Ok(())
             }
-            Some((FileType::RegularFile, file)) => self.file(file, &to),
+            Some((FileType::RegularFile, file)) => {
+                self.files += 1;
+                if self.files > MAX_FILES {
+                    return Err(too_large());
+                }
+                (self.visit)(&path, File::from(file))
+            }
             _ => Ok(()),
         }
-    }
-
-    fn file(&mut self, file: OwnedFd, to: &Path) -> io::Result<()> {
-        let into = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(to) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            other => other,
-        };
-        let copied = io::copy(&mut File::from(file).take(self.bytes.saturating_add(1)), &mut into?)?;
-        self.files += 1;
-        match self.bytes.checked_sub(copied) {
-            Some(left) if self.files <= MAX_FILES => self.bytes = left,
-            _ => return Err(io::Error::other("the files of the session are too many or too large")),
-        }
-        Ok(())
     }
 }
 
@@ -176,7 +229,8 @@ pub(super) fn is_unknown(reading: &Reading) -> bool {
         Regex::new(
             r"(?ix) \bno\ (?:previous\ )?(?:conversation|session|thread|rollout)s?\ found\b
               | \b(?:invalid|unknown)\ (?:session|conversation|thread)\b
-              | (?:session|conversation|thread)\b[^.\n]{0,100}\b(?:not\ found|does\ not\ exist|is\ unknown|has\ expired)\b",
+              | (?:session|conversation|thread)\b[^.\n]{0,100}\b(?:not\ found|does\ not\ exist|is\ unknown|has\ expired
+                  |was\ created\ under\ a\ different\ directory)\b",
         )
         .expect("the expression is fixed and valid")
     });

@@ -10,7 +10,7 @@ use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
 use crate::domain::limit::Signals;
-use crate::process::{Ended, Finished};
+use crate::process::{Ended, Finished, Stream};
 
 /// Most errors and denials that are kept.
 pub(super) const MAX_NOTES: usize = 50;
@@ -100,6 +100,17 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    /// What is an object on standard output; all else, and standard error, is told of as text.
+    pub(super) fn heard(&mut self, stream: Stream, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
+        if stream == Stream::Stdout {
+            return self.object(line, on_event);
+        }
+        if !line.trim().is_empty() {
+            on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
+        }
+        None
+    }
+
     /// The line as a JSON object. Any other line is told of as text, and one that begins like an object is noted once.
     pub(super) fn object(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) -> Option<Value> {
         let line = line.trim().trim_start_matches('\u{feff}');

@@ -16,6 +16,7 @@ pub(super) fn ended(ended: Ended, stdout: &str, stderr: &str) -> Finished {
         ended,
         stdout: captured(stdout),
         stderr: captured(stderr),
+        out_of_memory: false,
         duration: Duration::from_secs(1),
     }
 }

@@ -167,6 +167,9 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<TestCounts>) -> CheckOutcome {
     let output = counts::strip_escapes(&finished.stdout.text());
     let (exit_code, verdict) = match finished.ended {
+        _ if finished.out_of_memory => {
+            (finished.exit_code, failed("the machine's memory ran out and the system killed it".to_owned()))
+        }
         Ended::Exited(code) => (Some(code), judge(&check.rule, Some(code), &output)),
         Ended::WallLimit => (None, failed(format!("timed out after {} s", wall.as_secs()))),
         Ended::Signalled(_) | Ended::IdleLimit | Ended::Cancelled | Ended::Stopped(_) => {

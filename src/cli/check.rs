@@ -1,7 +1,9 @@
 //! `ralph-bot check`: the doctor. One line a finding; exit code 1 if something fails.
 
 mod backends;
+mod ci;
 mod service;
+mod teams;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +15,7 @@ pub use backends::Row;
 pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
+use crate::app;
 use crate::config::{Config, Env, Role, operator_file};
 use crate::workspace::{NEEDED_GIT, installed_git};
 
@@ -96,7 +99,22 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
 pub fn machine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![public_url(config), disk(&config.data_dir)];
     findings.extend(assistants(config));
+    findings.extend(embeddings(config));
     findings
+}
+
+/// Whether the embedding model that the configuration names can be used.
+fn embeddings(config: &Config) -> Option<Finding> {
+    const NAME: &str = "embeddings";
+    let folder = config.memory.embeddings.as_ref()?;
+    Some(match app::embedder(config) {
+        Ok(Some(_)) => Finding::ok(NAME, format!("the model in {} can be used", folder.display())),
+        Ok(None) => Finding::warn(NAME, "`memory.enabled` is off, so the model is not used", "leave it out"),
+        Err(error) => {
+            let fix = "download its three files again, name another model, or leave `memory.embeddings` out";
+            Finding::fail(NAME, format!("{error:#}; the service does not start with it"), fix)
+        }
+    })
 }
 
 /// That nobody can help although that is wanted.
@@ -210,6 +228,27 @@ mod tests {
         assert_eq!(assistants(&config("")), None);
         let helper = "  helper: { type: api, url: 'http://localhost:1', models: { default: x } }\nintelligence: full\n";
         assert_eq!(assistants(&config(helper)), None);
+    }
+
+    #[cfg(feature = "embeddings")]
+    #[test]
+    fn an_embedding_model_that_is_missing_or_broken_is_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let env = Env::of([("T", "a-token"), ("S", "a-webhook-secret-of-the-tests-0123456789")]);
+        let text = format!(
+            "forges:\n  - {{ name: forge, kind: github, token_env: T, webhook_secret_env: S }}\nbackends:\n  \
+             mine: {{ type: script, command: [\"true\"] }}\nmemory: {{ embeddings: {:?} }}\n",
+            folder.path()
+        );
+        let parsed = || Config::parse(Path::new("ralph-control.yaml"), &text, &env);
+        let missing = parsed().expect_err("there is no model").to_string();
+        assert!(missing.contains("memory.embeddings") && missing.contains("model.safetensors"), "{missing}");
+        for name in crate::domain::memory::EMBEDDING_FILES {
+            std::fs::write(folder.path().join(name), "a download that broke off").expect("written");
+        }
+        let told = embeddings(&parsed().expect("the files are there")).expect("told");
+        assert!(told.outcome == Outcome::Fail && told.detail.contains("tokenizer.json"), "{told:?}");
+        assert!(told.fix.contains("download"), "{told:?}");
     }
 
     #[test]

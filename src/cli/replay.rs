@@ -53,16 +53,17 @@ pub fn run(args: &ReplayArgs, global: &Global, env: &Env) -> CliResult {
     let (trace, settings) = match loop_id(&args.trace) {
         Some(id) => {
             let stored = loops::stored(id, global, env)?;
-            let settings = match &global.config {
-                Some(_) => read::settings(global.config.as_deref(), env)?,
-                // As it ran.
-                None => stored.policy.supervision(),
-            };
+            let named = global.config.as_deref().map(read::settings_of).transpose()?.flatten();
+            // Else as it ran.
+            let settings = named.unwrap_or_else(|| stored.policy.supervision());
             (trace_of(&stored), settings)
         }
         None => (read::trace(&args.trace)?, read::settings(global.config.as_deref(), env)?),
     };
     let reviews: Vec<(Record, Review)> = trace.reviews(&settings).collect();
+    for warning in reviews.iter().flat_map(|(_, review)| &review.control.warnings) {
+        anstream::eprintln!("warning: {}: {warning}", args.trace.display());
+    }
     let json = global.json || args.plot.is_none() && !std::io::stdout().is_terminal();
     print(&if json { json_lines(&reviews, args.summary)? } else { table::text(&reviews, args.summary) })?;
     let title = read::name(&args.trace);

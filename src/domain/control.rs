@@ -34,7 +34,7 @@ pub use gains::{BUILT_IN, GainPatch, Gains, Schedule, Scheduled, Transition};
 pub use metrics::{MAX_INTEGRAL, MIN_INTEGRAL, Metrics, Sample, Trend};
 pub use settings::{AUTO, ControlSettings};
 pub use signal::{Terms, Urgency};
-pub use state::{ControlState, MAX_STATE};
+pub use state::{ControlState, MAX_STATE, out_of_range};
 
 /// What control makes of an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

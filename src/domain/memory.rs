@@ -27,9 +27,9 @@ pub use extract::{
 };
 pub use learning::{Content, Kind, Learning, Source, State};
 pub use merge::{absorb, are_same, contradict, contradicts, promote};
-pub use observe::{Observation, observed};
+pub use observe::{Observation, observed, reflection};
 pub use query::{Asked, correct};
-pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, is_stuck, latest, window};
+pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
 pub use retrieve::{
     Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, Recalled, Weights, rank, rank_by, rare_terms,
 };

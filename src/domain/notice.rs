@@ -161,6 +161,9 @@ impl Notice {
 
 /// The notices that an effect of a step brings about, each as an effect of its own. `open` gives the causes that a
 /// channel was told of and that were not ended before this step.
+///
+/// A service that keeps incidents reminds by itself for as long as nobody has seen one, and an event about one that
+/// somebody has resolved by hand opens another. So it gets a reminder only of what it was never told.
 pub fn notices(
     effect: &Effect,
     current: &Loop,
@@ -180,7 +183,10 @@ pub fn notices(
                 View::Escalation(view) => notice.with(view),
                 _ => notice,
             };
-            let wanting = audiences.iter().filter(|audience| audience.levels.contains(level));
+            let reminds = |audience: &Audience| {
+                *reminder && audience.kind.keeps_incidents() && open(&audience.channel).contains(cause)
+            };
+            let wanting = audiences.iter().filter(|audience| audience.levels.contains(level) && !reminds(audience));
             wanting.map(|audience| to(audience, notice.clone())).collect()
         }
         Effect::CloseEscalations { why } => {

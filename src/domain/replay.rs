@@ -12,6 +12,7 @@ mod tests;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::control::out_of_range;
 use super::record::{Record, TaskFacts};
 use super::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 
@@ -59,10 +60,11 @@ impl Trace {
 
     /// What is made of each iteration, in order.
     pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, Review)> + use<'a> {
-        let records: Vec<Record> = self.records.iter().cloned().map(|record| record.cleaned().0).collect();
+        let (records, wrong): (Vec<Record>, Vec<u32>) = self.records.iter().cloned().map(Record::cleaned).unzip();
         let (facts, mut supervision) = (self.facts.clone(), Supervision::default());
         (1..=records.len()).filter_map(move |upto| {
-            let review = supervision.review(&records[..upto], &facts, Evidence::default(), settings)?;
+            let mut review = supervision.review(&records[..upto], &facts, Evidence::default(), settings)?;
+            review.control.warnings.extend(out_of_range(wrong[upto - 1], review.control.iteration));
             supervision.control.forget_redirect();
             Some((records[upto - 1].clone(), review))
         })

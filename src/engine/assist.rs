@@ -1,12 +1,15 @@
 //! Questions to assistants, from the choice of one to the answer that is used.
 //!
 //! A question holds nobody up: it has its time over all assistants together, nobody is waited for, and whatever goes wrong
-//! is an answer that is missing. What was answered is kept with the session memory, so that after a restart nothing is
+//! is an answer that is missing. Questions that do not need each other's answers are asked at the same time, a few at most;
+//! the money for each is held before it is put. What was answered is kept with the session memory, so that after a restart nothing is
 //! asked, and paid, a second time.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::Engine;
@@ -24,6 +27,9 @@ use crate::provider::assistant::{self, AskLimits, Asked, AssistantFailure, Fault
 use crate::store::calls::{self, Begun};
 use crate::store::session as turns;
 
+/// Most questions that a loop has under way at the same time.
+const AT_ONCE: usize = 2;
+
 /// The questions of one piece of work of a loop.
 pub(super) struct Questions<'a> {
     /// Whose.
@@ -32,6 +38,13 @@ pub(super) struct Questions<'a> {
     pub ticket: u64,
     /// Ends all waiting.
     pub cancel: &'a CancellationToken,
+    seats: Semaphore,
+    so_far: Mutex<SoFar>,
+}
+
+/// What came of the questions so far.
+#[derive(Default)]
+struct SoFar {
     /// Assistants that failed and are left alone for the rest of this work.
     failed: Vec<String>,
     /// How many were asked.
@@ -39,18 +52,29 @@ pub(super) struct Questions<'a> {
     /// Whether one that waits for a person was given another chance.
     tried_disabled: bool,
     /// What they used together.
-    pub used: Used,
+    used: Used,
 }
 
 impl<'a> Questions<'a> {
     /// None were asked yet.
     pub fn of(current: &'a Loop, ticket: u64, cancel: &'a CancellationToken) -> Self {
-        Self { current, ticket, cancel, failed: Vec::new(), asked: 0, tried_disabled: false, used: Used::default() }
+        Self { current, ticket, cancel, seats: Semaphore::new(AT_ONCE), so_far: Mutex::default() }
+    }
+
+    /// What they used together.
+    pub fn used(&self) -> Used {
+        self.so_far().used
+    }
+
+    fn so_far(&self) -> MutexGuard<'_, SoFar> {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// An assistant that was chosen, and the call.
 struct Call {
+    /// Which of the questions of its work it is, from 1.
+    number: u32,
     key: String,
     backend: String,
     model: String,
@@ -68,7 +92,7 @@ impl Engine {
     /// again and not asked for twice.
     pub(super) async fn consult<J: Job + Sync>(
         &self,
-        questions: &mut Questions<'_>,
+        questions: &Questions<'_>,
         job: &J,
         about: &str,
     ) -> Option<J::Answer> {
@@ -87,6 +111,7 @@ impl Engine {
             prompt: self.checks.masker.mask(&asked.prompt).into_owned(),
             schema: AnswerSchema { name: J::KIND.as_str().to_owned(), schema: asked.schema.clone() },
         };
+        let _seat = questions.seats.acquire().await.ok()?;
         let patience = self.settings.answer_timeout.unwrap_or(Duration::from_secs(asked.timeout_s));
         let watch = Stopwatch::start();
         for _ in 0..self.assistants.len() {
@@ -101,7 +126,7 @@ impl Engine {
                 Err(failure) => (self.end_of(questions, failure), &failure.spent),
             };
             let used = self.used_by_question(&call, spent);
-            questions.used.add(used);
+            questions.so_far().used.add(used);
             self.metrics.question(J::KIND.as_str(), end.word());
             let booked = self.end_call(&call.key, (&call.backend, Role::Assistant), &end, used).await;
             let prompt = format!("{head}{}", question.prompt);
@@ -117,7 +142,7 @@ impl Engine {
                     if matches!(end, CallEnd::Unusable | CallEnd::Ended) {
                         return None;
                     }
-                    questions.failed.push(call.backend);
+                    questions.so_far().failed.push(call.backend);
                 }
             }
         }
@@ -138,26 +163,29 @@ impl Engine {
     }
 
     /// Chooses whom to ask and holds the money; `None` where nobody is there now, which is not waited for.
-    async fn begin_question(&self, questions: &mut Questions<'_>, asked: &Ask) -> Option<Call> {
+    async fn begin_question(&self, questions: &Questions<'_>, asked: &Ask) -> Option<Call> {
         let current = questions.current;
         let (purpose, now) = (asked.kind.as_str(), self.clock.now());
-        questions.asked += 1;
+        let (number, failed) = {
+            let mut so_far = questions.so_far();
+            so_far.asked += 1;
+            (so_far.asked, so_far.failed.clone())
+        };
         let start = calls::key_start(&current.id, questions.ticket);
         // Work that was put off is done again under its ticket.
-        let key = format!("{start}{purpose}-{}-{:08x}", questions.asked, self.random());
+        let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
         let usage =
             Usage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..Usage::default() };
         let models = self.models(current, Role::Assistant, now);
-        let open =
-            models.iter().filter(|(name, _)| self.assistants.contains_key(name) && !questions.failed.contains(name));
+        let open = models.iter().filter(|(name, _)| self.assistants.contains_key(name) && !failed.contains(name));
         // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
         let likely = open.filter_map(|(name, model)| self.estimated(name, model.as_deref(), &usage)).max();
         let wish = Wish {
             key: key.clone(),
             purpose,
             role: Role::Assistant,
-            exclude: questions.failed.clone(),
+            exclude: failed,
             likely: Some(likely.unwrap_or(Money(0))),
             share: asked.kind.budget_share(),
             left: None,
@@ -166,14 +194,14 @@ impl Engine {
         // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
         if let Ok(Begun::Never { reasons }) = &begun
             && current.spent.iterations <= 1
-            && !std::mem::replace(&mut questions.tried_disabled, true)
+            && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
             && self.enable_one(reasons).await
         {
             begun = self.begin_call(current, wish).await;
         }
         let why = match begun {
             Ok(Begun::Call { backend, model, .. }) => {
-                return Some(Call { key, backend, model: model.unwrap_or_default(), started: now });
+                return Some(Call { number, key, backend, model: model.unwrap_or_default(), started: now });
             }
             Ok(Begun::Wait { reasons, .. } | Begun::Never { reasons }) => reasons_words(&reasons),
             Ok(Begun::NoMoney(reached)) => reached.to_string(),
@@ -245,7 +273,7 @@ impl Engine {
         let mask = |text: &str| self.checks.masker.mask(text).into_owned();
         let turn = session::Turn {
             iteration: current.spent.iterations,
-            attempt: questions.asked,
+            attempt: call.number,
             role: session::Role::Assistant,
             prompt,
             response: mask(&answer.unwrap_or_default()),

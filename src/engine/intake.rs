@@ -134,7 +134,16 @@ impl Engine {
             }
         }
         let groups = by_place.into_iter().map(async |(_, group)| {
+            // In a burst the same label is told of again and again; each time the forge would be asked who set it.
+            let mut last_label = None;
             for (waiting, parsed) in group {
+                let label = label_event(&parsed);
+                if label.is_some() && label == last_label {
+                    let again = "the same as the delivery before it";
+                    self.store.write(move |c| inbox::finish(c, waiting.id, Handled::Ignored, again)).await?;
+                    continue;
+                }
+                last_label = label.or(last_label);
                 if !self.handle(waiting, parsed).await? {
                     // What follows on the same issue waits for the next round.
                     break;
@@ -360,6 +369,14 @@ fn place_of(parsed: &Parsed) -> String {
         _ => 0,
     };
     event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
+}
+
+/// What a delivery tells of labels.
+fn label_event(parsed: &Parsed) -> Option<ForgeEvent> {
+    let Parsed::Event(event) = parsed else { return None };
+    let labels =
+        matches!(**event, ForgeEvent::Labeled { .. } | ForgeEvent::Unlabeled { .. } | ForgeEvent::LabelSet { .. });
+    labels.then(|| (**event).clone())
 }
 
 /// SHA-256 over title and body, hexadecimal; what `--confirm` names.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Engine;
 use crate::domain::intelligence::{Learning, LearningKind, SummarySoFar};
 use crate::domain::lifecycle::{Loop, error_signature};
-use crate::domain::memory::{self, Kind, Query, Reflection};
+use crate::domain::memory::{self, Content, Kind, Query, Reflection};
 use crate::domain::sanitize;
 use crate::domain::session::Summary;
 use crate::domain::task::CheckReport;
@@ -20,6 +20,8 @@ const EMBEDDED: usize = 256;
 pub struct Recalled {
     /// What earlier loops learnt, best first.
     pub learnings: Vec<Learning>,
+    /// Approaches that they say failed.
+    pub failed: Vec<String>,
     /// What the loop's newest iterations said to the next ones, oldest first.
     pub reflections: Vec<String>,
     /// What earlier stretches of the loop came to, oldest first.
@@ -49,12 +51,18 @@ impl Engine {
             tracing::warn!(loop_id = %current.id, %error, "what was learnt cannot be looked up");
             Vec::new()
         });
+        let failed = learnings.iter().filter_map(|recalled| match &recalled.learning.content {
+            Content::Antipattern { pattern, .. } => Some(pattern.clone()),
+            _ => None,
+        });
+        let failed = failed.collect();
         let learnings = learnings.into_iter().map(|recalled| {
             let confidence = recalled.learning.confidence_at(now, settings);
             told(recalled.learning, confidence)
         });
         let (summaries, decisions) = self.summaries(current).await;
-        Recalled { learnings: learnings.collect(), reflections: self.reflections(current).await, summaries, decisions }
+        let learnings = learnings.collect();
+        Recalled { learnings, failed, reflections: self.reflections(current).await, summaries, decisions }
     }
 
     /// Gives learnings without one a vector of the configured model, as many as one round takes; how many there were.

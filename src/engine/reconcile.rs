@@ -20,6 +20,9 @@ use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
 
 /// Open loops that are looked at one by one in a round over everything.
 const LOOKS: usize = 50;
+/// Longest that anything is put off: what is to wait for longer was put off by a clock that has been set back since. No
+/// forge's pause is longer than an hour.
+const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
 /// Comments are read again from a little before the last look.
 const LOOK_BACK_MS: i64 = 120_000;
 
@@ -28,7 +31,8 @@ pub(super) async fn run(engine: Arc<Engine>) {
     while !engine.stopping.is_cancelled() {
         let now = engine.clock.now();
         let idle_ms = i64::try_from(engine.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
-        let everything = last_idle.is_none_or(|at| now.since(at) >= idle_ms);
+        // A clock that was set back must not hold the next look off until it is there again.
+        let everything = last_idle.is_none_or(|at| now < at || now.since(at) >= idle_ms);
         if let Err(error) = engine.reconcile_step(everything).await {
             tracing::error!(%error, "reconciling failed; the next round begins anew");
         }
@@ -46,6 +50,13 @@ pub(super) async fn run(engine: Arc<Engine>) {
 impl Engine {
     /// One round: repositories with open loops, or all that are watched.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        self.store
+            .write(move |c| {
+                inbox::pull_in(c, now, LONGEST_WAIT_MS)?;
+                outbox::pull_in(c, now, LONGEST_WAIT_MS)
+            })
+            .await?;
         for seat in self.forges.values() {
             for repo in self.repositories(seat, everything).await? {
                 match self.reconcile_repository(seat, &repo).await {
@@ -133,7 +144,8 @@ impl Engine {
             (Some(text), _) => text.parse().map_or(begun, Timestamp),
             (None, oldest) => oldest.unwrap_or(begun),
         };
-        let since = last.plus_ms(-LOOK_BACK_MS);
+        // By a clock that has been set back since, the last look is still to come.
+        let since = last.min(begun).plus_ms(-LOOK_BACK_MS);
         let comments = match seat.forge.comments_anywhere(repo, since).await {
             // Servers that are only like the forge lack this list; their deliveries have to do.
             Err(error) if error.kind == ForgeErrorKind::NotFound => Vec::new(),

@@ -19,7 +19,7 @@ use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect, Lane};
-use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::lifecycle::{Input, Loop, Prepared};
 use crate::domain::permit::Verdict;
 use crate::domain::policy::{Policy, RepositorySettings};
@@ -116,14 +116,15 @@ impl Engine {
             Effect::Restore { ticket, iteration, to } => self.restore(&repo, &current, *ticket, *iteration, to).await,
             Effect::Release { delete_branch } => {
                 self.end_processes(&current).await;
-                self.last_questions(&current, cancel).await?;
+                let asked = self.last_questions(&current, cancel).await?;
                 if let Some(tip) = current.pushed.as_ref().filter(|_| *delete_branch) {
                     let access = self.git_url(seat, &repo, true).await?;
                     self.workspaces.delete_branch(&repo, &access, &current.branch, tip).await?;
                 }
                 self.forget_sessions(&current);
                 self.workspaces.release(&current.id, &repo).await?;
-                Ok(Receipt::text("tree released"))
+                let input = (asked > Money(0)).then_some(Input::AskedAtEnd { cost: asked });
+                Ok(Receipt { input, ..Receipt::text("tree released") })
             }
             other => Err(Failure::Never { why: format!("{other:?} is no work") }),
         };

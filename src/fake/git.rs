@@ -203,6 +203,13 @@ impl GitStore {
         Ok((code == 0).then_some(stdout))
     }
 
+    /// Paths of the files right in a folder at a commit; `None` where there is no such folder.
+    pub async fn files_in(&self, repo: RepoId, commit: &str, folder: &str) -> Result<Option<Vec<String>>, Refusal> {
+        let name = format!("{commit}:{folder}");
+        let (code, stdout, _) = self.run_any(repo, &["ls-tree", "--name-only", &name], None).await?;
+        Ok((code == 0).then(|| stdout.lines().map(|file| format!("{folder}/{file}")).collect()))
+    }
+
     /// Whether `old` can be reached from `new`.
     pub async fn is_ancestor(&self, repo: RepoId, old: &Sha, new: &Sha) -> Result<bool, Refusal> {
         let args = ["merge-base", "--is-ancestor", old.as_str(), new.as_str()];

@@ -94,6 +94,16 @@ async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
                 Reply::json(200, &json!({"ok": true, "data": found}))
             }))
         }
+        ("GET", ["teams", team, "members"]) => {
+            let (_, team) = (call.actor()?, id(team)?);
+            core.act(|state| {
+                let found = state.teams.iter().find(|known| known.id == team);
+                let found = found.ok_or_else(|| Refusal::NotFound(format!("team {team}")))?;
+                let joined = found.members.iter().filter(|(_, joined)| **joined);
+                let list = joined.map(|(user, _)| Shape { core, state }.user(*user)).collect();
+                Ok(call.page(list, &core.at(&format!("api/v1/teams/{team}/members")), PAGE))
+            })
+        }
         ("GET", ["teams", team, "members", login]) => {
             let (_, team) = (call.actor()?, id(team)?);
             core.act(|state| {
@@ -221,6 +231,15 @@ async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, Refusal> 
 async fn contents(core: &Core, call: &Call, repo: RepoId, kind: &str, path: &str) -> Answer {
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await?;
+    if kind == "contents"
+        && let Some(files) = core.git.files_in(repo, at.as_str(), path).await?
+    {
+        let entry = |path: &String| {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            json!({"name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1})
+        };
+        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+    }
     let text = core.git.file_at(repo, at.as_str(), path).await?;
     let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
     if kind == "raw" {

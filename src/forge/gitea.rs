@@ -27,7 +27,7 @@ use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
 use super::{
     Branch, Capabilities, CiFailure, CiState, Edit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
-    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, signature,
+    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile, signature,
 };
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -254,6 +254,14 @@ impl Forge for Gitea {
 
     async fn in_team(&self, _repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
         self.member_of(team, user).await
+    }
+
+    async fn sees_team(&self, _repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+        self.team_sight(team).await
+    }
+
+    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder).await
     }
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

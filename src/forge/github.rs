@@ -29,7 +29,7 @@ use self::transport::{ClockWatch, OctocrabTransport};
 use super::http::{Pace, Transport, TransportError, error};
 use super::{
     Branch, Capabilities, CiState, Edit, Forge, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec, Labelled, NewIssue,
-    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+    NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -206,6 +206,14 @@ impl Forge for GitHub {
 
     async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
         self.member_of(repo, team, user).await
+    }
+
+    async fn sees_team(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+        self.team_sight(repo, team).await
+    }
+
+    async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        self.files_in(repo, folder).await
     }
 
     async fn issue(&self, repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

@@ -15,7 +15,7 @@ use url::Url;
 
 use super::{
     Branch, Capabilities, CiState, Edit, Forge, ForgeError, ForgeErrorKind, ForgeResult, GitAccess, LabelSpec,
-    NewIssue, NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark,
+    NewIssue, NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
 };
 use crate::clock::Clock;
 use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
@@ -261,6 +261,16 @@ impl Forge for Local {
 
     async fn in_team(&self, _repo: &RepoRef, _team: &Team, _user: &User) -> ForgeResult<bool> {
         Ok(false)
+    }
+
+    async fn sees_team(&self, _repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+        let why = format!("a folder on this machine has no team {team}");
+        Ok(TeamSight::Hidden { why, fix: "leave it out".into() })
+    }
+
+    async fn files(&self, _repo: &RepoRef, _folder: &str) -> ForgeResult<Vec<TextFile>> {
+        // Nothing runs on what is pushed to it.
+        Ok(Vec::new())
     }
 
     async fn issue(&self, _repo: &RepoRef, number: Number) -> ForgeResult<IssueSnapshot> {

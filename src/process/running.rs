@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::{
-    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, sandbox, spawn,
-    survivors,
+    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, memory, sandbox,
+    spawn, survivors,
 };
 use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
@@ -24,6 +24,9 @@ use crate::failpoint::kill_point;
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long a killed process may take to disappear before we give up waiting for it (uninterruptible I/O).
 const KILL_WAIT: Duration = Duration::from_secs(5);
+/// SIGKILL, and how a shell or a sandbox shows that a process within ended by it.
+const KILLED: i32 = 9;
+const KILLED_WITHIN: i32 = 128 + KILLED;
 /// Bytes read at a time.
 const CHUNK: usize = 64 * 1024;
 
@@ -37,6 +40,7 @@ const CHUNK: usize = 64 * 1024;
 pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
     let program = spec.program.clone();
+    let killed_before = memory::killed_so_far();
     let mut child = spawn::start(&spec).await?;
     let mut guard = KillGuard::new(&child, &spec);
     let mut output = Output::new(&mut child, &spec, lines);
@@ -65,7 +69,9 @@ pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>
         (Some(code), _) => Ended::Exited(code),
         (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
     });
-    Ok(Finished { ended, exit_code: status.code(), stdout, stderr, duration: watch.elapsed() })
+    let killed = matches!(ended, Ended::Signalled(KILLED) | Ended::Exited(KILLED_WITHIN));
+    let out_of_memory = killed && memory::killed_so_far() > killed_before;
+    Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration: watch.elapsed() })
 }
 
 /// What came first.

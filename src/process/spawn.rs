@@ -15,9 +15,8 @@ use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use tokio::process::{Child, Command};
 
-use super::sandbox;
 use super::survivors::COOKIE_VARIABLE;
-use super::{ProcessError, Sandbox, Spec, Stdin};
+use super::{ProcessError, Sandbox, Spec, Stdin, memory, sandbox};
 use crate::failpoint::kill_point;
 
 /// Numbers that further descriptors may have in the child.
@@ -97,6 +96,9 @@ pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
         });
         match command.spawn() {
             Ok(child) => {
+                if let Some(pid) = child.id() {
+                    memory::goes_before_us(pid);
+                }
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }

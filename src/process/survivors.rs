@@ -83,7 +83,10 @@ pub fn survivors(cookie: &str) -> Vec<Survivor> {
 /// end: 0, save for processes stuck in the kernel.
 pub async fn end_survivors(cookie: &str, grace: Duration) -> usize {
     let mut left = survivors(cookie);
-    if !grace.is_zero() && !left.is_empty() {
+    if left.is_empty() {
+        return 0;
+    }
+    if !grace.is_zero() {
         for survivor in &left {
             survivor.signal(Signal::TERM);
             survivor.signal(Signal::CONT);

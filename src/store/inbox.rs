@@ -144,6 +144,13 @@ pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) ->
     Ok(())
 }
 
+/// Makes due what was put off to later than `most_ms` from now.
+pub fn pull_in(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
+    let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";
+    c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
+    Ok(())
+}
+
 /// When the next postponed delivery is due.
 pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     let at: Option<i64> = c.query_row("SELECT min(not_before) FROM inbox WHERE state = 'new'", [], |row| row.get(0))?;

@@ -335,8 +335,10 @@ fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Times
     let next = &decision.next;
     // As it was before the step: what the step itself raises is not ended by it.
     let mut open = HashMap::new();
-    let closes = decision.effects.iter().any(|effect| matches!(effect, Effect::CloseEscalations { .. }));
-    for audience in audiences.iter().filter(|_| closes) {
+    let goes_back =
+        |effect: &Effect| matches!(effect, Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. });
+    let goes_back = decision.effects.iter().any(goes_back);
+    for audience in audiences.iter().filter(|_| goes_back) {
         let told = outbox::told(c, next.id.as_str(), &audience.channel)?;
         open.insert(audience.channel.as_str(), notice::open_causes(told.iter().map(String::as_str)));
     }

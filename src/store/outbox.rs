@@ -277,6 +277,13 @@ pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) ->
     Ok(count)
 }
 
+/// Makes due what was put off to later than `most_ms` from now.
+pub fn pull_in(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
+    let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
+    c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
+    Ok(())
+}
+
 /// When the next effect of a lane that was put off is due.
 pub fn next_due(c: &Connection, lane: Lane) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT min(not_before) FROM outbox WHERE lane = ?1 AND state IN ('ready', 'running')";

@@ -307,3 +307,23 @@ fn many_make_the_same_database_at_once() {
         }
     });
 }
+
+/// D4: somebody took the files beside the database away after an unclean stop.
+#[tokio::test]
+async fn a_database_without_the_files_beside_it_is_sound() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    store.write(|c| facts::set_meta(c, "note", "old")).await.expect("written");
+    store.close().await;
+    let store = Store::open(&path).expect("opened");
+    store.write(|c| facts::set_meta(c, "note", "new")).await.expect("written");
+    for (kept, note) in [(vec![], "old"), (vec!["db-wal"], "new")] {
+        let (_other, copy) = file();
+        for extension in kept.into_iter().chain(["db"]) {
+            std::fs::copy(path.with_extension(extension), copy.with_extension(extension)).expect("copied");
+        }
+        let left = Store::open(&copy).expect("opened");
+        assert_eq!(left.integrity().await.expect("looked over"), Vec::<String>::new());
+        assert_eq!(left.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some(note));
+    }
+}

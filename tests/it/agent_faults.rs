@@ -23,6 +23,7 @@ on_both_forges!(
     a_check_that_hangs_is_ended,
     a_check_that_floods_is_borne,
     a_flaky_check_comes_to_an_end,
+    what_is_in_the_services_home_is_not_for_agents_and_checks,
 );
 
 const ENOUGH: &str = "comments_per_hour: 1000, comments_per_day: 1000";
@@ -240,5 +241,25 @@ async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
         State::Paused => assert!(done.why.contains("What held before holds no more"), "{}", done.why),
         other => panic!("{other:?}: {}", done.why),
     }
+    world.finish().await;
+}
+
+/// S15: a package that an agent or a check installs finds no credentials of this account to take along.
+async fn what_is_in_the_services_home_is_not_for_agents_and_checks(dialect: Dialect) {
+    let home = tempfile::tempdir().expect("a folder");
+    std::fs::write(home.path().join(".npmrc"), "//registry.npmjs.org/:_authToken=npm_canary").expect("written");
+    let look = "echo \"$HOME\"; cat \"$HOME\"/.[!.]* 2>/dev/null; env";
+    let file = format!("checks:\n  - {{ name: look, run: '{look}; grep -q 42 answer.txt' }}\n");
+    let agent = format!("{{ {look}; }} >seen-by-agent.txt\necho 42 >answer.txt\n");
+    let mut setup = Setup::new(dialect).file(".ralph.yml", &file).agent(&agent);
+    setup.env.push(("HOME", home.path().display().to_string()));
+    let world = World::new(setup).await;
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    let seen = world.file(&done.branch, "seen-by-agent.txt").await.expect("the agent looked");
+    let own = home.path().display().to_string();
+    assert!(seen.contains("HOME=") && !seen.contains(&own) && !seen.contains("npm_canary"), "{seen}");
+    let output = &done.iterations[0].checks.outcomes[0].output;
+    assert!(!output.contains(&own) && !output.contains("npm_canary"), "{output}");
     world.finish().await;
 }

@@ -25,6 +25,7 @@ on_both_forges!(
     context_and_summaries_are_written_by_models,
     nonsense_is_asked_for_once_more_and_then_done_without,
     the_next_assistant_helps_where_one_is_limited,
+    what_needs_no_other_answer_is_asked_at_the_same_time,
     a_model_that_hangs_holds_nobody_up,
     an_endpoint_that_is_down_is_done_without,
     hostile_advice_stays_harmless,
@@ -41,6 +42,8 @@ enum Answer {
     Says(String),
     Refuses(u16, &'static str),
     Hangs,
+    /// Answers when the others are there too.
+    Meets(Arc<tokio::sync::Barrier>, Box<Answer>),
 }
 
 /// A question that came.
@@ -80,15 +83,20 @@ impl Models {
         self.inner.seen.lock().expect("no panic").clone()
     }
 
-    /// Purposes of the questions, in order.
+    /// Purposes of the questions, sorted: some are asked at the same time.
     fn purposes(&self) -> Vec<&'static str> {
-        self.seen().iter().map(|seen| seen.purpose).collect()
+        sorted(self.seen().iter().map(|seen| seen.purpose).collect())
     }
 
     /// The operator's lines for an assistant on it; a million tokens cost a dollar.
     fn helper(&self, name: &str) -> String {
         helper(name, &self.url, 1.0)
     }
+}
+
+fn sorted<T: Ord>(mut values: Vec<T>) -> Vec<T> {
+    values.sort();
+    values
 }
 
 async fn reply(Shared(inner): Shared<Arc<Inner>>, uri: Uri, body: Bytes) -> Response {
@@ -105,8 +113,12 @@ async fn reply(Shared(inner): Shared<Arc<Inner>>, uri: Uri, body: Bytes) -> Resp
     };
     let model = body["model"].as_str().unwrap_or_default().to_owned();
     let seen = Seen { path: uri.path().to_owned(), model, purpose, text };
-    let answer = (inner.answer)(&seen);
+    let mut answer = (inner.answer)(&seen);
     inner.seen.lock().expect("no panic").push(seen);
+    if let Answer::Meets(others, then) = answer {
+        others.wait().await;
+        answer = *then;
+    }
     let status = |status: u16| axum::http::StatusCode::from_u16(status).expect("a status");
     match answer {
         Answer::Says(text) => axum::Json(json!({
@@ -119,6 +131,7 @@ async fn reply(Shared(inner): Shared<Arc<Inner>>, uri: Uri, body: Bytes) -> Resp
             (status(code), [("retry-after", "3600")], axum::Json(body)).into_response()
         }
         Answer::Hangs => std::future::pending().await,
+        Answer::Meets(..) => unreachable!("they have met"),
     }
 }
 
@@ -186,7 +199,7 @@ async fn what_models_say_is_in_the_next_prompts(dialect: Dialect) {
     let world = World::new(setup).await;
     let done = world.run().await;
     assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
-    assert_eq!(models.purposes(), ["prompt", "message", "reflection", "prompt"]);
+    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     for seen in models.seen().iter().filter(|seen| seen.purpose == "prompt") {
         assert!(seen.text.contains("It should be 42.") && seen.text.contains("logs in with ***"), "{}", seen.text);
         assert!(!seen.text.contains(&token) && !seen.text.contains("nobody sees this"), "{}", seen.text);
@@ -213,7 +226,7 @@ async fn what_models_say_is_in_the_next_prompts(dialect: Dialect) {
     }
     // All of it was paid by the loop: 1,100 tokens a question at a dollar a million.
     let purposes: Vec<String> = booked(&world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
-    assert_eq!(purposes, ["prompt", "agent", "message", "reflection", "prompt", "agent"]);
+    assert_eq!(sorted(purposes), ["agent", "agent", "message", "prompt", "prompt", "reflection"]);
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
     assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
     world.finish().await;
@@ -223,7 +236,9 @@ async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
     let models = Models::start(good).await;
     // More than fits into the block: the words of a guide that have no end.
     let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
-    let config = format!("{}{FULL}memory: {{ summary_interval: 2 }}\n", models.helper("helper"));
+    // So dear that a question more or less is seen in every text: two cents and a fifth.
+    let question = Money(1_100 * 20);
+    let config = format!("{}{FULL}memory: {{ summary_interval: 2 }}\n", helper("helper", &models.url, 20.0));
     let agent = "n=$RALPH_ITERATION; [ $n -lt 4 ] || n=42; echo $n >answer.txt\n\
                  printf '{\"summary\": \"Wrote %s.\", \"approach\": \"write %s\"}' $n $n >\"$RALPH_REPORT\"\n";
     let mut setup = Setup::new(dialect).config(&config).agent(agent).file("AGENTS.md", &guide);
@@ -257,6 +272,16 @@ async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
     let words = "Numbers were tried one by one.";
     assert_eq!(told, [(1, 2, false, words), (3, 4, false, words)]);
     assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "summary").count(), 2);
+    // The last of them was asked when the loop had ended: its money is on all accounts too.
+    let id = done.id.clone();
+    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+    let paid = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
+    assert_eq!(world.the_loop().await.spent.cost, paid);
+    assert_eq!(paid, done.spent.cost.plus(question));
+    let status = world.bot_says().into_iter().find(|text| text.contains(" status ") && text.contains("merged"));
+    for text in [world.the_pull().await.body, status.expect("a status comment")] {
+        assert!(text.contains(&paid.to_string()), "{paid}: {text}");
+    }
     world.finish().await;
 }
 
@@ -268,7 +293,7 @@ async fn nonsense_is_asked_for_once_more_and_then_done_without(dialect: Dialect)
     assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
     assert_eq!(
         models.purposes(),
-        ["prompt", "prompt", "message", "message", "reflection", "reflection", "prompt", "prompt"]
+        ["message", "message", "prompt", "prompt", "prompt", "prompt", "reflection", "reflection"]
     );
     for prompt in world.prompts().await {
         assert_whole(&prompt, &done);
@@ -290,7 +315,7 @@ async fn the_next_assistant_helps_where_one_is_limited(dialect: Dialect) {
     let done = world.run().await;
     assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
     assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
-    assert_eq!(models.purposes(), ["prompt", "message", "reflection", "prompt"]);
+    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     let known = world.engine().store.read(calls::state).await.expect("a state");
     assert!(matches!(known.backends["first"].status, Status::Parked(_)), "{:?}", known.backends["first"]);
     let told = booked(&world).await;
@@ -301,14 +326,42 @@ async fn the_next_assistant_helps_where_one_is_limited(dialect: Dialect) {
     world.finish().await;
 }
 
+async fn what_needs_no_other_answer_is_asked_at_the_same_time(dialect: Dialect) {
+    // In the second iteration nobody is answered before both questions are there.
+    let meeting = Arc::new(tokio::sync::Barrier::new(2));
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let models = Models::start(move |seen| {
+        let alone = match seen.purpose {
+            "prompt" => first.swap(false, std::sync::atomic::Ordering::SeqCst),
+            purpose => purpose != "reflection",
+        };
+        let answer = good(seen);
+        if alone { answer } else { Answer::Meets(meeting.clone(), Box::new(answer)) }
+    })
+    .await;
+    let config = format!("{}{FULL}", models.helper("helper"));
+    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
+    let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
+    assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
+    let prompt = &world.prompts().await[1];
+    for told in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
+        assert!(prompt.contains(told), "{told}: {prompt}");
+    }
+    assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
+    world.finish().await;
+}
+
 async fn a_model_that_hangs_holds_nobody_up(dialect: Dialect) {
     let models = Models::start(|_| Answer::Hangs).await;
     let config = format!("{}engine: {{ answer_timeout_s: 1 }}\n{FULL}", models.helper("helper"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
     assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
-    // Who did not answer is not asked again in the same run.
-    assert_eq!(models.purposes(), ["prompt", "reflection"]);
+    // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
+    assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
     let failed: Vec<_> = booked(&world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
     assert!(failed.iter().all(|(_, _, outcome)| outcome == "failed"), "{failed:?}");
     assert!(done.spent.cost > Money(0), "what was sent may have to be paid");
@@ -420,7 +473,7 @@ async fn a_restart_asks_nothing_twice(dialect: Dialect) {
     let mut child = service.spawn("all", None);
     let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
     assert_eq!(done.spent.iterations, 2);
-    assert_eq!(models.purposes(), ["prompt", "message", "reflection", "prompt"]);
+    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     // What the lost runs had asked is on the loop's account all the same.
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
     service.rest().await;

@@ -221,20 +221,22 @@ async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
         assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
     }
 
-    // Nobody answered for a day: one reminder, of the same incident. Nobody took the other message for a day either.
+    // Nobody answered for a day: one reminder, and none where an incident stands, which somebody may have resolved by hand:
+    // another event would page people anew. Nobody took the other message for a day either.
     world.pass(Duration::from_secs(24 * 3600)).await;
     assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
     let own = receiver.heard("own");
     assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
-    assert_eq!(receiver.events("duty"), ["trigger", "trigger"]);
-    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
-    assert_eq!(keys.len(), 1, "it pages nobody anew: {keys:?}");
+    assert_eq!(receiver.events("duty"), ["trigger"]);
     let broken = audit(&world, "broken").await;
     assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
     world.pass(Duration::from_secs(3 * 24 * 3600)).await;
-    assert_eq!(receiver.events("own").len(), 2, "one reminder, no more");
+    assert_eq!((receiver.events("own").len(), receiver.events("duty").len()), (2, 1), "one reminder, no more");
     let broken = audit(&world, "broken").await;
     assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
+    world.say("/ralph abort").await;
+    world.settle().await;
+    assert_eq!(receiver.events("duty"), ["trigger", "resolve"], "the incident is ended with the loop");
     world.finish().await;
 }
 

@@ -249,17 +249,23 @@ async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
     world.finish().await;
 }
 
-/// F6.
+/// F6, F18.
 async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", Fault::status(403)).expect("a pattern");
-    world.label().await;
-    world.recover().await;
-    let done = outcome(&world).await;
-    assert_eq!(done, Outcome { comments: 0, ..undisturbed() });
-    assert!(world.receipts().await.iter().all(|r| r.attempts <= 2), "it was hammered: {:#?}", world.receipts().await);
-    world.forge.faults().clear();
-    world.finish().await;
+    let spam =
+        r#"{"message": "Validation Failed", "errors": [{"code": "custom", "message": "body was flagged as spam"}]}"#;
+    for (status, body) in [(403, "{}"), (422, spam), (451, "{}")] {
+        let refused = Fault::Respond { status, headers: Vec::new(), body: body.into(), apply: false };
+        let world = World::new(Setup::new(dialect)).await;
+        world.forge.faults().next(1000, "POST", r"/issues/\d+/comments$", refused).expect("a pattern");
+        world.label().await;
+        world.recover().await;
+        let done = outcome(&world).await;
+        assert_eq!(done, Outcome { comments: 0, ..undisturbed() }, "{status}");
+        let receipts = world.receipts().await;
+        assert!(receipts.iter().all(|r| r.attempts <= 2), "{status}: it was hammered: {receipts:#?}");
+        world.forge.faults().clear();
+        world.finish().await;
+    }
 }
 
 /// F8: lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up

@@ -8,7 +8,11 @@ use ralph_bot::store::memory;
 use crate::harness::{Setup, World};
 use crate::story::on_both_forges;
 
-on_both_forges!(what_a_loop_learnt_is_told_to_the_next, without_memory_every_loop_begins_anew);
+on_both_forges!(
+    what_a_loop_learnt_is_told_to_the_next,
+    without_memory_every_loop_begins_anew,
+    a_way_that_failed_in_one_loop_is_not_tried_in_the_next,
+);
 
 /// Writes down what it did, as its task says.
 const AGENT: &str = r#"case "$(cat)" in *'other answer'*) echo 7 >other.txt ;; *) echo 42 >answer.txt ;; esac
@@ -74,4 +78,37 @@ async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
     let counts = world.engine().store.read(memory::counts).await.expect("counted");
     assert_eq!(counts, memory::Counts::default());
     world.finish().await;
+}
+
+/// Gets nowhere; in the first loop it goes about it in a way that the service would propose too.
+const LOST: &str = r#"case "$(cat)" in *'other answer'*) tried=guessing ;; *) tried='Find the cause first' ;; esac
+echo "$RALPH_ITERATION" >notes.txt
+printf '{"approach": "%s", "summary": "Looked again."}' "$tried" >"$RALPH_REPORT"
+"#;
+
+/// The first way that the service ordered in the second of two loops that get nowhere.
+async fn first_way(dialect: Dialect, memory: bool) -> String {
+    let config = format!(
+        "limits: {{ iterations: 5, comments_per_hour: 1000, comments_per_day: 1000 }}\nmemory: {{ enabled: {memory} }}"
+    );
+    let world = World::new(Setup::new(dialect).agent(LOST).config(&config)).await;
+    assert_eq!(world.run().await.state, State::LimitReached);
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.clock.advance_ms(60_000);
+    let (title, body) = ("The other answer is wrong", "It should be 42, as the answer says.");
+    let issue = world.forge.open_issue(&world.maintainer, world.repo, title, body, &[]).await.expect("an issue");
+    world.forge.comment(&world.maintainer, world.repo, issue, "/ralph run").await.expect("commented");
+    world.settle().await;
+    let second = world.the_loop().await;
+    assert_eq!((second.place.issue, second.state), (issue, State::LimitReached), "{}", second.why);
+    let ways = second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);
+    let way = ways.filter(|way| !way.is_empty()).next().expect("it was told to go about it otherwise").clone();
+    world.finish().await;
+    way
+}
+
+async fn a_way_that_failed_in_one_loop_is_not_tried_in_the_next(dialect: Dialect) {
+    assert_eq!(first_way(dialect, true).await, "smallest reproduction");
+    assert_eq!(first_way(dialect, false).await, "find the cause first");
 }

@@ -3,19 +3,23 @@
 
 mod agent_faults;
 mod assistants;
+mod burst;
 mod channels;
 mod cli;
+mod clock;
 mod commands;
 mod edge;
 mod evil;
 mod forge_faults;
 mod git_faults;
 mod harness;
+mod interference;
 mod kills;
 mod learning;
 mod memory;
 mod parts;
 mod permission;
+mod power;
 mod processes;
 mod providers;
 mod real;

@@ -23,6 +23,47 @@ pub fn npm_part(package: &str) -> Option<PathBuf> {
     None
 }
 
+/// A Python package in the environment of `target/parts/python`.
+pub struct PythonPart {
+    environment: PathBuf,
+    packages: PathBuf,
+    /// The environment, and the interpreter that it was made with.
+    pub folders: Vec<PathBuf>,
+}
+
+impl PythonPart {
+    /// A program that it brings.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.environment.join("bin").join(name)
+    }
+
+    /// The folder of one of its modules.
+    pub fn module(&self, name: &str) -> PathBuf {
+        self.packages.join(name)
+    }
+}
+
+/// A Python package, given as `name==version`; `None` where it is missing, which has been said then.
+pub fn python_part(package: &str) -> Option<PythonPart> {
+    let (name, version) = package.split_once("==").expect("a package with its version");
+    let facts = format!("{}-{version}.dist-info", name.replace('-', "_"));
+    let environment = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts/python");
+    let libraries = std::fs::read_dir(environment.join("lib")).into_iter().flatten().flatten();
+    let mut packages = libraries.map(|library| library.path().join("site-packages"));
+    let Some(packages) = packages.find(|packages| packages.join(&facts).exists()) else {
+        missing(&format!(
+            "{package} is not in target/parts/python: run .ci/run, or, with Python 3.10 to 3.12, `python3 -m venv \
+             target/parts/python && target/parts/python/bin/pip install {package}`"
+        ));
+        return None;
+    };
+    // Its programs name it by its real path.
+    let [environment, packages] = [environment, packages].map(|path| path.canonicalize().expect("it is there"));
+    let interpreter = environment.join("bin/python3").canonicalize().expect("an interpreter");
+    let folders = interpreter.ancestors().nth(2).map(Path::to_owned).into_iter().chain([environment.clone()]).collect();
+    Some(PythonPart { environment, packages, folders })
+}
+
 /// The first of these programs that is on `PATH`; `None` where none is, which has been said then.
 pub fn program(names: &[&str], to_get_it: &str) -> Option<PathBuf> {
     let found = names.iter().find_map(|name| which::which(name).ok());

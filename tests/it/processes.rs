@@ -27,6 +27,7 @@ on_both_forges!(
     a_start_after_the_worst_is_quick,
     a_disk_that_fails_to_sync_loses_nothing,
     a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room,
+    an_agent_that_takes_all_memory_is_told_of_and_goes_before_the_service,
 );
 
 /// Ingest, control and runner know of each other by the database alone.
@@ -215,6 +216,77 @@ async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect:
     assert_eq!(world.file(&done.branch, "large1.bin").await, None);
     service.until("the escalation's end", async || world.escalations().is_empty()).await;
     service.rest().await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
+}
+
+/// A control group that may use so many MiB of memory, where this machine lets us make one. It goes with the value.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn new(mib: u32) -> Option<Self> {
+        let name = format!("ralph-it-{}-{mib}", free_port());
+        for (root, limit) in [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")] {
+            let group = Self(PathBuf::from(root).join(&name));
+            let made = std::fs::create_dir(&group.0).is_ok();
+            if made && std::fs::write(group.0.join(limit), (u64::from(mib) << 20).to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        eprintln!("no control group can be made here; a limit of one process takes its place");
+        None
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// D7: once the system kills what takes too much, where it can be had to; and once the agent is refused more.
+async fn an_agent_that_takes_all_memory_is_told_of_and_goes_before_the_service(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    let group = MemoryGroup::new(48);
+    let score = world.folder.path().join("score");
+    let enter = group.as_ref().map_or("kill -KILL $$".to_owned(), |group| {
+        format!(
+            "echo $$ >{}/cgroup.procs\n  head -c 400000000 /dev/zero | tail -c 400000000 >/dev/null; exit $?",
+            group.0.display()
+        )
+    });
+    world.write_agent(&format!(
+        "cat /proc/self/oom_score_adj >{score}
+case $RALPH_ITERATION in
+1)
+  {enter} ;;
+2)
+  ulimit -v 100000
+  head -c 400000000 /dev/zero | tail -c 400000000 >/dev/null || exit $? ;;
+*)
+  echo 42 >answer.txt ;;
+esac
+",
+        score = score.display(),
+    ));
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    let before = child.id();
+    world.label().await;
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!(done.spent.iterations, 3, "{}", done.why);
+    let problems: Vec<&str> = done.iterations.iter().map(|i| i.agent_problem.as_str()).collect();
+    let killed = if group.is_some() { "memory ran out and the system killed it" } else { "killed by signal 9" };
+    assert!(problems[0].contains(killed), "{problems:?}");
+    assert!(problems[1].contains("memory exhausted"), "{problems:?}");
+    assert_eq!(problems[2], "");
+    let own = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", before.expect("it runs"))).expect("Linux");
+    let agents = std::fs::read_to_string(&score).expect("the agent's");
+    let number = |text: &str| text.trim().parse::<i32>().expect("a number");
+    assert!(number(&agents) > number(&own), "where memory runs out {agents} goes no sooner than {own}");
+    service.rest().await;
+    assert!(child.try_wait().expect("our child").is_none(), "the service goes on");
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }

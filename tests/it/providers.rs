@@ -26,6 +26,7 @@ on_both_forges!(
     a_session_that_is_too_long_costs_no_iteration,
     what_was_used_is_told_in_figures_and_on_the_pull_request,
     prompts_are_kept_with_their_turns,
+    a_prompt_that_fits_in_no_argument_is_in_a_file,
 );
 
 /// What Claude Code prints when its provider refuses it.
@@ -61,6 +62,9 @@ async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
     let told: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
     assert_eq!(told, [("claude", Some("limited")), ("mine", Some("finished"))]);
+    // Rules see no error: the run that did the work had none.
+    let facts = done.rule_facts("mine", world.clock.now());
+    assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
     // The next loop does not even try it.
     world.finish().await;
 }
@@ -143,6 +147,21 @@ async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
     let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
     assert_eq!(turns.len() as u32, done.spent.iterations);
     assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
+    world.finish().await;
+}
+
+/// An agent that takes its prompt as an argument, and a task that fits in none.
+async fn a_prompt_that_fits_in_no_argument_is_in_a_file(dialect: Dialect) {
+    let script = r#"case "$1" in 'Read the file '*) ;; *) echo "$1" | head -c 99; exit 3 ;; esac
+file=${1#Read the file }
+grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
+    let command = serde_json::to_string(&["/bin/sh", "-c", script, "long"]).expect("a list");
+    let backend = format!("  long: {{ type: external, command: {command}, args: ['{{prompt}}'], stdin: none }}");
+    let mut setup = Setup::new(dialect).config(&format!("{backend}\norder: {{ agent: [long] }}\n{LIMITS}"));
+    setup.body = format!("It should be 42.\n\n{}\n\nThese are the last words of it.", "\u{6f22}".repeat(50_000));
+    let world = World::new(setup).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{} {:?}", done.why, done.iterations);
     world.finish().await;
 }
 

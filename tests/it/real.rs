@@ -7,5 +7,6 @@ mod front;
 mod gitea;
 mod mirror;
 mod pages;
+mod place;
 mod provider;
 mod service;

@@ -50,6 +50,24 @@ async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--json", "--config", "off.yaml"]).await;
     assert!(!said(&output.stdout).contains("\"stuck\""), "{}", said(&output.stdout));
 
+    // The file of a service that lies beside sets no thresholds: nothing is different.
+    let before = ralph(folder.path(), &["replay", "stuck.jsonl", "--json"]).await;
+    std::fs::write(folder.path().join("ralph-control.yaml"), "forges: []\nlimits: {iterations: 5}\n").expect("written");
+    let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--json"]).await;
+    assert_eq!((output.status.code(), &output.stdout), (Some(0), &before.stdout), "{}", said(&output.stderr));
+
+    // Figures that cannot be are put right, and that is said.
+    let odd = "{\"iteration\":1,\"completion\":-3,\"quality\":17}\n{\"iteration\":2,\"errors\":-1}\n";
+    std::fs::write(folder.path().join("odd.jsonl"), odd).expect("written");
+    let output = ralph(folder.path(), &["replay", "odd.jsonl"]).await;
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        said(&output.stderr),
+        "warning: odd.jsonl: 2 figures of iteration 1 were out of range and were put right.\n\
+         warning: odd.jsonl: One figure of iteration 2 was out of range and was put right.\n"
+    );
+    std::fs::remove_file(folder.path().join("odd.jsonl")).expect("removed");
+
     std::fs::write(folder.path().join("on.yaml"), "").expect("written");
     let output = ralph(folder.path(), &["replay", ".", "--compare", "on.yaml", "off.yaml", "--json"]).await;
     let last = said(&output.stdout).lines().last().map(str::to_owned).expect("a line");

@@ -69,15 +69,20 @@ impl Service {
     }
 
     /// Starts a whole service whose system calls are tampered with; `None` where there is no strace, which has been said
-    /// then. The process is the service itself: strace watches from beside it.
+    /// then.
     pub fn spawn_tampered(&self, inject: &str) -> Option<Child> {
-        let strace = parts::program(&["strace"], "install the package strace")?;
         let calls = inject.split(':').next().unwrap_or_default();
-        let log = self.world.folder.path().join("strace.log");
+        let options = ["-qq", "-e", &format!("trace={calls}"), "-e", &format!("inject={inject}")];
+        self.spawn_traced(&self.world.folder.path().join("strace.log"), &options, "all")
+    }
+
+    /// Starts a process in a role under strace, which writes to `log`; `None` where there is none, which has been said
+    /// then. The process is the service itself: strace watches from beside it.
+    pub fn spawn_traced(&self, log: &Path, options: &[&str], role: &str) -> Option<Child> {
+        let strace = parts::program(&["strace"], "install the package strace")?;
         let mut command = Command::new(strace);
-        command.args(["-D", "-f", "-qq", "-o"]).arg(log).args(["-e", &format!("trace={calls}")]);
-        command.args(["-e", &format!("inject={inject}")]).arg(env!("CARGO_BIN_EXE_ralph-bot"));
-        Some(self.start(command, "all", None, None))
+        command.args(["-D", "-f", "-o"]).arg(log).args(options).arg(env!("CARGO_BIN_EXE_ralph-bot"));
+        Some(self.start(command, role, None, None))
     }
 
     #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]

@@ -1,41 +1,94 @@
-//! Text as aider 0.86 prints it, after its documentation and source; not recorded.
+//! Recordings of aider 0.86.2, and text made after them.
 
 use super::*;
-use crate::agent::transcript::played;
+use crate::agent::transcript::{played, recorded};
+use crate::domain::ids::Timestamp;
+use crate::domain::limit::{LimitKind, classify};
 
 fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     played((PRESET.reader)(), stdout, "", Ended::Exited(code))
 }
 
+fn seen(case: &str) -> (Reading, Vec<AgentEvent>) {
+    recorded((PRESET.reader)(), "aider", case, Ended::Exited(0))
+}
+
 #[test]
 fn answers_figures_and_edits_are_read() {
-    let text = "Aider v0.86.2\n\nI add the check.\n\nsrc/a.py\nTokens: 2.4k sent, 1.1k cache hit, 850 received. \
-                Cost: $0.01 message, $0.03 session.\nApplied edit to src/a.py\n";
-    let (reading, events) = read(text, 0);
-    assert_eq!((&reading.status, reading.cost), (&AgentStatus::Finished, Some(Money::from_usd(0.03))));
-    assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read, reading.tool_calls), (2400, 850, 1100, 1));
-    assert!(reading.final_message.contains("I add the check."), "{}", reading.final_message);
-    assert!(events.contains(&AgentEvent::FileChanged { path: "src/a.py".into() }), "{events:?}");
-    assert_eq!(["850", "1,200", "2.4k", "x", "9e99k"].map(count), [850, 1200, 2400, 0, u64::MAX]);
+    let (reading, events) = seen("file-change");
+    assert_eq!((&reading.status, reading.tool_calls, reading.tool_errors), (&AgentStatus::Finished, 1, 0));
+    assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (123, 50, None));
+    assert_eq!(reading.final_message, "I make the file.\nmade.txt\n```\nmade by the agent\n```");
+    assert!(events.contains(&AgentEvent::FileChanged { path: "made.txt".into() }), "{events:?}");
+    let (reading, events) = seen("cost");
+    assert_eq!((reading.cost, reading.final_message.as_str()), (Some(Money::from_usd(0.0008)), "All done."));
+    assert_eq!(
+        events.last(),
+        Some(&AgentEvent::Used { tokens_in: 123, tokens_out: 50, cost: Some(Money::from_usd(0.0008)) })
+    );
+    // The line is broken before the cost, and the tokens that went into the cache are counted twice.
+    let (reading, events) = seen("cache");
+    assert_eq!((reading.tokens_in, reading.cache_read, reading.cache_write), (15_000, 3_000, 2_000));
+    assert_eq!((reading.cost, reading.final_message.as_str()), (Some(Money::from_usd(0.04)), "All done."));
+    assert!(matches!(events.last(), Some(AgentEvent::Used { cost: Some(_), .. })), "{events:?}");
+    assert_eq!(["850", "1,200", "2.4k", "1.2M", "x", "9e99k"].map(count), [850, 1200, 2400, 1_200_000, 0, u64::MAX]);
+}
+
+#[test]
+fn edits_that_do_not_fit_are_failures_of_a_tool() {
+    let (reading, _) = seen("edit-refused");
+    assert_eq!((&reading.status, reading.tool_calls, reading.tool_errors), (&AgentStatus::Finished, 4, 4));
+    assert_eq!((reading.tokens_in, reading.tokens_out), (4 * 123, 4 * 50), "each answer is paid");
 }
 
 #[test]
 fn an_error_with_exit_code_0_is_an_error() {
-    let refused = "Aider v0.86.2\nlitellm.AuthenticationError: AuthenticationError: OpenAIException - Incorrect API \
-                   key provided\nThe API provider is not able to authenticate you. Check your API key.\n";
-    let (reading, _) = read(refused, 0);
-    assert!(matches!(reading.status, AgentStatus::Unavailable { .. }), "{reading:?}");
-    assert_eq!(reading.signals.code.as_deref(), Some("AuthenticationError"));
-    let limit =
-        "litellm.RateLimitError: RateLimitError: OpenAIException - Rate limit reached\nRetrying in 0.2 seconds...\n";
-    let (reading, events) = played((PRESET.reader)(), limit, "", Ended::Stopped("it waits".into()));
-    assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
-    assert!(events.iter().any(|event| matches!(event, AgentEvent::Retried { .. })), "{events:?}");
-    let helped = format!("{limit}Here.\nTokens: 10 sent, 5 received.\n");
-    assert_eq!(read(&helped, 0).0.status, AgentStatus::Finished);
+    type Is = fn(&AgentStatus) -> bool;
+    let unavailable: Is = |status| matches!(status, AgentStatus::Unavailable { .. });
+    for (case, is, kind) in [
+        ("401", unavailable, LimitKind::Auth),
+        ("404", unavailable, LimitKind::ModelMissing),
+        ("context", |status| matches!(status, AgentStatus::Failed { .. }), LimitKind::ContextTooLong),
+    ] {
+        let (reading, _) = seen(case);
+        assert!(is(&reading.status), "{case}: {reading:?}");
+        let limit = classify(&reading.signals, Timestamp(0)).map(|limit| limit.kind);
+        assert_eq!(limit, Some(kind), "{case}: {:?}", reading.signals);
+    }
     for silent in ["", "Aider v0.86.2\n"] {
         assert!(matches!(read(silent, 0).0.status, AgentStatus::Failed { .. }), "{silent}");
     }
+}
+
+#[test]
+fn it_is_stopped_where_its_waits_grow_long() {
+    let (reading, events) = recorded((PRESET.reader)(), "aider", "429-reset-killed", Ended::Stopped("it waits".into()));
+    assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
+    assert_eq!(reading.signals.code.as_deref(), Some("RateLimitError"));
+    let limit = classify(&reading.signals, Timestamp(1_000)).expect("a limit");
+    assert_eq!((limit.kind, limit.until), (LimitKind::Rate, Some(Timestamp(73_500))), "{limit:?}");
+    assert_eq!(events.iter().filter(|event| matches!(event, AgentEvent::Retried { .. })).count(), 5);
+    let refused = "litellm.InternalServerError: InternalServerError: OpenAIException - not now\n";
+    let mut reader = (PRESET.reader)();
+    for (wait, stops) in [("0.2", false), ("4.0", false), ("8.0", true)] {
+        for line in [refused.trim(), &format!("Retrying in {wait} seconds...")] {
+            reader.line(Stream::Stdout, line, &mut |_| {});
+        }
+        assert!(reader.waiting());
+        assert_eq!(reader.hopeless().is_some_and(|why| why.contains("not now")), stops, "{wait}");
+    }
+    let helped = format!("{refused}Retrying in 0.2 seconds...\nHere.\nTokens: 10 sent, 5 received.\n");
+    assert_eq!(read(&helped, 0).0.status, AgentStatus::Finished);
+}
+
+#[test]
+fn one_that_waits_for_a_browser_is_ended() {
+    let mut reader = (PRESET.reader)();
+    let line = "No LLM model was specified and no API keys were provided.";
+    reader.line(Stream::Stdout, line, &mut |_| {});
+    assert_eq!(reader.hopeless().as_deref(), Some(line));
+    let (reading, _) = played((PRESET.reader)(), line, "", Ended::Stopped(line.into()));
+    assert_eq!(reading.status, AgentStatus::Unavailable { reason: line.to_owned() });
 }
 
 #[test]

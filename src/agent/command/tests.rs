@@ -424,6 +424,40 @@ async fn no_agent_is_started_without_its_prompt() {
 }
 
 #[tokio::test]
+async fn what_an_agent_leaves_for_itself_is_no_change_of_the_tree() {
+    let place = Place::new(
+        "mkdir .aider.tags.cache.v4; echo x > .aider.tags.cache.v4/a; ln -s / .aider.tags.cache.v5; echo y > made",
+    );
+    fs::create_dir(place.at("tree/.aider.tags.cache.v3")).unwrap();
+    let (_, _) = outcome(place.settings(BackendKind::Preset("aider".into())), place.run()).await;
+    let mut left: Vec<_> = fs::read_dir(place.at("tree"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.retain(|name| name.starts_with(".aider") || name == "made");
+    left.sort();
+    assert_eq!(left, [".aider.tags.cache.v3", "made"], "what was there before stays");
+    assert!(std::path::Path::new("/tmp").exists(), "no link is followed");
+}
+
+/// S4.
+#[tokio::test]
+async fn a_repository_cannot_send_a_key_elsewhere() {
+    let place = telling("done");
+    let mut settings = place.settings(BackendKind::Preset("aider".into()));
+    settings.env = vec![("OPENAI_API_BASE".into(), secrecy::SecretString::from("http://models.example/v1"))];
+    outcome(settings, place.run()).await;
+    let arguments = fs::read_to_string(place.at("tree/arguments")).unwrap();
+    for told in [
+        "--set-env\nOPENAI_BASE_URL=http://models.example/v1\n",
+        "--set-env\nOPENAI_API_BASE=http://models.example/v1\n",
+        "--set-env\nANTHROPIC_API_BASE=https://api.anthropic.com\n",
+    ] {
+        assert!(arguments.contains(told), "{told}: {arguments}");
+    }
+}
+
+#[tokio::test]
 async fn any_command_is_read_in_any_format() {
     for (format, said, text) in [
         ("codex", CODEX_SAID, "done"),

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt};
+use crate::domain::ids::Timestamp;
+use crate::domain::limit::{LimitKind, classify};
 
 fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "kimi", case, Ended::Exited(code))
@@ -34,6 +36,38 @@ fn how_it_failed_is_read_from_standard_error() {
         assert!(is(&reading.status), "{case}: {reading:?}");
         assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (status, Some(code)), "{case}");
     }
+}
+
+#[test]
+fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
+    let how = Ended::Stopped("it waits".into());
+    let (reading, events) = recorded((PRESET.reader)(), "kimi", "429-long-killed", how);
+    assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
+    let limit = classify(&reading.signals, Timestamp(0)).expect("a limit");
+    assert_eq!((limit.kind, limit.until), (LimitKind::Rate, Some(Timestamp(86_400_000))), "{limit:?}");
+    assert!(matches!(events.last(), Some(AgentEvent::Retried { .. })), "{events:?}");
+    for (delay, ends) in [("1000", false), ("29999.5", false), ("86400000", true)] {
+        let mut reader = (PRESET.reader)();
+        let line = format!("{{\"role\":\"meta\",\"type\":\"turn.step.retrying\",\"delay_ms\":{delay}}}");
+        reader.line(Stream::Stdout, &line, &mut |_| {});
+        assert_eq!(reader.hopeless().is_some(), ends, "{delay}");
+    }
+}
+
+#[test]
+fn what_it_used_is_added_up_from_the_lines_of_its_session() {
+    let lines = [
+        r#"{"type":"usage.record","agentId":"main","model":"m","usage":{"inputOther":120,"output":50,"inputCacheRead":3,"inputCacheCreation":7},"usageScope":"turn","time":1}"#,
+        r#"{"type":"token_counting.measured","agentId":"main","length":4,"tokens":180,"time":1}"#,
+        r#"{"type":"usage.record","agentId":"explore-1","model":"m","usage":{"inputOther":1000,"output":5},"time":2}"#,
+        r#"{"type":"token_counting.measured","agentId":"explore-1","length":4,"tokens":1005,"time":2}"#,
+        r#"{"type":"turn.prompt","input":[{"type":"text","text":""usage.record" is {"output": 9}"}]}"#,
+        r#"{"type":"usage.record","usage":{"output":"#,
+    ];
+    let mut sum = Ledger::default();
+    lines.iter().for_each(|line| ledger(line, &mut sum));
+    let tokens = Tokens { read: 1130, written: 55, cache_read: 3, cache_write: 7 };
+    assert_eq!(sum, Ledger { tokens, filled: Some(Filled { tokens: 180, window: None }) });
 }
 
 #[test]

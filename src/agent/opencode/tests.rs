@@ -64,14 +64,14 @@ fn empty_answers_are_counted_until_it_is_hopeless() {
     let mut reader = (PRESET.reader)();
     for expected in [false, false, true] {
         empty.lines().for_each(|line| reader.line(Stream::Stdout, line, &mut |_| ()));
-        assert_eq!(reader.hopeless(), expected);
+        assert_eq!(reader.hopeless().is_some(), expected);
     }
     assert!(reader.waiting() && !reader.complete());
     let (reading, _) = played((PRESET.reader)(), empty, "", Ended::Stopped("no content".into()));
     assert_eq!(reading.status, AgentStatus::Limited { until_ms: None, reason: "an answer without content".into() });
     reader.line(Stream::Stdout, r#"{"type":"text","part":{"text":"There."}}"#, &mut |_| ());
     reader.line(Stream::Stdout, r#"{"type":"step_finish","part":{"reason":"stop"}}"#, &mut |_| ());
-    assert!(!reader.hopeless() && !reader.waiting() && reader.complete());
+    assert!(reader.hopeless().is_none() && !reader.waiting() && reader.complete());
 }
 
 #[test]

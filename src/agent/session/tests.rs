@@ -68,6 +68,23 @@ fn only_what_is_named_is_copied_and_what_is_there_stays() {
 }
 
 #[test]
+fn lines_of_plain_files_are_added_up() {
+    let homes = Homes::new();
+    homes.write("home/.cli/sessions/two.jsonl", &format!("two\n{}\nthree\n", "x".repeat(MAX_LINE as usize + 10)));
+    homes.write("home/.cli/sessions/notes.txt", "notes\n");
+    homes.write("elsewhere.jsonl", "elsewhere\n");
+    symlink(homes.at("elsewhere.jsonl"), homes.at("home/.cli/sessions/link.jsonl")).unwrap();
+    let read = |line: &str, ledger: &mut Ledger| {
+        assert!(!line.contains("elsewhere") && !line.contains("notes"), "{line}");
+        ledger.tokens.read += u64::from(["one", "two", "three"].contains(&line.trim()));
+    };
+    let sum = ledger(&homes.at("home"), [".cli/sessions"], read).unwrap();
+    assert_eq!((sum.tokens.read, sum.filled), (3, None));
+    assert_eq!(ledger(&homes.at("home"), [".none"], read).unwrap(), Ledger::default());
+    assert!(ledger(&homes.at("home"), ["../secret"], read).is_err());
+}
+
+#[test]
 fn links_pipes_and_second_names_are_left_out() {
     let homes = Homes::new();
     let sessions = homes.at("home/.cli/sessions");
@@ -86,17 +103,14 @@ fn links_pipes_and_second_names_are_left_out() {
 #[test]
 fn a_session_that_is_too_large_or_too_deep_is_not_copied_whole() {
     let homes = Homes::new();
-    let folder = open_folder(&homes.at("home"));
-    let mut small = Copy { bytes: 5, files: 0 };
-    let failed = small.named(&folder, &[OsStr::new(".cli"), OsStr::new("sessions")], &homes.at("kept"));
-    assert!(failed.unwrap_err().to_string().contains("too large"));
+    let huge = File::create(homes.at("home/.cli/sessions/huge.jsonl")).unwrap();
+    huge.set_len(MAX_BYTES).unwrap();
+    assert!(homes.copy(&[".cli/sessions"], "kept").unwrap_err().to_string().contains("too large"));
+    let sum = ledger(&homes.at("home"), [".cli/sessions"], |_, _| {});
+    assert!(sum.unwrap_err().to_string().contains("too large"));
     let deep = format!("home/.cli/deep/{}x", "d/".repeat(MAX_DEPTH + 1));
     homes.write(&deep, "x");
     assert_eq!(homes.copy(&[".cli/deep"], "deep").unwrap(), 0);
-}
-
-fn open_folder(path: &Path) -> OwnedFd {
-    openat(CWD, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()
 }
 
 #[test]

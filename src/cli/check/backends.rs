@@ -35,6 +35,18 @@ struct Known {
     keys: &'static [&'static str],
 }
 
+impl Known {
+    /// How the version that it was tried with is installed: a newer one is code that nobody here has looked at.
+    fn pinned(&self) -> String {
+        let ((major, minor), install) = (self.version, self.install);
+        if install.starts_with("pipx") {
+            format!("{install}=={major}.{minor}.*")
+        } else {
+            format!("{install}@{major}.{minor}")
+        }
+    }
+}
+
 const KNOWN: [Known; 6] = [
     Known {
         name: "claude",
@@ -165,7 +177,7 @@ async fn ask_command(
 ) -> (Vec<Finding>, Option<String>) {
     let known = KNOWN.iter().find(|known| backend.kind.is_none() && known.name == name);
     let install = known.map_or("install it, or mend its `command`".to_owned(), |known| {
-        format!("`{}` installs it; `command` names it where it is elsewhere", known.install)
+        format!("`{}` installs it; `command` names it where it is elsewhere", known.pinned())
     });
     let built = match app::backend(config, name, env) {
         Ok(built) => built,
@@ -186,7 +198,7 @@ async fn ask_command(
 
 /// What to make of what `--version` printed.
 fn judge_version(known: &Known, said: &str) -> (Finding, Option<String>) {
-    let (name, install) = (title(known.name), known.install);
+    let (name, install) = (title(known.name), known.pinned());
     let lower = said.to_lowercase();
     let number = version_in(said);
     let Some((version, (major, minor))) = number.filter(|_| !GIVEN_UP.iter().any(|words| lower.contains(words))) else {
@@ -200,7 +212,7 @@ fn judge_version(known: &Known, said: &str) -> (Finding, Option<String>) {
         let fix = format!("what it prints may be read as plain text only; install another one (`{install}`)");
         Finding::warn(name, format!("{said}; this version of ralph-bot was {tried}"), fix)
     } else {
-        Finding::ok(name, said)
+        Finding::ok(name, format!("{said}; {tried}"))
     };
     (finding, Some(version))
 }

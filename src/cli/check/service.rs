@@ -1,5 +1,8 @@
 //! What `check` asks of others: forges, backends, the sandbox, the database. Nothing is written anywhere.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use super::Finding;
@@ -114,10 +117,23 @@ async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {
         Err(error) => return vec![refused(name, &error)],
     };
     let detail = format!("{} at {}, signed in as {}", facts.product, forge.url, own.login);
-    vec![Finding::ok(name, detail), repositories(config, forge, &*adapter, &own).await]
+    let mut findings = vec![Finding::ok(name, detail)];
+    let all = match adapter.repositories().await {
+        Ok(all) => all,
+        Err(error) => {
+            findings.push(refused(format!("repositories of {}", forge.name), &error));
+            return findings;
+        }
+    };
+    let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
+    findings.push(repositories(forge, &*adapter, &own, all.len(), &watched).await);
+    findings.extend(super::teams::look(config, forge, &*adapter, &watched).await);
+    let (asked, prefix) = (&watched[..watched.len().min(ASKED)], config.policy(&forge.name).branch_prefix);
+    findings.extend(super::ci::look(&forge.name, &*adapter, asked, &prefix).await);
+    findings
 }
 
-fn refused(name: String, error: &ForgeError) -> Finding {
+pub(super) fn refused(name: String, error: &ForgeError) -> Finding {
     let fix = match error.kind {
         ForgeErrorKind::Unauthorized => "the credential is not good; make a new one",
         ForgeErrorKind::Denied => "the credential may not do this; give it more scopes",
@@ -130,16 +146,17 @@ fn refused(name: String, error: &ForgeError) -> Finding {
     Finding::fail(name, error.to_string(), fix)
 }
 
-/// Whether the bot can label, comment and push where it is to work.
-async fn repositories(config: &Config, forge: &ForgeConfig, adapter: &dyn Forge, own: &User) -> Finding {
+/// Whether the bot can label, comment and push where it is to work; of `seen` repositories, those that are `watched`.
+async fn repositories(
+    forge: &ForgeConfig,
+    adapter: &dyn Forge,
+    own: &User,
+    seen: usize,
+    watched: &[&Repository],
+) -> Finding {
     let name = format!("repositories of {}", forge.name);
-    let all = match adapter.repositories().await {
-        Ok(all) => all,
-        Err(error) => return refused(name, &error),
-    };
-    let watched: Vec<&Repository> = all.iter().filter(|r| !r.archived && config.watches(&r.repo)).collect();
     if watched.is_empty() {
-        let detail = format!("the credential sees {}, and `repositories` names none of them", all.len());
+        let detail = format!("the credential sees {seen}, and `repositories` names none of them");
         return Finding::fail(name, detail, "give the bot's account write access to one, or mend `repositories`");
     }
     let count = watched.len();
@@ -207,133 +224,4 @@ fn sandbox(found: &SandboxProbe) -> Vec<Finding> {
         if escape.held { Finding::ok(name, "held") } else { Finding::fail(name, &escape.detail, "") }
     });
     std::iter::once(whole).chain(attempts).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-    use crate::cli::check::Outcome;
-    use crate::domain::ids::{AccountKind, ForgeName};
-    use crate::fake::{Access, Dialect, FakeForge};
-    use crate::process::sandbox::EscapeTest;
-    use crate::store::inbox::{Body, Delivery};
-
-    const SECRET: &str = "0123456789abcdef0123456789abcdef";
-
-    fn config(folder: &Path, url: &str, token: &str) -> (Config, Env) {
-        let env = Env::of([("T", token), ("S", SECRET), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/")]);
-        let text = format!(
-            "forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
-sandbox: {{ required: none }}
-backends:
-  there: {{ type: script, command: [sh] }}
-  gone: {{ type: script, command: [no-such-program-here] }}
-"
-        );
-        (Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid"), env)
-    }
-
-    fn of<'a>(findings: &'a [Finding], name: &str) -> &'a Finding {
-        findings.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} in {findings:?}"))
-    }
-
-    #[tokio::test]
-    async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
-        let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
-        let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
-        forge.grant(repo, &bot, Access::Read).expect("granted");
-        let (config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
-
-        let findings = look(&config, &env).await;
-        let account = of(&findings, "forge work");
-        assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
-        let permission = of(&findings, "repositories of work");
-        assert!(permission.outcome == Outcome::Fail && permission.fix.contains("write access"), "{permission:?}");
-        assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
-        assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
-        assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
-        assert!(of(&findings, "database").detail.starts_with("none yet"));
-        assert!(!config.data_dir.exists(), "looking makes nothing");
-
-        forge.grant(repo, &bot, Access::Write).expect("granted");
-        std::fs::create_dir(&config.data_dir).expect("made");
-        let store = Store::open(&crate::cli::database(&config)).expect("opened");
-        let forge_name = ForgeName::new("work");
-        let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
-        store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
-        let findings = look(&config, &env).await;
-        for name in ["repositories of work", "webhook of work", "database"] {
-            assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
-        }
-        assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
-    }
-
-    #[tokio::test]
-    async fn a_forge_that_refuses_or_is_not_there_is_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
-        let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
-        let findings = look(&config_refused, &env).await;
-        let finding = of(&findings, "forge work");
-        assert!(finding.outcome == Outcome::Fail && finding.fix.contains("credential"), "{finding:?}");
-
-        let (config_gone, env) = config(folder.path(), "http://127.0.0.1:1", "token");
-        let findings = look(&config_gone, &env).await;
-        let finding = of(&findings, "forge work");
-        assert!(finding.outcome == Outcome::Fail && finding.fix.contains("network"), "{finding:?}");
-    }
-
-    #[tokio::test]
-    async fn a_damaged_database_is_told() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
-        std::fs::create_dir(&config.data_dir).expect("made");
-        std::fs::write(crate::cli::database(&config), "this was a database once").expect("written");
-        let mut findings = Vec::new();
-        assert!(database(&config, &mut findings).await.is_none());
-        assert_eq!(of(&findings, "database").outcome, Outcome::Fail);
-    }
-
-    #[tokio::test]
-    async fn a_channel_is_looked_up_and_told_nothing() {
-        let channel = |url: &str, allow_private| ChannelConfig {
-            name: "chat".into(),
-            kind: crate::domain::notice::ChannelKind::Slack,
-            url: url.to_owned().into(),
-            secret: None,
-            levels: vec![crate::domain::oversight::EscalationLevel::Critical],
-            allow_private,
-        };
-        let url = "https://localhost:1/services/hunter2";
-        let (refused, allowed) = (look_up(&channel(url, false)).await, look_up(&channel(url, true)).await);
-        assert!(refused.outcome == Outcome::Fail && refused.detail.contains("not public"), "{refused:?}");
-        assert!(allowed.outcome == Outcome::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
-        assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
-        let nowhere = look_up(&channel("https://nowhere.invalid/services/hunter2", false)).await;
-        assert_eq!(nowhere.outcome, Outcome::Fail);
-        for finding in [refused, allowed, nowhere] {
-            assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
-        }
-    }
-
-    #[test]
-    fn each_attempt_to_get_out_has_its_line() {
-        let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
-        let mut found = SandboxProbe {
-            tier: Tier::C,
-            bubblewrap: Ok("0.11".into()),
-            escapes: vec![escape("a", true), escape("b", false)],
-        };
-        let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.outcome)).collect();
-        let name = |name: &str| name.to_owned();
-        let expected =
-            [(name("sandbox"), Outcome::Fail), (name("sandbox: a"), Outcome::Ok), (name("sandbox: b"), Outcome::Fail)];
-        assert_eq!(outcomes, expected);
-        found.bubblewrap = Err("not installed".into());
-        assert_eq!(sandbox(&found).len(), 1);
-    }
 }

@@ -28,7 +28,7 @@ struct Sum {
 }
 
 pub(super) fn run(place: &Path, files: [&PathBuf; 2], json: bool) -> CliResult {
-    let settings = [read::settings_of(files[0])?, read::settings_of(files[1])?];
+    let settings = [read::settings_of(files[0])?, read::settings_of(files[1])?].map(Option::unwrap_or_default);
     let (names, traces): (Vec<String>, Vec<Trace>) = read::traces(place)?.into_iter().unzip();
     let [(of_a, a), (of_b, b)] = settings.map(|settings| compare(&traces, &settings));
     let rows = names.iter().zip(of_a.into_iter().zip(of_b)).map(|(name, (a, b))| Row { trace: name, a, b });

@@ -45,14 +45,17 @@ pub(super) fn traces(path: &Path) -> Result<Vec<(String, Trace)>, CliError> {
     files.iter().map(|file| Ok((name(file), trace(file)?))).collect()
 }
 
-/// The settings of the operator's file where there is one or one is asked for, else the defaults.
+/// The settings of the operator's file where there is one or one is asked for; the defaults where there is none, or where it
+/// sets none.
 pub(in crate::cli) fn settings(explicit: Option<&Path>, env: &Env) -> Result<SupervisionSettings, CliError> {
     let path = operator_file(explicit, env);
-    if explicit.is_none() && !path.exists() { Ok(SupervisionSettings::default()) } else { settings_of(&path) }
+    let set = if explicit.is_none() && !path.exists() { None } else { settings_of(&path)? };
+    Ok(set.unwrap_or_default())
 }
 
-/// The settings in a YAML file: its keys `control`, `oversight` and `strategy` over the preset that it names.
-pub(super) fn settings_of(path: &Path) -> Result<SupervisionSettings, CliError> {
+/// The settings in a YAML file: its keys `control`, `oversight` and `strategy` over the preset that it names; `None` where an
+/// operator's file has none of them.
+pub(super) fn settings_of(path: &Path) -> Result<Option<SupervisionSettings>, CliError> {
     let wrong = |what: String| CliError::Usage(format!("{}: {what}", path.display()));
     let text = text(path)?;
     let file: Value = if text.trim().is_empty() {
@@ -61,14 +64,17 @@ pub(super) fn settings_of(path: &Path) -> Result<SupervisionSettings, CliError> 
         serde_saphyr::from_str(&text).map_err(|error| wrong(error.to_string()))?
     };
     let sections = match &file {
-        Value::Null => return Ok(SupervisionSettings::default()),
-        Value::Object(keys) if keys.is_empty() || SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
+        Value::Null => return Ok(None),
+        Value::Object(keys) if SECTIONS.iter().any(|section| keys.contains_key(*section)) => keys,
+        // No service runs without a forge, so that this is the file of one and not a slip of the pen.
+        Value::Object(keys) if keys.is_empty() || keys.contains_key("forges") => return Ok(None),
         _ => return Err(wrong(format!("it has none of the keys {}", SECTIONS.join(", ")))),
     };
     let mut sections = sections.clone();
     // A key without a value sets nothing.
     sections.retain(|_, section| !section.is_null());
     SupervisionSettings::layered(&sections)
+        .map(Some)
         .map_err(|problems| wrong(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))
 }
 

@@ -94,11 +94,13 @@ fn settings_of_a_file_lie_over_the_defaults() {
     let (_folder, file) = folder(&[
         ("a.yaml", "control: {window: 7}\noversight: {stuck: {window: 12}}\nstrategy: {patience: 3}\n"),
         ("empty.yaml", ""),
+        ("operator.yaml", "forges:\n  - { name: work, kind: gitea }\nlimits: { iterations: 5 }\n"),
     ]);
-    let settings = read::settings_of(&file("a.yaml")).unwrap();
+    let settings = read::settings_of(&file("a.yaml")).unwrap().unwrap();
     assert_eq!((settings.control.window, settings.oversight.stuck.window, settings.strategy.patience), (7, 12, 3));
     assert_eq!(settings.control.decay, SupervisionSettings::default().control.decay);
-    assert_eq!(read::settings_of(&file("empty.yaml")).unwrap(), SupervisionSettings::default());
+    assert_eq!(read::settings_of(&file("empty.yaml")).unwrap(), None);
+    assert_eq!(read::settings_of(&file("operator.yaml")).unwrap(), None, "the file of a service that sets none");
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl ControlState {
             cleared,
             prompt_adjustments,
             actuation,
-            warnings: (wrong > 0).then(|| out_of_range(wrong, iteration)).into_iter().collect(),
+            warnings: out_of_range(wrong, iteration).into_iter().collect(),
         }
     }
 
@@ -215,9 +215,11 @@ impl ControlState {
     }
 }
 
-fn out_of_range(wrong: u32, iteration: u64) -> String {
+/// What is said of an iteration so many of whose figures were out of range; `None` where none was.
+pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
     match wrong {
-        1 => format!("One figure of iteration {iteration} was out of range and was put right."),
-        _ => format!("{wrong} figures of iteration {iteration} were out of range and were put right."),
+        0 => None,
+        1 => Some(format!("One figure of iteration {iteration} was out of range and was put right.")),
+        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were put right.")),
     }
 }

@@ -66,6 +66,8 @@ pub enum Input {
         #[serde(default)]
         cost: Money,
     },
+    /// Models were asked once more when the loop had ended.
+    AskedAtEnd { cost: Money },
     /// The tree was recorded.
     Committed { ticket: u64, change: Box<Change> },
     /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.
@@ -162,6 +164,9 @@ pub struct AgentRunFacts {
     /// The session that it left, where the next run could go on with it.
     #[serde(default)]
     pub session: Option<AgentSession>,
+    /// Approaches that earlier loops failed with, as its prompt told.
+    #[serde(default)]
+    pub failed_elsewhere: Vec<String>,
 }
 
 impl AgentRunFacts {
@@ -179,6 +184,7 @@ impl AgentRunFacts {
             duration_ms: 0,
             served: Served::default(),
             session: None,
+            failed_elsewhere: Vec::new(),
         }
     }
 }

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
-use crate::domain::control::{Breadth, ModelTier, Trend, Urgency};
+use crate::domain::control::{Breadth, ModelTier, Trend, Urgency, out_of_range};
 use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::intelligence::{Standing, best_state};
+use crate::domain::memory;
 use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
@@ -155,7 +156,8 @@ impl Loop {
         self.kept().rev().find_map(|iteration| iteration.judged.as_ref())
     }
 
-    fn record(&self, iteration: &Iteration) -> Record {
+    /// An iteration in figures, and how many of them were out of range.
+    fn record(&self, iteration: &Iteration) -> (Record, u32) {
         let outcomes = &iteration.checks.outcomes;
         let failed = outcomes.iter().filter(|outcome| !outcome.holds).count();
         let baseline = |name: &str| {
@@ -165,6 +167,7 @@ impl Loop {
         let tests = iteration.checks.tests();
         let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
+        let error_signature = error_signature(&iteration.checks);
         let record = Record {
             iteration: f64::from(iteration.number),
             completion: iteration.completion.get(),
@@ -177,10 +180,11 @@ impl Loop {
                 .iter()
                 .find(|outcome| self.checks.iter().any(|c| c.name == outcome.name && is_coverage(&c.rule)))
                 .and_then(|outcome| outcome.measured),
-            error_signature: error_signature(&iteration.checks),
+            reflection: Some(memory::reflection(self, iteration, error_signature.as_deref()).insight())
+                .filter(|insight| !insight.is_empty()),
+            error_signature,
             blockers: iteration.report.blockers.clone(),
             learnings: iteration.report.learnings.clone(),
-            reflection: None,
             summary: [&iteration.report.summary, &iteration.report.approach].map(String::as_str).join(" "),
             files: iteration.stat.files.iter().map(|file| file.path.clone()).collect(),
             tree: iteration.tree.as_ref().map(ToString::to_string),
@@ -202,7 +206,22 @@ impl Loop {
             completion_signal: iteration.report.completion_signal,
             objective_similarity: None,
         };
-        record.cleaned().0
+        record.cleaned()
+    }
+
+    /// Approaches that are known to have failed, in the agent's words: those that gained nothing here, and those that
+    /// earlier loops are said to have failed with.
+    fn failed_approaches(&self) -> Vec<String> {
+        let mut failed = self.failed_elsewhere.clone();
+        let mut best = self.baseline.as_ref().map_or(0.0, |report| report.completion(None).get());
+        for iteration in self.kept().filter(|iteration| iteration.ended_at.is_some()) {
+            let completion = iteration.completion.get();
+            if completion <= best && iteration.agent_problem.is_empty() {
+                failed.push(iteration.report.approach.clone());
+            }
+            best = best.max(completion);
+        }
+        failed
     }
 
     /// The commit after an iteration; 0 is the state before the first.
@@ -251,7 +270,10 @@ pub(super) enum Onward {
 
 /// Judges the iteration that has just ended. The judgement is part of the loop; obeying it is [`act`].
 pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
-    let record = turn.next.current().map(|current| turn.next.record(current))?;
+    let (record, wrong) = turn.next.current().map(|current| turn.next.record(current))?;
+    if let Some(warning) = out_of_range(wrong, u64::from(turn.next.spent.iterations)) {
+        turn.because(warning);
+    }
     let settings = turn.next.policy.supervision();
     let facts = turn.next.facts();
     let mut supervision = known(turn, &facts, &settings);
@@ -260,9 +282,10 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     }
     let history = turn.next.records();
     let reviews: Vec<String> = turn.next.guidance.iter().map(|guidance| guidance.text.clone()).collect();
+    let failed = turn.next.failed_approaches();
     let review = turn.next.current().and_then(|current| {
         let evidence =
-            Evidence { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &[] };
+            Evidence { checks: Some(&current.checks), change: Some(&current.stat), reviews: &reviews, failed: &failed };
         supervision.review(&history, &facts, evidence, &settings)
     });
     turn.next.supervision = Some(supervision);

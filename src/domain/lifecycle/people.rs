@@ -2,7 +2,7 @@
 
 use super::input::{CommentRef, Input, Start};
 use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step, Wanted};
-use super::{Decision, Turn, judge};
+use super::{Decision, Turn, judge, work};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
 use crate::domain::ids::{Money, Sha, Timestamp, User};
@@ -54,6 +54,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         reviews_seen: Vec::new(),
         why: String::new(),
         escalated: None,
+        failed_elsewhere: Vec::new(),
         sandbox: String::new(),
         limited_tries: 0,
         wait: None,
@@ -478,5 +479,13 @@ pub(super) fn after_the_end(turn: &mut Turn, input: &Input) {
     }
     if matches!(input, Input::PullOpened { .. }) {
         turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
+    }
+    let late = work::book(turn, input);
+    if late > Money(0) {
+        turn.because(format!("{late} more were spent"));
+        turn.effects.push(Effect::Status { fresh: false });
+        if turn.next.pull.is_some() {
+            turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
+        }
     }
 }

@@ -453,6 +453,9 @@ pub struct Loop {
     /// What is being done before the loop stops.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<Halting>,
+    /// Approaches that earlier loops failed with, as the newest prompt was told.
+    #[serde(default)]
+    pub failed_elsewhere: Vec<String>,
     /// What the schedule saw last.
     #[serde(default, deserialize_with = "readable")]
     pub schedule: Option<ScheduleState>,

@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{CheckPurpose, Mark, Place};
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, LoopId, Money, RepoId, RepoRef, Sha, User, UserId};
+use crate::domain::ids::{
+    AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
+};
 use crate::domain::policy::Policy;
-use crate::domain::task::{CheckOutcome, CheckReport, DiffStat};
+use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
 use crate::domain::view::{Severity, View};
 
 fn user(login: &str) -> User {
@@ -122,17 +124,13 @@ impl Run {
 
     fn agent(&mut self, end: AgentEnd) -> &mut Self {
         let run = AgentRunFacts {
-            end,
-            report: None,
             message: "did it".into(),
             cost: Some(Money(1_000_000)),
             tokens_in: 10,
             tokens_out: 5,
             tool_calls: 1,
-            tool_errors: 0,
             duration_ms: 100,
-            served: Served::default(),
-            session: None,
+            ..AgentRunFacts::ending(end)
         };
         self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
@@ -492,24 +490,37 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
     run.tell(Input::Checked { ticket: late, report: report(true) });
     run.tell(Input::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
     assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
-    let run_facts = AgentRunFacts {
-        end: AgentEnd::Finished,
-        report: None,
-        message: String::new(),
-        cost: Some(Money(7)),
-        tokens_in: 0,
-        tokens_out: 0,
-        tool_calls: 0,
-        tool_errors: 0,
-        duration_ms: u64::MAX,
-        served: Served::default(),
-        session: None,
-    };
+    let run_facts =
+        AgentRunFacts { cost: Some(Money(7)), duration_ms: u64::MAX, ..AgentRunFacts::ending(AgentEnd::Finished) };
     run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
     run.tell(Input::Pushed { ticket: late, commit: sha(9) });
     assert_eq!(run.current.pushed, Some(sha(9)), "a push that happened has happened");
     run.is(State::Paused, Step::Idle);
+}
+
+#[test]
+fn money_that_is_spent_after_the_end_is_on_the_account() {
+    let mut run = Run::in_state(State::Running);
+    run.tell(Input::PullOpened { number: Number(9), url: "u".into() });
+    run.tell(Input::PullMerged).is(State::Merged, Step::Idle);
+    let before = run.current.spent.cost;
+    run.tell(Input::AskedAtEnd { cost: Money(5) }).is(State::Merged, Step::Idle);
+    assert_eq!(run.current.spent.cost, before.plus(Money(5)));
+    assert!(run.has(|e| *e == Effect::Status { fresh: false }), "people are told");
+    assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
+    run.tell(Input::AskedAtEnd { cost: Money(0) }).is(State::Merged, Step::Idle);
+    assert_eq!(run.effects, []);
+    assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+
+    // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
+    let mut run = Run::in_state(State::Running);
+    let late = run.current.ticket;
+    run.command(Command::Abort { reason: String::new() }).is(State::Aborted, Step::Idle);
+    let before = run.current.spent.cost;
+    run.tell(Input::AgentLost { ticket: late, salvaged: None, cost: Money(7) }).is(State::Aborted, Step::Idle);
+    assert_eq!(run.current.spent.cost, before.plus(Money(7)));
+    assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Pull { .. })));
 }
 
 fn prepared_like(current: &Loop) -> Prepared {
@@ -747,17 +758,11 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
     let agent = |end| Input::AgentEnded {
         ticket,
         run: Box::new(AgentRunFacts {
-            end,
-            report: None,
-            message: String::new(),
             cost: Some(Money(900_000)),
             tokens_in: 1,
             tokens_out: 1,
-            tool_calls: 0,
-            tool_errors: 0,
             duration_ms: 5,
-            served: Served::default(),
-            session: None,
+            ..AgentRunFacts::ending(end)
         }),
     };
     match which {
@@ -824,7 +829,9 @@ proptest! {
             prop_assert_eq!(next.version, before.version + 1);
             if !before.state.is_open() {
                 prop_assert_eq!(next.state, before.state);
-                prop_assert_eq!(next.spent, before.spent);
+                let paid = matches!(input, Input::AgentEnded { .. } | Input::AgentLost { .. });
+                prop_assert!(paid || next.spent == before.spent, "{:?}", input);
+                prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
             if next.state == State::Review && before.state != State::Review {
                 prop_assert_eq!(before.step, Step::Verify);

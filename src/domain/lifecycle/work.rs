@@ -17,6 +17,7 @@ use crate::domain::task::{AgentReport, CheckReport, DiffStat};
 
 /// An outcome of work; a late one is dropped.
 pub(super) fn outcome(turn: &mut Turn, input: Input) {
+    book(turn, &input);
     let ticket = match &input {
         Input::Prepared { ticket, .. }
         | Input::Checked { ticket, .. }
@@ -31,14 +32,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         | Input::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input that this version does not know"),
     };
-    // The money of a run is spent, whether or not its outcome still counts.
-    if let Input::AgentEnded { run, .. } = &input {
-        book(turn, run);
-    }
-    if let Input::AgentLost { cost, .. } = &input {
-        turn.next.spent.cost = turn.next.spent.cost.plus((*cost).max(Money(0)));
-    }
-    // So is a push a fact: without it, our own commit would later be taken for somebody else's.
+    // A push is a fact: without it, our own commit would later be taken for somebody else's.
     if let Input::Pushed { commit, .. } = &input {
         turn.next.pushed = Some(commit.clone());
     }
@@ -67,11 +61,21 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
     }
 }
 
-fn book(turn: &mut Turn, run: &AgentRunFacts) {
+/// Money that was spent is, whether or not its outcome still counts; gives how much it was.
+pub(super) fn book(turn: &mut Turn, input: &Input) -> Money {
     let spent = &mut turn.next.spent;
-    spent.cost = spent.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
-    spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
-    spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
+    let cost = match input {
+        Input::AgentEnded { run, .. } => {
+            spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
+            spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
+            run.cost.unwrap_or_default()
+        }
+        Input::AgentLost { cost, .. } | Input::AskedAtEnd { cost } => *cost,
+        _ => Money(0),
+    };
+    let cost = cost.max(Money(0));
+    spent.cost = spent.cost.plus(cost);
+    cost
 }
 
 fn prepared(turn: &mut Turn, tree: Prepared) {
@@ -264,6 +268,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
+    turn.next.failed_elsewhere = run.failed_elsewhere;
     let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;

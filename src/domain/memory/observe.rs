@@ -74,9 +74,10 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
     let report = reported(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
     let completion_after = iteration.completion.get();
-    let error_after = iteration.record.as_ref().and_then(|record| record.error_signature.as_deref()).map(clean);
+    let error_after = iteration.record.as_ref().and_then(|record| record.error_signature.as_deref());
     let agent_failed = !iteration.agent_problem.is_empty();
     let approach = approach(&report);
+    let reflection = reflection(current, iteration, error_after);
     let facts = IterationFacts {
         loop_id: current.id.clone(),
         iteration: iteration.number,
@@ -88,28 +89,35 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
         resolution: resolution(&report),
         completion_before,
         completion_after,
-        error_before: error_before.clone(),
-        error_after: error_after.clone(),
+        error_before,
+        error_after: error_after.map(clean),
         verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
         tampered: !iteration.findings.is_empty(),
         agent_failed,
         // Where the run failed, the approach is not what the order was about.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
     };
+    Observation::Iteration { facts: Box::new(facts), reflection }
+}
+
+/// What an iteration says to the next ones, by its report and its checks; `error_after` is the signature of its first error.
+pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
+    let report = reported(iteration);
+    let (completion_before, error_before) = state_before(current, iteration);
     let failing = iteration.checks.outcomes.iter().filter(|outcome| !outcome.holds);
-    let reflection = Reflection::of(&ReflectionFacts {
+    let agent_failed = !iteration.agent_problem.is_empty();
+    Reflection::of(&ReflectionFacts {
         iteration: iteration.number,
-        approach,
+        approach: approach(&report),
         failing_checks: failing.map(|outcome| outcome.name.clone()).collect(),
         error_before,
-        error_after,
+        error_after: error_after.map(clean),
         blockers: report.blockers.iter().map(|text| clean(text)).collect(),
         next_steps: report.next_steps.iter().map(|text| clean(text)).collect(),
         agent_failure: agent_failed.then(|| clean(&iteration.agent_problem)),
         completion_before,
-        completion_after,
-    });
-    Observation::Iteration { facts: Box::new(facts), reflection }
+        completion_after: iteration.completion.get(),
+    })
 }
 
 /// Completion and first error of what an iteration began with: the one whose files stood then, else the baseline.

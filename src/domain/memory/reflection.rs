@@ -3,14 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::criteria::TaskType;
-use crate::domain::similarity::similarity;
 
 /// Files, from which on a task counts as one over many files.
 const MANY_FILES: usize = 6;
-/// Times in a row that the same reflection says that the loop is stuck.
-const STUCK: usize = 3;
-/// Similarity from which on two reflections are the same.
-const SAME: f64 = 0.85;
 /// Longest text of one field, in characters.
 const MAX_TEXT: usize = 400;
 
@@ -133,11 +128,10 @@ impl Reflection {
         line
     }
 
-    /// Whether it says the same as another.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let text = |reflection: &Self| format!("{} {} {}", reflection.failed, reflection.why, reflection.next);
-        let (mine, theirs) = (text(self), text(other));
-        self.outcome == other.outcome && (mine == theirs || similarity(&mine, &theirs) > SAME)
+    /// What it says of the iteration beside what became of it, in one line; empty where it says nothing.
+    pub fn insight(&self) -> String {
+        let parts = [&self.failed, &self.why, &self.next].map(|text| text.trim_end_matches('.'));
+        parts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -155,13 +149,6 @@ pub fn window(task_type: TaskType, files: usize) -> usize {
 /// The newest `count`, oldest first.
 pub fn latest(reflections: &[Reflection], count: usize) -> &[Reflection] {
     &reflections[reflections.len().saturating_sub(count)..]
-}
-
-/// Whether the newest three say the same, and none of them that it is getting better.
-pub fn is_stuck(reflections: &[Reflection]) -> bool {
-    let newest = latest(reflections, STUCK);
-    let failing = |one: &Reflection| !matches!(one.outcome, ReflectionOutcome::Done | ReflectionOutcome::Better);
-    newest.len() == STUCK && newest.iter().all(failing) && newest.windows(2).all(|pair| pair[0].is_same(&pair[1]))
 }
 
 fn cut(text: &str) -> String {

@@ -1,4 +1,5 @@
-//! PagerDuty: Events API, version 2. The same key as before adds to the incident that is open, and ends it at last.
+//! PagerDuty: Events API, version 2. The same key as before adds to the incident that is open, and ends it at last; where
+//! people have resolved it, the same key opens another.
 //!
 //! A summary has 1,024 characters at most, a key 255, an event 512 KiB.
 

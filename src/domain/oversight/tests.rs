@@ -1,5 +1,6 @@
 //! Traces that must be found and traces that must not, and what is done about them.
 
+mod defaults;
 mod fires;
 mod healthy;
 mod levels;

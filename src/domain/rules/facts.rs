@@ -21,7 +21,8 @@ pub struct Facts {
     /// `error_count`: iterations that ended with an error, over the whole loop.
     pub error_count: u32,
     /// What the last run said that failed it; `has_error` is whether there is something. It is of the run that the iteration
-    /// ended with ([`Facts::after_attempts`]), and in the backend's words where there are any.
+    /// ended with, and in the backend's words where there are any: where a limited backend was left and the next one did
+    /// the work, there is no error.
     pub last_error: Option<String>,
     /// `cost` (or `total_cost`): dollars that the loop has cost.
     pub cost: Money,
@@ -135,13 +136,6 @@ pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
 }
 
 impl Facts {
-    /// These facts after an iteration that took several runs, oldest first, each with the words that failed it. Only the
-    /// last one counts: where a limited backend was left and the next one did the work, there is no error.
-    pub fn after_attempts(mut self, errors: &[Option<String>]) -> Self {
-        self.last_error = errors.last().cloned().flatten();
-        self
-    }
-
     /// The value of a variable; figures that are none or out of their range are brought into it.
     pub(super) fn value(&self, name: &str) -> Option<Value> {
         let whole = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));

@@ -209,17 +209,6 @@ fn names_of_task_types_are_all_there() {
     }
 }
 
-#[test]
-fn a_good_run_after_a_limited_one_is_no_error() {
-    let after = |errors: &[Option<&str>]| {
-        let errors: Vec<Option<String>> = errors.iter().map(|e| e.map(str::to_owned)).collect();
-        evaluate("has_error", &facts().after_attempts(&errors))
-    };
-    assert_eq!(after(&[Some("429 rate_limit"), None]), RuleOutcome::Fails);
-    assert_eq!(after(&[None, Some("429 rate_limit")]), RuleOutcome::Holds);
-    assert_eq!(after(&[]), RuleOutcome::Fails);
-}
-
 fn model_rule(when: &str, model: &str) -> ModelRule {
     ModelRule { when: when.to_owned(), model: model.to_owned() }
 }

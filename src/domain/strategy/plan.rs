@@ -148,8 +148,9 @@ fn nearly_done(_: &mut StrategyState, situation: &Situation<'_>, settings: &Stra
     (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
 }
 
-/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was neither tried nor said to have failed;
-/// where none is left, a person.
+/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was
+/// neither tried nor said to have failed; where none is left, a person. The prompt has its name too, by which it can be
+/// reported.
 fn pivot(
     state: &mut StrategyState,
     situation: &Situation<'_>,
@@ -172,7 +173,7 @@ fn pivot(
         Some((name, step)) => {
             let reasoning = format!("{because}{before}");
             state.remember(name, cause, iteration);
-            StrategyPlan::new(Approach::Pivot, name, reasoning, &[step])
+            StrategyPlan::new(Approach::Pivot, name, reasoning, &[&format!("{name}: {step}")])
         }
         None => StrategyPlan::new(Approach::Escalate, "", format!("{because}, and no approach is left{before}"), &[]),
     }

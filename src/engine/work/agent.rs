@@ -86,13 +86,15 @@ impl Engine {
         };
         self.put_tree_back(current, repo, head).await?;
         self.mended(current).await;
-        let mut questions = Questions::of(current, ticket, cancel);
+        let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
-        let aids = self.aids(&mut questions, repo, &tree).await;
+        let mut aids = self.aids(&questions, repo, &tree).await;
+        let failed = std::mem::take(&mut aids.failed);
         kill_point("K39");
         let mut run = self.run(&Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
-        self.read_message(&mut questions, &mut run).await;
-        charge(&mut run, questions.used);
+        self.read_message(&questions, &mut run).await;
+        charge(&mut run, questions.used());
+        run.failed_elsewhere = failed;
         Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
     }
 

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::project;
 use crate::domain::criteria::TaskType;
-use crate::domain::ids::RepoRef;
+use crate::domain::ids::{Money, RepoRef};
 use crate::domain::intelligence::{
     Analysis, Block, Compressed, Compression, Context, Estimate, MessageAnalysis, Middle, Reflecting, Summarising,
     ToolUse, count, token_budget,
@@ -18,7 +18,7 @@ use crate::domain::memory::Reflection;
 use crate::domain::session::Summary;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
-use crate::store::{StoreError, StoreResult, memory, session};
+use crate::store::{StoreError, StoreResult, calls, memory, session};
 
 /// Tokens of the context block, and its most as a share of the model's window in percent.
 const CONTEXT_TOKENS: usize = 500;
@@ -39,6 +39,8 @@ pub(super) struct Aids {
     pub middle: Option<Middle>,
     /// How the agent's tools did so far.
     pub tools: Vec<ToolUse>,
+    /// Approaches that earlier loops failed with.
+    pub failed: Vec<String>,
 }
 
 impl Aids {
@@ -55,14 +57,30 @@ impl Aids {
 
 impl Engine {
     /// Gathers what helps the run of the iteration under way, in its tree.
-    pub(super) async fn aids(&self, questions: &mut Questions<'_>, repo: &RepoRef, tree: &Path) -> Aids {
+    pub(super) async fn aids(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path) -> Aids {
         let current = questions.current;
         if !current.policy.intelligence.adapts() {
             return Aids::default();
         }
-        self.reflect(questions, repo).await;
+        let about = format!(
+            "iteration {} at {}",
+            current.spent.iterations,
+            current.head.as_ref().map_or("its beginning", |head| head.short())
+        );
+        // Advice is asked for by what the loop is; it waits for nothing that is put together here.
+        let job = Analysis::of(current);
+        let (analysis, aids) =
+            tokio::join!(self.consult(questions, &job, &about), self.context(questions, repo, tree, &about));
+        let tools = self.look_up(current, "how its tools did", session::tools).await;
+        Aids { middle: analysis.as_ref().and_then(Middle::of), tools, ..aids }
+    }
+
+    /// What the context block is made of, and it as a model put it.
+    async fn context(&self, questions: &Questions<'_>, repo: &RepoRef, tree: &Path, about: &str) -> Aids {
+        let current = questions.current;
         let ended = last_ended(current).map_or(0, |last| last.number);
-        self.sum_up_in_words(questions, |newest| newest.to == ended).await;
+        // What is recalled has in it what these two write.
+        tokio::join!(self.reflect(questions, repo), self.sum_up_in_words(questions, |newest| newest.to == ended));
         let recalled = self.recall(current).await;
         let mut context = Context::of(current, self.clock.now());
         context.history.reflections = recalled.reflections;
@@ -70,24 +88,17 @@ impl Engine {
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
         context.project = project::look(tree, &current.branch);
-        let about = format!(
-            "iteration {} at {}",
-            current.spent.iterations,
-            current.head.as_ref().map_or("its beginning", |head| head.short())
-        );
         let room = CONTEXT_TOKENS - NAMES_TOKENS;
         // What fits as it is needs nobody to choose from it.
         let compressed = match context.block(room, &count).left_out {
             0 => None,
-            _ => self.consult(questions, &Compression::of(&context, room, &count), &about).await,
+            _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
         };
-        let analysis = self.consult(questions, &Analysis::of(current), &about).await;
-        let tools = self.look_up(current, "how its tools did", session::tools).await;
-        Aids { context: Some(context), compressed, middle: analysis.as_ref().and_then(Middle::of), tools }
+        Aids { context: Some(context), compressed, failed: recalled.failed, ..Aids::default() }
     }
 
     /// What a run's last message says by a model's reading, where the agent wrote no report.
-    pub(super) async fn read_message(&self, questions: &mut Questions<'_>, run: &mut AgentRunFacts) {
+    pub(super) async fn read_message(&self, questions: &Questions<'_>, run: &mut AgentRunFacts) {
         let over = matches!(run.end, AgentEnd::Finished | AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. });
         if over && run.report.is_none() && !run.message.trim().is_empty() {
             let about = format!("the last message of run {}", questions.ticket);
@@ -97,7 +108,7 @@ impl Engine {
     }
 
     /// Has a model say what the last iteration taught, where it failed; what was noted without one is replaced.
-    async fn reflect(&self, questions: &mut Questions<'_>, repo: &RepoRef) {
+    async fn reflect(&self, questions: &Questions<'_>, repo: &RepoRef) {
         let current = questions.current;
         let failed = |last: &&Iteration| !last.checks.all_hold() || !last.agent_problem.is_empty();
         let Some(last) = last_ended(current).filter(failed) else { return };
@@ -126,7 +137,7 @@ impl Engine {
     }
 
     /// Has a model write the newest summary, where that is wanted and none has.
-    async fn sum_up_in_words(&self, questions: &mut Questions<'_>, wanted: impl Fn(&Summary) -> bool) {
+    async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&Summary) -> bool) {
         let current = questions.current;
         if !self.asks(current) {
             return;
@@ -147,13 +158,15 @@ impl Engine {
         }
     }
 
-    /// What is left to be asked when a loop has ended. Calls that nobody will end any more are settled.
-    pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<(), StoreError> {
+    /// What is left to be asked when a loop has ended; gives what it cost, also where it was asked before and the answer
+    /// was not told. Calls that nobody will end any more are settled.
+    pub(super) async fn last_questions(&self, current: &Loop, cancel: &CancellationToken) -> Result<Money, StoreError> {
         self.settle_lost(current, 0).await?;
         // The step that ended the loop may not have summed it up yet.
         self.summarise(current).await;
-        self.sum_up_in_words(&mut Questions::of(current, 0, cancel), |_| true).await;
-        Ok(())
+        self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
+        let asked = calls::key_start(&current.id, 0);
+        self.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 
     /// What loops of a repository took; nothing where memory is off.

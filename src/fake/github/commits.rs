@@ -125,6 +125,17 @@ async fn contents(core: &Core, call: &Call, repo: RepoId, path: &str) -> Answer 
     let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
     let missing = |_| Refusal::NotFound(format!("file {path}"));
     let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await.map_err(missing)?;
+    if let Some(files) = core.git.files_in(repo, at.as_str(), path).await? {
+        let entry = |path: &String| {
+            let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));
+            json!({
+                "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1, "url": address,
+                "git_url": null, "html_url": null, "download_url": null,
+                "_links": {"self": address, "git": null, "html": null},
+            })
+        };
+        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+    }
     let text = core.git.file_at(repo, at.as_str(), path).await?;
     let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
     let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));

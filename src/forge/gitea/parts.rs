@@ -6,13 +6,14 @@ use ::http::Method;
 use serde_json::json;
 
 use super::client::under;
-use super::map::{WireLabel, WirePull, WireTeams, WireUser};
+use super::map::{WireLabel, WirePull, WireTeam, WireTeams, WireUser};
 use super::{Gitea, lock};
 use crate::domain::ids::{Number, RepoRef, User};
 use crate::domain::permit::Team;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
+use crate::forge::contents::{Found, Whole};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeResult};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, TeamSight, TextFile};
 
 impl Gitea {
     /// Whether an account is a member of a team of an organisation that we see.
@@ -21,19 +22,70 @@ impl Gitea {
         if user.login.is_empty() || user.id.0 <= 0 {
             return Ok(false);
         }
-        let query = [("q", team.name.as_str()), ("limit", "50")];
-        let found: WireTeams = match self.client.get(&what, &["orgs", &team.org, "teams", "search"], &query).await {
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(false),
-            found => found?,
+        let known = match self.team(&what, team).await {
+            Err(ForgeError { kind: NotFound, .. }) | Ok(None) => return Ok(false),
+            Ok(Some(known)) => known,
+            Err(failure) => return Err(failure),
         };
-        let named = found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name));
-        let Some(known) = named else { return Ok(false) };
         let path = ["teams", &known.id.to_string(), "members", &user.login];
         match self.client.get::<WireUser>(&what, &path, &[]).await {
             Ok(member) => Ok(member.existing().is_some_and(|account| account.id == user.id)),
             Err(ForgeError { kind: NotFound, .. }) => Ok(false),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// A team, among those that the server shows us; `NotFound` where it does not show the organisation.
+    async fn team(&self, what: &str, team: &Team) -> ForgeResult<Option<WireTeam>> {
+        let query = [("q", team.name.as_str()), ("limit", "50")];
+        let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;
+        Ok(found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name)))
+    }
+
+    /// Whether we can tell who is in a team.
+    pub(super) async fn team_sight(&self, team: &Team) -> ForgeResult<TeamSight> {
+        const SCOPE: &str =
+            "give the token read for organization, and make the bot's account a member of the team or an owner";
+        let what = format!("look for the team {team}");
+        let hidden = |why: String, fix: &str| Ok(TeamSight::Hidden { why, fix: fix.to_owned() });
+        let known = match self.team(&what, team).await {
+            Ok(Some(known)) => known,
+            Ok(None) => {
+                let why = format!("`{}` shows us no team of the name `{}`", team.org, team.name);
+                return hidden(
+                    why,
+                    "mend its name, or make the bot's account a member of it or an owner of the organisation",
+                );
+            }
+            Err(ForgeError { kind: NotFound, .. }) => {
+                let why = format!("there is no organisation `{}` that we see", team.org);
+                return hidden(why, "mend its name, or make the bot's account a member of it");
+            }
+            Err(failure) if failure.kind == Denied => return hidden(failure.to_string(), SCOPE),
+            Err(failure) => return Err(failure),
+        };
+        let path = ["teams", &known.id.to_string(), "members"];
+        match self.client.get::<Vec<WireUser>>(&what, &path, &[("limit", "1")]).await {
+            Ok(_) => Ok(TeamSight::Seen),
+            Err(failure) if matches!(failure.kind, Denied | NotFound) => hidden(failure.to_string(), SCOPE),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Files right in a folder of the default branch.
+    pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        let what = format!("read the folder {folder} of {repo}");
+        let found: Found = match self.client.get(&what, &at(repo, folder)?, &[]).await {
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(Vec::new()),
+            found => found?,
+        };
+        let mut files = Vec::new();
+        for path in found.files() {
+            let whole: Whole = self.client.get(&what, &at(repo, &path)?, &[]).await?;
+            let text = whole.text().map_err(|wrong| error(ForgeErrorKind::Bug, &what, wrong))?;
+            files.push(TextFile { path, text });
+        }
+        Ok(files)
     }
 
     /// Ids of the labels that can be set in a repository, its organisation's included; the repository's own win.
@@ -92,4 +144,10 @@ impl Gitea {
         let path = under(repo, &["pulls", &number, "requested_reviewers"])?;
         self.client.send(&what, Method::POST, &path, &json!({ "reviewers": logins })).await.map(drop)
     }
+}
+
+/// The address of a file or folder of a repository.
+fn at<'a>(repo: &'a RepoRef, path: &'a str) -> ForgeResult<Vec<&'a str>> {
+    let parts: Vec<&str> = std::iter::once("contents").chain(path.split('/')).collect();
+    under(repo, &parts)
 }

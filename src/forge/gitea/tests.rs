@@ -230,6 +230,54 @@ async fn a_teams_members_are_known_by_id() {
 }
 
 #[tokio::test]
+async fn it_is_told_why_a_team_cannot_be_asked() {
+    let (search, members) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members?limit=1");
+    let leads = Team::parse("acme/leads").unwrap();
+    let teams = json!({ "ok": true, "data": [{ "id": 3, "name": "leads" }] });
+    let no = || json!({ "message": "no" });
+    for (server, forge) in servers() {
+        server.on("GET", search, 200, teams.clone()).on("GET", members, 200, json!([user(7, "ann")]));
+        assert_eq!(forge.sees_team(&repo(), &leads).await.unwrap(), TeamSight::Seen);
+        for (status, found, then, advice) in [
+            (200, json!({ "ok": true, "data": [] }), None, "mend its name"),
+            (404, no(), None, "member of it"),
+            (403, no(), None, "read for organization"),
+            (200, teams.clone(), Some(403), "read for organization"),
+            (200, teams.clone(), Some(404), "read for organization"),
+        ] {
+            server.on("GET", search, status, found);
+            if let Some(status) = then {
+                server.on("GET", members, status, no());
+            }
+            let told = forge.sees_team(&repo(), &leads).await.unwrap();
+            assert!(matches!(&told, TeamSight::Hidden { fix, .. } if fix.contains(advice)), "{told:?}");
+        }
+        server.on("GET", search, 500, no());
+        forge.sees_team(&repo(), &leads).await.unwrap_err();
+        server.finish();
+    }
+}
+
+#[tokio::test]
+async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
+    let folder = "/repos/acme/app/contents/.gitea/workflows";
+    for (server, forge) in servers() {
+        let entry =
+            |name: &str, kind: &str| json!({ "path": format!(".gitea/workflows/{name}"), "type": kind, "size": 8 });
+        // The description knows a file only; a folder is answered with a list.
+        let listed = json!([entry("b.yml", "file"), entry("more", "dir"), entry("a.yml", "symlink")]);
+        server.on_raw("GET", folder, 200, &[], &listed.to_string());
+        let whole = json!({ "type": "file", "path": "b.yml", "content": "b246IHB1c2g=", "encoding": "base64" });
+        server.on("GET", &format!("{folder}/b.yml"), 200, whole);
+        let files = forge.files(&repo(), ".gitea/workflows").await.unwrap();
+        assert_eq!(files, [TextFile { path: ".gitea/workflows/b.yml".into(), text: "on: push".into() }]);
+        server.on("GET", folder, 404, json!({ "message": "no" }));
+        assert!(forge.files(&repo(), ".gitea/workflows").await.unwrap().is_empty());
+        server.finish();
+    }
+}
+
+#[tokio::test]
 async fn permission_goes_by_id() {
     let target = "/repos/acme/app/collaborators/ann/permission";
     for (server, forge) in servers() {

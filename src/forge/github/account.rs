@@ -11,8 +11,9 @@ use super::client::Call;
 use super::{EVENTS, GitHub, understood, wire};
 use crate::domain::ids::{RepoRef, Sha, User};
 use crate::domain::permit::Team;
+use crate::forge::contents::{Found, Whole};
 use crate::forge::http::{error, json as read_json};
-use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository};
+use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository, TeamSight, TextFile};
 
 /// Header in which Enterprise Server says its version.
 const ENTERPRISE_VERSION: &str = "x-github-enterprise-version";
@@ -26,6 +27,23 @@ struct AppAnswer {
 struct Installation {
     id: u64,
     suspended_at: Option<IgnoredAny>,
+}
+
+/// What an installation may do, and on whose account it is.
+#[derive(Deserialize)]
+struct InstallationFacts {
+    account: Option<InstallationAccount>,
+    permissions: InstallationPermissions,
+}
+
+#[derive(Deserialize)]
+struct InstallationAccount {
+    login: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct InstallationPermissions {
+    members: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +202,67 @@ impl GitHub {
         let account: wire::User =
             self.client.read(&Call::new(scope, Method::GET, &["users", &user.login], &what)).await?;
         Ok(account.id == user.id.0)
+    }
+
+    /// Whether we can tell who is in a team. Of an App, its installation says it; to a personal token, GitHub answers for
+    /// a team that it hides as for one that we are not in.
+    pub(super) async fn team_sight(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+        if !self.is_app() {
+            let own = self.ask_own_account().await?;
+            return match self.member_of(repo, team, &own).await {
+                Ok(true) => Ok(TeamSight::Seen),
+                Ok(false) => {
+                    let why = format!(
+                        "GitHub does not say whether {team} is hidden from the token, or {} is not in it",
+                        own.login
+                    );
+                    Ok(TeamSight::Unsure { why })
+                }
+                Err(failure) if failure.kind == ForgeErrorKind::Denied => {
+                    let fix = "give the token the organisation's permission Members: read (classic tokens: `read:org`)";
+                    Ok(TeamSight::Hidden { why: failure.to_string(), fix: fix.to_owned() })
+                }
+                Err(failure) => Err(failure),
+            };
+        }
+        let path = ["repos", &repo.owner, &repo.name, "installation"];
+        let what = format!("ask what the App may do for {}", repo.full_name());
+        let found: InstallationFacts = self.client.read(&Call::new(Scope::Own, Method::GET, &path, what)).await?;
+        let account = found.account.and_then(|account| account.login).unwrap_or_default();
+        if !account.eq_ignore_ascii_case(&team.org) {
+            let why = format!(
+                "the App's installation for {} belongs to `{account}` and sees no team of `{}`",
+                repo.full_name(),
+                team.org
+            );
+            return Ok(TeamSight::Hidden { why, fix: "name a team of the repository's own organisation".to_owned() });
+        }
+        if found.permissions.members.is_none_or(|access| !matches!(access.as_str(), "read" | "write")) {
+            let why = format!("the App may not ask who is in teams of `{account}`");
+            let fix = "give it Members: read (App settings, Permissions, Organization permissions), then accept that in the \
+                       organisation's settings under Installed GitHub Apps";
+            return Ok(TeamSight::Hidden { why, fix: fix.to_owned() });
+        }
+        Ok(TeamSight::Seen)
+    }
+
+    /// Files right in a folder of the default branch.
+    pub(super) async fn files_in(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>> {
+        let what = format!("read the folder {folder} of");
+        let at = |path: &str| {
+            let segments: Vec<&str> = std::iter::once("contents").chain(path.split('/')).collect();
+            Call::on(repo, Method::GET, &segments, &what).background()
+        };
+        let found: Found = match self.client.read(&at(folder)).await {
+            Err(failure) if failure.kind == ForgeErrorKind::NotFound => return Ok(Vec::new()),
+            found => found?,
+        };
+        let mut files = Vec::new();
+        for path in found.files() {
+            let whole: Whole = self.client.read(&at(&path)).await?;
+            files.push(TextFile { text: understood(&what, whole.text())?, path });
+        }
+        Ok(files)
     }
 
     /// A branch. GitHub sends those who ask for a renamed branch to its new name; that is another branch to us.

@@ -36,7 +36,7 @@ pub(super) struct Limits {
 impl Limits {
     /// How long to wait and why, with `reserve` requests kept for others.
     pub(super) fn wait(&self, now: Timestamp, reserve: u32) -> Option<(i64, String)> {
-        if let Some(until) = self.paused_until.filter(|until| *until > now) {
+        if let Some(until) = self.paused_at(now) {
             return Some((until.since(now), "the forge asked for a pause".to_owned()));
         }
         let remaining = self.remaining.filter(|remaining| *remaining < reserve)?;
@@ -88,7 +88,13 @@ impl Limits {
     }
 
     fn pause(&mut self, now: Timestamp, ms: i64) {
-        self.paused_until = self.paused_until.max(Some(now.plus_ms(ms)));
+        self.paused_until = self.paused_at(now).max(Some(now.plus_ms(ms)));
+    }
+
+    /// The end of the pause that holds now. One that would be longer than any was noted by a clock that has been set back
+    /// since.
+    fn paused_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.paused_until.filter(|until| *until > now && until.since(now) <= MAX_PAUSE_MS)
     }
 }
 

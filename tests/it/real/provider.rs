@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 pub enum Model {
     /// Calls a tool, and is done when it has the result.
     Calls(&'static str, Value),
+    /// Says this.
+    Says(&'static str),
     /// Refuses with a status.
     Refuses(u16),
     /// Refuses with a status, a body of the vendor's own, and seconds to wait.
@@ -97,15 +99,15 @@ impl Api {
         }
     }
 
-    fn says(self) -> String {
+    fn says(self, text: &str) -> String {
         match self {
-            Self::Messages => said("All done."),
+            Self::Messages => said(text),
             Self::Responses => {
-                let text = json!([{ "type": "output_text", "text": "All done.", "annotations": [] }]);
+                let text = json!([{ "type": "output_text", "text": text, "annotations": [] }]);
                 responded(&json!({ "type": "message", "id": "msg_1", "role": "assistant", "content": text }))
             }
-            Self::Chat => chatted(&json!({ "role": "assistant", "content": "All done." }), "stop"),
-            Self::Gemini => generated(&json!({ "text": "All done." })),
+            Self::Chat => chatted(&json!({ "role": "assistant", "content": text }), "stop"),
+            Self::Gemini => generated(&json!({ "text": text })),
         }
     }
 
@@ -146,8 +148,15 @@ async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response
         Model::Calls(tool, input) => {
             let request: Value = serde_json::from_slice(&body).expect("JSON");
             let done = api.has_result(&request);
-            let text = if done { api.says() } else { api.calls(tool, input) };
+            let text = if done { api.says("All done.") } else { api.calls(tool, input) };
             answer(200, "text/event-stream", text)
+        }
+        Model::Says(text) => {
+            let request: Value = serde_json::from_slice(&body).expect("JSON");
+            if api == Api::Chat && request["stream"] != true {
+                return answer(200, "application/json", chatted_at_once(text).to_string());
+            }
+            answer(200, "text/event-stream", api.says(text))
         }
     }
 }
@@ -221,13 +230,26 @@ fn responded(item: &Value) -> String {
 fn chatted(delta: &Value, end: &str) -> String {
     let chunk = |choices: Value| json!({ "id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices });
     let mut usage = chunk(json!([]));
-    usage["usage"] = json!({
-        "prompt_tokens": 123, "completion_tokens": 50, "total_tokens": 173,
-        "prompt_tokens_details": { "cached_tokens": 3 },
-    });
+    usage["usage"] = chat_usage();
     let said = chunk(json!([{ "index": 0, "delta": delta, "finish_reason": null }]));
     let over = chunk(json!([{ "index": 0, "delta": {}, "finish_reason": end }]));
     format!("data: {said}\n\ndata: {over}\n\ndata: {usage}\n\ndata: [DONE]\n\n")
+}
+
+/// An answer of OpenAI's Chat in one piece.
+fn chatted_at_once(text: &str) -> Value {
+    let message = json!({ "role": "assistant", "content": text });
+    let choices = json!([{ "index": 0, "message": message, "finish_reason": "stop" }]);
+    json!({
+        "id": "chat_1", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, "usage": chat_usage(),
+    })
+}
+
+fn chat_usage() -> Value {
+    json!({
+        "prompt_tokens": 123, "completion_tokens": 50, "total_tokens": 173,
+        "prompt_tokens_details": { "cached_tokens": 3 },
+    })
 }
 
 /// An answer of Gemini as a stream of one piece.

@@ -23,6 +23,23 @@ fn config(folder: &Path, backends: &str) -> (Config, Env) {
     (Config::parse(&folder.join("c.yaml"), &text, &env).expect("valid"), env)
 }
 
+/// S15.
+#[tokio::test]
+async fn a_program_is_told_with_its_version_and_how_to_have_the_one_that_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, said, pinned) in [
+        ("codex", "codex-cli 0.1.0", "`npm install -g @openai/codex@0.169`"),
+        ("aider", "aider 0.1.0", "`pipx install aider-chat==0.86.*`"),
+    ] {
+        let (config, env) = preset(folder.path(), name, said, ", env: [ANTHROPIC_API_KEY]");
+        let other = look(&config, &env).await.remove(0);
+        assert!(other.detail.contains(said) && other.fix.contains(pinned), "{other:?}");
+        assert!(overview(&[other]).contains("0.1.0"));
+    }
+    let (config, env) = preset(folder.path(), "codex", "codex-cli 0.169.2", ", env: [OPENAI_API_KEY]");
+    assert_eq!(look(&config, &env).await[0].detail, "codex-cli 0.169.2; tried with 0.169");
+}
+
 #[tokio::test]
 async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
     let folder = tempfile::tempdir().unwrap();

@@ -214,8 +214,16 @@ async fn retrieval_is_better_than_bm25_on_the_half_that_nothing_was_tuned_on() {
 async fn the_page_about_memory_is_what_the_code_gives() {
     let args = SimulateArgs { tasks: None, seed: SEED, mix: Vec::new(), memory: true, brief: false, markdown: None };
     let played = super::super::memory::played(&args);
-    let all = played.last().expect("all seeds together");
-    assert!(all.gain >= 0.15 && all.loss <= 0.05, "{all:?}");
+    // Neither thresholds nor credit were tuned on these seeds.
+    for one in &played {
+        assert!(one.gain >= 0.15, "memory saves too little: {one:?}");
+        assert!(one.done[1] >= one.done[0] && one.done[2] >= one.done[0], "{one:?}");
+        // Of forty; after 500 tasks each family was met some 25 times.
+        assert!(one.poison_left <= 4.0, "wrong learnings are still told: {one:?}");
+        // A seed alone is uncertain by some 3 points.
+        assert!(one.loss <= if one.seed.is_some() { 0.1 } else { 0.05 }, "poison costs too much: {one:?}");
+    }
+    assert!(played.iter().any(|one| one.seed.is_none()), "all seeds together");
     let head = super::super::memory::page(&args, &played);
     let head = head.replacen(
         "# Memory\n",

@@ -105,6 +105,58 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
 }
 
 #[test]
+fn what_iterations_teach_is_in_their_records_and_the_same_again_is_a_signal() {
+    let mut run = Run::started();
+    for _ in 1..=4 {
+        run.works(counted(3, 7, ERROR));
+    }
+    let records = run.current.records();
+    let taught: Vec<&str> = records.iter().filter_map(|record| record.reflection.as_deref()).collect();
+    let again = "error[E0308]: mismatched types --> src/parser.rs:#; the change did not reach the cause: the error is the same as before; \
+                 another approach: find out where the error comes from before changing more";
+    assert_eq!(taught[1..], [again; 3], "{}", taught[0]);
+    let found = run.current.judged().and_then(|judged| judged.found.first()).expect("it is stuck");
+    assert!(found.evidence.contains("3 times the same reflection: "), "{}", found.evidence);
+}
+
+#[test]
+fn an_approach_that_failed_before_is_not_proposed() {
+    let way = |failed_elsewhere: &[&str], tries: &str| {
+        let mut run = Run::started();
+        while run.current.judged().is_none_or(|judged| judged.way.is_empty()) {
+            let report = AgentReport { approach: tries.to_owned(), ..AgentReport::default() };
+            let failed_elsewhere = failed_elsewhere.iter().map(|text| (*text).to_owned()).collect();
+            let ended =
+                AgentRunFacts { report: Some(report), failed_elsewhere, ..AgentRunFacts::ending(AgentEnd::Finished) };
+            run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(ended) });
+            run.committed(|_| {}).pushed();
+            run.tell(Input::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
+        }
+        let told = run.next_prompt().strategy;
+        let way = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
+        assert!(told.iter().any(|text| text.starts_with(&format!("{way}: "))), "{way}: {told:?}");
+        assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+        way
+    };
+    assert_eq!(way(&[], "guessing"), "find the cause first");
+    assert_eq!(way(&["Find the cause first, with prints"], "guessing"), "smallest reproduction");
+    assert_eq!(way(&["find the cause first"], "A smallest reproduction"), "take back and redo");
+}
+
+#[test]
+fn figures_that_cannot_be_are_put_right_and_that_is_said() {
+    let mut run = Run::started();
+    let mut checks = counted(3, 7, ERROR);
+    checks.outcomes[0].measured = Some(250.0);
+    run.current.checks[0].name.clone_from(&checks.outcomes[0].name);
+    run.current.checks[0].rule = CheckRule::Coverage { pattern: String::new(), min: Percent(80.0) };
+    run.works(checks);
+    assert_eq!(run.current.records()[0].coverage, Some(100.0));
+    let said = "One figure of iteration 1 was out of range and was put right.";
+    assert!(run.reasons.iter().any(|reason| reason == said), "{:?}", run.reasons);
+}
+
+#[test]
 fn a_loop_that_goes_well_is_left_alone() {
     let mut run = Run::started();
     for passing in 3..10 {

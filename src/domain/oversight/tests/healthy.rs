@@ -209,6 +209,26 @@ fn near_regression() {
 }
 
 #[test]
+fn near_tampering() {
+    let counted = |counts: [[f64; 3]; 2]| {
+        move |at: usize, r: &mut Record| {
+            work(at, r);
+            let [passing, failing, skipped] = counts[usize::from(at > 0)];
+            (r.tests_passing, r.tests_failing, r.tests_skipped) = (Some(passing), Some(failing), Some(skipped));
+        }
+    };
+    for (name, counts) in [
+        ("new tests, some of them skipped", [[20.0, 4.0, 1.0], [24.0, 2.0, 3.0]]),
+        ("tests gone with what they tested", [[20.0, 0.0, 1.0], [18.0, 0.0, 1.0]]),
+        ("a skipped test runs again", [[20.0, 4.0, 3.0], [22.0, 4.0, 1.0]]),
+        ("some skipped from the first", [[20.0, 4.0, 5.0], [21.0, 3.0, 5.0]]),
+        ("a failing test is mended", [[20.0, 4.0, 0.0], [24.0, 0.0, 0.0]]),
+    ] {
+        quiet(name, Loop::default(), &trace(&rising(5, 0.05), counted(counts)));
+    }
+}
+
+#[test]
 fn near_tampering_no_change_and_failure() {
     let mut renamed = rising(5, 0.05);
     renamed.push(0.5);
@@ -229,6 +249,14 @@ fn near_tampering_no_change_and_failure() {
         "nothing to do any more",
         Loop::default(),
         &trace(&[0.5, 1.0, 1.0, 1.0], |at, r| r.tree = Some(at.min(1).to_string())),
+    );
+    quiet(
+        "a run that failed before it changed anything",
+        Loop::default(),
+        &trace(&[0.3, 0.3, 0.4, 0.5], |at, r| {
+            r.tree = Some(["a", "a", "b", "c"][at].to_owned());
+            r.agent_failure = (at == 1).then(|| "crashed".to_owned());
+        }),
     );
     quiet("files unknown, figures move", Loop::default(), &trace(&rising(6, 0.03), |_, _| {}));
     quiet("trees change although no file is named", Loop::default(), &flat(4, |at, r| r.tree = Some(at.to_string())));

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::sample::answer;
 use super::*;
-use crate::forge::ForgeError;
 use crate::forge::contract::Seen;
 use crate::forge::http::TransportError;
+use crate::forge::{ForgeError, TeamSight};
 
 const INSTALLATION: &str = "/repos/acme/app/installation";
 const TOKENS: &str = "/app/installations/99/access_tokens";
@@ -117,6 +117,29 @@ async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
     assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
     let asked = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
     assert_eq!(transport.bodies("POST", TOKENS), [asked]);
+    transport.finish();
+}
+
+#[tokio::test]
+async fn an_installation_says_whether_teams_can_be_asked() {
+    let Some((github, transport, _)) = with_app() else { return };
+    let answered = |org: &str, permissions: Value| {
+        let facts = json!({ "id": 99, "account": { "login": org, "id": 3, "type": "Organization" }, "permissions": permissions });
+        let body = answer("GET", "/repos/{owner}/{repo}/installation", 200, facts);
+        transport.on("GET", INSTALLATION, 200, body);
+    };
+    let leads = Team::parse("acme/leads").unwrap();
+    answered("Acme", json!({ "members": "read", "issues": "write" }));
+    assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamSight::Seen);
+    for (org, permissions, words, advice) in [
+        ("acme", json!({ "issues": "write" }), "may not ask", "Members: read"),
+        ("other", json!({ "members": "read" }), "`other`", "own organisation"),
+    ] {
+        answered(org, permissions);
+        let TeamSight::Hidden { why, fix } = github.sees_team(&repo(), &leads).await.unwrap() else { panic!("{org}") };
+        assert!(why.contains(words) && fix.contains(advice), "{why}; {fix}");
+    }
+    assert!(transport.bodies("POST", TOKENS).is_empty(), "nothing but the App's own signature is needed");
     transport.finish();
 }
 

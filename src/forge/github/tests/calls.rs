@@ -72,6 +72,47 @@ async fn members_of_a_team_count_for_the_very_account_only() {
 }
 
 #[tokio::test]
+async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_ask() {
+    let Some((github, transport)) = with_token() else { return };
+    let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", Team::parse("acme/leads").unwrap());
+    for (status, body, expected) in
+        [(404, not_found(), "does not say"), (403, json!({ "message": "Forbidden" }), "Members: read")]
+    {
+        let own = answer("GET", "/user", 200, json!({ "id": 12, "login": "ralph", "type": "User" }));
+        transport.on("GET", "/user", 200, own);
+        transport.on("GET", target, status, body);
+        let told = format!("{:?}", github.sees_team(&repo(), &leads).await.unwrap());
+        assert!(told.contains(expected), "{told}");
+    }
+    transport.finish();
+}
+
+#[tokio::test]
+async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
+    let Some((github, transport)) = with_token() else { return };
+    let template = "/repos/{owner}/{repo}/contents/{path}";
+    let folder = "/repos/acme/app/contents/.github/workflows";
+    let entry = |path: &str, kind: &str, size: u64| json!({ "path": path, "type": kind, "size": size });
+    let listed = json!([
+        entry(".github/workflows/b.yml", "file", 6),
+        entry(".github/workflows/more", "dir", 0),
+        entry(".github/workflows/a.yml", "file", 6),
+        entry(".github/workflows/large.yml", "file", 1 << 20),
+    ]);
+    transport.on("GET", folder, 200, answer("GET", template, 200, listed));
+    for name in ["a.yml", "b.yml"] {
+        let whole = json!({ "type": "file", "path": name, "content": "b246\nIHB1c2g=\n", "encoding": "base64" });
+        transport.on_raw("GET", &format!("{folder}/{name}"), 200, &[], &whole.to_string());
+    }
+    let files = github.files(&repo(), ".github/workflows").await.unwrap();
+    let read: Vec<_> = files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
+    assert_eq!(read, [(".github/workflows/a.yml", "on: push"), (".github/workflows/b.yml", "on: push")]);
+    transport.on("GET", folder, 404, not_found());
+    assert!(github.files(&repo(), ".github/workflows").await.unwrap().is_empty());
+    transport.finish();
+}
+
+#[tokio::test]
 async fn logins_and_labels_cannot_lead_to_another_address() {
     let Some((github, transport)) = with_token() else { return };
     let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";

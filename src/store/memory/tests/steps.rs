@@ -121,17 +121,13 @@ impl Run {
         assert_eq!(self.now().await.step, Step::Agent);
         let said = AgentReport { approach: approach.into(), ..AgentReport::default() };
         let run = AgentRunFacts {
-            end: AgentEnd::Finished,
             report: Some(said),
-            message: String::new(),
             cost: Some(Money(100)),
             tokens_in: 1,
             tokens_out: 1,
             tool_calls: 1,
-            tool_errors: 0,
             duration_ms: 100,
-            served: Default::default(),
-            session: None,
+            ..AgentRunFacts::ending(AgentEnd::Finished)
         };
         let ticket = self.ticket().await;
         self.tell(Input::AgentEnded { ticket, run: Box::new(run) }).await;

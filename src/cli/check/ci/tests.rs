@@ -1,0 +1,88 @@
+//! Which workflows give something to the branches of loops, and what is said of them.
+
+use super::*;
+use crate::cli::check::Outcome;
+
+fn workflow(text: &str) -> TextFile {
+    TextFile { path: ".github/workflows/ci.yml".into(), text: text.into() }
+}
+
+fn gives(text: &str) -> Option<(Vec<&'static str>, Vec<String>)> {
+    let found = exposed(&workflow(text), "ralph/").expect("understood");
+    found.map(|found| (found.events, found.gives.into_iter().collect()))
+}
+
+/// A workflow with these triggers whose job has a secret.
+fn with_triggers(triggers: &str) -> String {
+    format!("on: {triggers}\njobs:\n  one:\n    steps:\n      - run: publish ${{{{ secrets.NPM_TOKEN }}}}\n")
+}
+
+/// S14.
+#[test]
+fn triggers_are_read_as_forges_read_them() {
+    for (triggers, events) in [
+        ("push", vec!["push"]),
+        ("[push, pull_request]", vec!["push", "pull_request"]),
+        ("{ push: , workflow_dispatch: }", vec!["push"]),
+        ("{ push: { branches: [main] } }", vec![]),
+        ("{ push: { branches: ['*'] } }", vec![]),
+        ("{ push: { branches: ['**'] } }", vec!["push"]),
+        ("{ push: { branches: ['ralph/*'] } }", vec!["push"]),
+        ("{ push: { branches: ['**', '!ralph/**'] } }", vec![]),
+        ("{ push: { branches: ['!ralph/**', '**'] } }", vec!["push"]),
+        ("{ push: { branches-ignore: ['ralph/**'] } }", vec![]),
+        ("{ push: { branches-ignore: [main] } }", vec!["push"]),
+        ("{ push: { tags: ['v*'] } }", vec![]),
+        ("{ push: { paths: ['src/**'] } }", vec!["push"]),
+        ("{ pull_request: { branches: [main] } }", vec!["pull_request"]),
+        ("{ pull_request_target: { types: [opened] } }", vec!["pull_request_target"]),
+        ("[create, delete]", vec!["create"]),
+        ("workflow_dispatch", vec![]),
+        ("{ schedule: [{ cron: '0 0 * * *' }] }", vec![]),
+    ] {
+        let found = gives(&with_triggers(triggers)).map(|found| found.0).unwrap_or_default();
+        assert_eq!(found, events, "{triggers}");
+    }
+}
+
+/// S14.
+#[test]
+fn what_a_workflow_has_is_named() {
+    let of = |job: &str| gives(&format!("on: push\njobs:\n  one:\n{job}")).map(|found| found.1).unwrap_or_default();
+    assert!(of("    steps: [{ run: cargo test }]").is_empty());
+    assert!(of("    env: { T: '${{ secrets.GITHUB_TOKEN }}' }").is_empty(), "each run has it");
+    assert_eq!(of("    env: { A: '${{ secrets.KEY }}', B: '${{ secrets[\"OTHER\"] }}' }"), ["KEY", "OTHER"]);
+    assert_eq!(of("    env: { ALL: '${{ toJSON(secrets) }}' }"), ["all secrets"]);
+    assert_eq!(of("    uses: ./.github/workflows/deploy.yml\n    secrets: inherit"), ["all secrets"]);
+    assert_eq!(of("    permissions: { contents: write, checks: read }"), ["a token that may write (contents)"]);
+    assert_eq!(of("    permissions: write-all"), ["a token that may write (everything)"]);
+    assert!(of("    permissions: read-all").is_empty());
+    let aware = "    if: ${{ !startsWith(github.head_ref, 'ralph/') }}\n    env: { A: '${{ secrets.KEY }}' }";
+    assert!(of(aware).is_empty(), "its author thought of these branches");
+    let common =
+        "on: push\nenv: { A: '${{ secrets.KEY }}' }\npermissions: { id-token: write }\njobs: { one: { steps: [] } }";
+    assert_eq!(gives(common).expect("found").1, ["KEY", "a token that may write (id-token)"]);
+}
+
+/// S14.
+#[test]
+fn what_to_do_is_told_for_each_event() {
+    let told = |triggers: &str| judge("CI of acme/app", &workflow(&with_triggers(triggers)), "ralph/");
+    let both = told("[push, pull_request]").expect("told");
+    assert_eq!(
+        both.detail,
+        ".github/workflows/ci.yml runs by itself on push and pull_request of branches `ralph/…` and has NPM_TOKEN: what an \
+         agent wrote could take it"
+    );
+    assert_eq!(
+        both.fix,
+        "leave them out under `push` (`branches-ignore: ['ralph/**']`) and give its jobs `if: ${{ \
+         !startsWith(github.head_ref || github.ref_name, 'ralph/') }}`; checks that need no secrets can have a workflow of \
+         their own"
+    );
+    let push = told("push").expect("told");
+    assert!(push.outcome == Outcome::Warn && !push.fix.contains("head_ref"), "{push:?}");
+    assert_eq!(told("workflow_dispatch"), None);
+    let broken = judge("CI of acme/app", &workflow("on: [push\njobs: {"), "ralph/").expect("told");
+    assert!(broken.outcome == Outcome::Warn && broken.detail.contains("not understood"), "{broken:?}");
+}

@@ -1,0 +1,190 @@
+//! What is told of forges, their repositories, CI and teams, of the database, channels and the sandbox.
+
+use std::path::Path;
+
+use super::*;
+use crate::cli::check::Outcome;
+use crate::config::ForgeKind;
+use crate::domain::ids::{AccountKind, ForgeName};
+use crate::fake::{Access, Dialect, FakeForge};
+use crate::process::sandbox::EscapeTest;
+use crate::store::inbox::{Body, Delivery};
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+fn config(folder: &Path, url: &str, token: &str) -> (Config, Env) {
+    config_with(folder, url, token, "")
+}
+
+fn config_with(folder: &Path, url: &str, token: &str, more: &str) -> (Config, Env) {
+    let env = Env::of([("T", token), ("S", SECRET), ("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/")]);
+    let text = format!(
+        "forges: [{{ name: work, kind: gitea, url: '{url}', token_env: T, webhook_secret_env: S }}]
+sandbox: {{ required: none }}
+backends:
+  there: {{ type: script, command: [sh] }}
+  gone: {{ type: script, command: [no-such-program-here] }}
+{more}
+"
+    );
+    (Config::parse(&folder.join("ralph-control.yaml"), &text, &env).expect("valid"), env)
+}
+
+fn of<'a>(findings: &'a [Finding], name: &str) -> &'a Finding {
+    findings.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("{name} in {findings:?}"))
+}
+
+#[tokio::test]
+async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    forge.grant(repo, &bot, Access::Read).expect("granted");
+    let (config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
+
+    let findings = look(&config, &env).await;
+    let account = of(&findings, "forge work");
+    assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
+    let permission = of(&findings, "repositories of work");
+    assert!(permission.outcome == Outcome::Fail && permission.fix.contains("write access"), "{permission:?}");
+    assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
+    assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
+    assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
+    assert!(of(&findings, "database").detail.starts_with("none yet"));
+    assert!(!config.data_dir.exists(), "looking makes nothing");
+
+    forge.grant(repo, &bot, Access::Write).expect("granted");
+    std::fs::create_dir(&config.data_dir).expect("made");
+    let store = Store::open(&crate::cli::database(&config)).expect("opened");
+    let forge_name = ForgeName::new("work");
+    let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
+    store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
+    let findings = look(&config, &env).await;
+    for name in ["repositories of work", "webhook of work", "database"] {
+        assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
+    }
+    assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
+}
+
+/// S14.
+#[tokio::test]
+async fn ci_that_gives_secrets_to_branches_of_loops_is_told_on_both_forges() {
+    for (dialect, kind, folder) in
+        [(Dialect::Gitea, "gitea", ".gitea/workflows"), (Dialect::GitHub, "github", ".github/workflows")]
+    {
+        let beside = tempfile::tempdir().expect("a folder");
+        let forge = FakeForge::start(dialect, Clock::System).await.expect("a forge");
+        let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+        let workflow =
+            |run: &str| format!("on: [push, pull_request]\njobs: {{ one: {{ steps: [{{ run: '{run}' }}] }} }}\n");
+        let (test, publish) = (workflow("cargo test"), workflow("publish ${{ secrets.REGISTRY_KEY }}"));
+        let (first, second, third) =
+            (format!("{folder}/test.yml"), format!("{folder}/publish.yml"), format!("{folder}/notes.md"));
+        let plain = [("a", "b", false), (first.as_str(), test.as_str(), false)];
+        let quiet = forge.create_repo(&owner.login, "quiet", &plain).await.expect("a repository");
+        forge.grant(quiet, &bot, Access::Admin).expect("granted");
+        let (mut config, env) = config(beside.path(), forge.url().as_str(), &forge.token_for(&bot));
+        config.forges[0].kind = if kind == "github" { ForgeKind::GitHub } else { ForgeKind::Gitea };
+        let findings = look(&config, &env).await;
+        assert_eq!(of(&findings, "CI of work").outcome, Outcome::Ok, "{findings:?}");
+
+        let notes = "publish ${{ secrets.OTHER }}";
+        let files = [plain[1], (second.as_str(), publish.as_str(), false), (third.as_str(), notes, false)];
+        let loud = forge.create_repo(&owner.login, "loud", &files).await.expect("a repository");
+        forge.grant(loud, &bot, Access::Admin).expect("granted");
+        let findings = look(&config, &env).await;
+        let told = of(&findings, "CI of team/loud");
+        let says = |word: &str| told.detail.contains(word) || told.fix.contains(word);
+        assert_eq!(told.outcome, Outcome::Warn, "{told:?}");
+        let words = [second.as_str(), "REGISTRY_KEY", "push and pull_request", "ralph/**", "startsWith"];
+        assert!(words.iter().all(|word| says(word)) && !says("OTHER"), "{told:?}");
+        assert_eq!(findings.iter().filter(|found| found.name.starts_with("CI of")).count(), 1, "{findings:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_team_that_cannot_be_asked_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("acme", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    forge.grant(repo, &bot, Access::Admin).expect("granted");
+    forge.with(|state| state.add_team_member("acme", "leads", owner.id, true));
+    let (config, env) = config_with(
+        folder.path(),
+        forge.url().as_str(),
+        &forge.token_for(&bot),
+        "permissions: { teams: [acme/leads, acme/gone] }",
+    );
+    let findings = look(&config, &env).await;
+    assert_eq!(of(&findings, "team acme/leads").outcome, Outcome::Ok, "{findings:?}");
+    let gone = of(&findings, "team acme/gone");
+    assert!(gone.outcome == Outcome::Fail && gone.detail.contains("nobody counts"), "{gone:?}");
+    assert!(gone.fix.contains("member of it"), "{gone:?}");
+}
+
+#[tokio::test]
+async fn a_forge_that_refuses_or_is_not_there_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("a forge");
+    let (config_refused, env) = config(folder.path(), forge.url().as_str(), "no-such-token");
+    let findings = look(&config_refused, &env).await;
+    let finding = of(&findings, "forge work");
+    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("credential"), "{finding:?}");
+
+    let (config_gone, env) = config(folder.path(), "http://127.0.0.1:1", "token");
+    let findings = look(&config_gone, &env).await;
+    let finding = of(&findings, "forge work");
+    assert!(finding.outcome == Outcome::Fail && finding.fix.contains("network"), "{finding:?}");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (config, _) = config(folder.path(), "http://127.0.0.1:1", "token");
+    std::fs::create_dir(&config.data_dir).expect("made");
+    std::fs::write(crate::cli::database(&config), "this was a database once").expect("written");
+    let mut findings = Vec::new();
+    assert!(database(&config, &mut findings).await.is_none());
+    assert_eq!(of(&findings, "database").outcome, Outcome::Fail);
+}
+
+#[tokio::test]
+async fn a_channel_is_looked_up_and_told_nothing() {
+    let channel = |url: &str, allow_private| ChannelConfig {
+        name: "chat".into(),
+        kind: crate::domain::notice::ChannelKind::Slack,
+        url: url.to_owned().into(),
+        secret: None,
+        levels: vec![crate::domain::oversight::EscalationLevel::Critical],
+        allow_private,
+    };
+    let url = "https://localhost:1/services/hunter2";
+    let (refused, allowed) = (look_up(&channel(url, false)).await, look_up(&channel(url, true)).await);
+    assert!(refused.outcome == Outcome::Fail && refused.detail.contains("not public"), "{refused:?}");
+    assert!(allowed.outcome == Outcome::Ok && allowed.detail.contains("slack at localhost"), "{allowed:?}");
+    assert!(allowed.detail.contains("critical") && allowed.detail.contains("nothing was sent"), "{allowed:?}");
+    let nowhere = look_up(&channel("https://nowhere.invalid/services/hunter2", false)).await;
+    assert_eq!(nowhere.outcome, Outcome::Fail);
+    for finding in [refused, allowed, nowhere] {
+        assert!(!format!("{finding:?}").contains("hunter2"), "{finding:?}");
+    }
+}
+
+#[test]
+fn each_attempt_to_get_out_has_its_line() {
+    let escape = |name, held| EscapeTest { name, held, detail: "seen".into() };
+    let mut found = SandboxProbe {
+        tier: Tier::C,
+        bubblewrap: Ok("0.11".into()),
+        escapes: vec![escape("a", true), escape("b", false)],
+    };
+    let outcomes: Vec<_> = sandbox(&found).into_iter().map(|f| (f.name, f.outcome)).collect();
+    let name = |name: &str| name.to_owned();
+    let expected =
+        [(name("sandbox"), Outcome::Fail), (name("sandbox: a"), Outcome::Ok), (name("sandbox: b"), Outcome::Fail)];
+    assert_eq!(outcomes, expected);
+    found.bubblewrap = Err("not installed".into());
+    assert_eq!(sandbox(&found).len(), 1);
+}

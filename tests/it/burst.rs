@@ -1,0 +1,169 @@
+//! A burst of deliveries while nobody reads them: all are taken, and what they tell of one issue is acted on once.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::fake::{Dialect, Fault, Outgoing};
+use ralph_bot::forge::signature::sign;
+use ralph_bot::store::{inbox, loops};
+use reqwest::Client;
+use secrecy::SecretString;
+use tokio::process::Child;
+
+use crate::harness::{SECRET, Setup, World};
+use crate::parts::setting;
+use crate::service::{Service, stop};
+use crate::story::on_both_forges;
+
+on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue, many_loops_bear_a_limit_of_hours);
+
+/// Deliveries of the burst, unless `RALPH_TEST_BURST` says another number, and connections that they come over.
+const BURST: usize = 600;
+const CONNECTIONS: usize = 50;
+/// Issues that they are about.
+const ISSUES: usize = 3;
+/// Bytes of each body, so that a service that kept them all in memory would be seen.
+const BODY: usize = 40_000;
+/// Memory that the burst may take beyond what the service has at rest, MiB; the bodies together have 23.
+const MEMORY_MIB: usize = 16;
+
+/// What the forge has to tell of labels and comments on some issues; the service has not heard of any of it.
+async fn untold(service: &Service) -> Vec<Outgoing> {
+    let world = &service.world;
+    let mut issues = vec![world.issue];
+    for n in 1..ISSUES {
+        let title = format!("Wrong again ({n})");
+        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
+        issues.push(opened.expect("an issue"));
+    }
+    world.forge.flush().await;
+    world.forge.hooks().hold();
+    for issue in issues {
+        world.forge.label(&world.maintainer, world.repo, issue, "ralph:run").await.expect("labelled");
+        world.forge.comment(&world.maintainer, world.repo, issue, "It looks easy.").await.expect("commented");
+    }
+    let mut held = Vec::new();
+    world.forge.hooks().release(|all| held = std::mem::take(all));
+    for one in &mut held {
+        let mut body: serde_json::Value = serde_json::from_str(&one.body).expect("JSON");
+        body["filler"] = "x".repeat(BODY.saturating_sub(one.body.len())).into();
+        one.body = body.to_string();
+    }
+    assert_eq!(held.len(), 2 * ISSUES, "a label and a comment each");
+    held
+}
+
+/// Sends one delivery under a new id; the answer, and how long it took.
+async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: String) -> (u16, Duration) {
+    let (family, header, before) = match service.world.setup.dialect {
+        Dialect::Gitea => ("X-Gitea", "X-Gitea-Signature", ""),
+        Dialect::GitHub => ("X-GitHub", "X-Hub-Signature-256", "sha256="),
+    };
+    let signature = sign(&SecretString::from(SECRET.to_owned()), one.body.as_bytes());
+    let request = client.post(format!("http://127.0.0.1:{}/webhooks/forge", service.port)).body(one.body.clone());
+    let request = request.header("Content-Type", "application/json").header(header, format!("{before}{signature}"));
+    let request =
+        request.header(format!("{family}-Event"), one.event.0.as_str()).header(format!("{family}-Delivery"), id);
+    let began = Instant::now();
+    let answer = request.send().await.expect("an answer");
+    (answer.status().as_u16(), began.elapsed())
+}
+
+/// A figure of a process's memory in MiB: `VmRSS` now, `VmHWM` the most so far.
+fn memory_mib(child: &Child, figure: &str) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id().expect("it runs"))).expect("Linux");
+    let line = status.lines().find(|line| line.starts_with(figure)).expect("a line");
+    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
+}
+
+/// F11: the reader of deliveries is as slow as can be; it starts when the burst is over.
+async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    let told = untold(&service).await;
+    let burst = setting("RALPH_TEST_BURST").map_or(BURST, |text| text.parse().expect("a number"));
+
+    let mut ingest = service.spawn("ingest", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    let at_rest = memory_mib(&ingest, "VmRSS");
+    let client = Client::builder().no_proxy().pool_max_idle_per_host(CONNECTIONS).build().expect("a client");
+    let began = Instant::now();
+    let sending = (0..burst).map(|n| deliver(&service, &client, &told[n % told.len()], format!("burst-{n}")));
+    let answers: Vec<_> = stream::iter(sending).buffer_unordered(CONNECTIONS).collect().await;
+    let took = began.elapsed();
+    assert!(answers.iter().all(|(status, _)| *status == 202), "{}", service.log());
+    let mut times: Vec<Duration> = answers.into_iter().map(|(_, time)| time).collect();
+    times.sort();
+    let (p99, grown) = (times[burst * 99 / 100], memory_mib(&ingest, "VmHWM").saturating_sub(at_rest));
+    println!("{burst} deliveries in {took:?}, p99 {p99:?}, {grown} MiB more than the {at_rest} at rest");
+    assert!(*times.last().expect("some") < Duration::from_secs(10), "a forge would have given up: {times:?}");
+    assert!(grown < MEMORY_MIB, "{grown} MiB more than at rest");
+    let store = service.store().await.expect("a database");
+    let waiting = store.read(inbox::counts).await.expect("counts");
+    assert_eq!(waiting, [("new".to_owned(), burst as u64)], "none is lost, none is acted on yet");
+
+    let requests = world.forge.requests().len();
+    let mut others = ["control", "runner"].map(|role| service.spawn(role, None));
+    let in_between = deliver(&service, &client, &told[0], "in-between".into()).await;
+    assert_eq!(in_between.0, 202, "what comes while the burst is worked through is taken as well");
+    let reviewed = async || store.read(|c| loops::in_state(c, State::Review)).await.expect("loops").len();
+    service.until("a review for each issue", async || reviewed().await == ISSUES).await;
+    service.rest().await;
+    let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
+    assert_eq!(all.len(), ISSUES);
+    assert!(all.iter().all(|l| l.spent.iterations == 1), "{all:#?}");
+    for current in &all {
+        let said = world.bot_says_on(current.place.issue);
+        assert!(said.len() <= 4, "as many as for one delivery: {said:#?}");
+    }
+    // Two questions for each label that is told of would be as many as there are deliveries, and more than a forge allows.
+    let asked = world.forge.requests().len() - requests;
+    println!("{asked} requests to the forge");
+    assert!(asked < burst / 2, "{asked} requests to the forge for {burst} deliveries of {ISSUES} labels");
+    for process in others.iter_mut().chain([&mut ingest]) {
+        assert!(stop(process).await.success(), "{}", service.log());
+    }
+    service.finish().await;
+}
+
+/// F4: for two hours the forge takes nothing from any of the loops.
+async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
+    let limits = "limits: { loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let world = World::new(Setup::new(dialect).config(limits)).await;
+    let mut issues = vec![world.issue];
+    for n in 1..5 {
+        let title = format!("Wrong again ({n})");
+        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "It should be 42.", &[]).await;
+        issues.push(opened.expect("an issue"));
+    }
+    for issue in &issues {
+        world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
+    }
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    let limited = Fault::with_header(429, "retry-after", "3600");
+    world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
+    let before = world.forge.requests().len();
+    for _ in 0..12 {
+        world.pass(Duration::from_secs(600)).await;
+        world.say("It takes a while.").await;
+        world.forge.flush().await;
+        let newest = world.forge.hooks().log().pop().expect("a delivery");
+        assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
+    }
+    let asked = world.forge.requests().split_off(before);
+    let refused = asked.iter().filter(|request| request.status == Some(429)).count();
+    assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
+    world.forge.faults().clear();
+    world.pass(Duration::from_secs(3_700)).await;
+    world.recover().await;
+    let all = world.all_loops().await;
+    assert_eq!(all.len(), issues.len());
+    for current in all {
+        assert_eq!((current.state, current.spent.iterations), (State::Review, 1), "{}", current.why);
+        let said = world.bot_says_on(current.place.issue);
+        assert!(said.len() <= 4, "as many as without the limit: {said:#?}");
+        assert_eq!(said.iter().filter(|body| body.contains(" status ")).count(), 1, "{said:#?}");
+    }
+    world.finish().await;
+}

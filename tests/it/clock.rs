@@ -1,0 +1,62 @@
+//! A machine whose clock is set anew while the service works.
+
+use std::time::Duration;
+
+use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::fake::Dialect;
+
+use crate::harness::{Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(a_clock_that_jumps_during_a_run_changes_nothing, a_wait_ends_though_the_clock_was_set_back);
+
+const HOUR_MS: i64 = 3_600_000;
+
+/// D6: forth by less than what a loop may take, and back by a month; and set right later.
+async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
+    for jump in [HOUR_MS, -30 * 24 * HOUR_MS] {
+        let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
+        let world = World::new(Setup::new(dialect).agent(agent)).await;
+        world.label().await;
+        let before = world.stop_at("the agent's turn", |l| l.step == Step::Agent).await;
+        let used = before.spent.time_at(world.clock.now());
+        world.clock.advance_ms(jump);
+        world.settle().await;
+        let first = world.the_loop().await;
+        assert_eq!((first.state, first.spent.iterations), (State::Review, 1), "{jump}: {}", first.why);
+        assert_eq!(first.iterations[0].attempt, 1, "{jump}: the run was taken for lost");
+        assert!(first.spent.time_ms >= used, "{jump}: {} ms after {used}", first.spent.time_ms);
+        assert!(first.iterations.iter().all(|i| i.ended_at.is_some()), "{jump}");
+        world.clock.advance_ms(-jump);
+        world.reconcile().await;
+        let comment = world.say("/ralph guide Add a note, please.").await;
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{jump}: {}", second.why);
+        assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{jump}: {:?}", world.reactions(comment));
+        assert!(second.spent.time_ms >= first.spent.time_ms, "{jump}");
+        assert_eq!(world.all_loops().await.len(), 1, "{jump}");
+        world.finish().await;
+    }
+}
+
+/// D6: what is put off to a moment that the clock has left again is not put off for as long.
+async fn a_wait_ends_though_the_clock_was_set_back(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world
+        .forge
+        .faults()
+        .next(2, "GET", "/collaborators/[^/]+/permission$", ralph_bot::fake::Fault::status(503))
+        .expect("a rule");
+    world.label().await;
+    world.settle().await;
+    assert!(world.all_loops().await.is_empty(), "it is put off");
+    world.clock.advance_ms(-24 * HOUR_MS);
+    for _ in 0..20 {
+        world.pass(Duration::from_secs(60)).await;
+    }
+    world.reconcile().await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review, "it waits for yesterday to pass");
+    world.finish().await;
+}

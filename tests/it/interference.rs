@@ -1,0 +1,88 @@
+//! What people and forges do to a loop's pull request and repository while it works.
+
+use ralph_bot::domain::ids::Sha;
+use ralph_bot::domain::lifecycle::{Loop, State, Step};
+use ralph_bot::fake::{Access, Dialect, Op, OpKind};
+
+use crate::harness::{Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(
+    a_pull_request_that_a_person_made_ready_stays_so,
+    nothing_is_pushed_after_a_merge_in_the_middle,
+    a_repository_that_is_gone_is_left_alone,
+);
+
+/// Gets there in its third run, and leaves something to push in each.
+const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
+
+/// A loop whose draft is open and whose second run is about to begin.
+async fn in_the_middle(dialect: Dialect) -> (World, Loop) {
+    let world = World::new(Setup::new(dialect).agent(SLOW)).await;
+    world.label().await;
+    let second = |l: &Loop| l.step == Step::Agent && l.pull.is_some() && l.iterations.len() == 1;
+    let now = world.stop_at("the second run", second).await;
+    assert!(world.is_draft(&world.the_pull().await), "it begins as a draft");
+    (world, now)
+}
+
+async fn made_ready(world: &World) {
+    let number = world.the_pull().await.number;
+    let by = world.maintainer.id;
+    world.forge.with(|state| state.set_ready(by, world.repo, number)).expect("ready");
+    world.settle_until("the news of it", |_| true).await;
+}
+
+/// F15.
+async fn a_pull_request_that_a_person_made_ready_stays_so(dialect: Dialect) {
+    let (world, _) = in_the_middle(dialect).await;
+    made_ready(&world).await;
+    let third = world.stop_at("the third run", |l| l.step == Step::Agent && l.iterations.len() == 2).await;
+    assert!(!world.is_draft(&world.the_pull().await), "it was made a draft again");
+    assert!(third.state.is_open(), "{}", third.why);
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert!(!world.is_draft(&world.the_pull().await));
+    world.finish().await;
+}
+
+/// F15.
+async fn nothing_is_pushed_after_a_merge_in_the_middle(dialect: Dialect) {
+    let (world, before) = in_the_middle(dialect).await;
+    made_ready(&world).await;
+    let pull = world.the_pull().await.number;
+    let merged: Sha = world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+    let seen = world.forge.ops().len();
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Merged, before.spent.iterations), "{}", done.why);
+    let ours = |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
+    let ops = world.forge.ops();
+    let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
+    assert!(after.is_empty(), "{after:?}");
+    assert_eq!(world.forge.branch_sha(world.repo, "main").await, Some(merged));
+    world.finish().await;
+}
+
+/// F12: it was deleted, or nobody asked us to leave; to us the two are the same.
+async fn a_repository_that_is_gone_is_left_alone(dialect: Dialect) {
+    let (world, _) = in_the_middle(dialect).await;
+    world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
+    world.forge.grant(world.repo, &world.bot, Access::None).expect("taken away");
+    world.recover().await;
+    let stopped = world.the_loop().await;
+    assert!(!stopped.state.holds_slot(), "{:?}: {}", stopped.state, stopped.why);
+    assert!(world.receipts().await.iter().all(|r| r.attempts < 10), "it was hammered: {:#?}", world.receipts().await);
+    let asked = world.forge.requests().len();
+    world.pass(std::time::Duration::from_secs(600)).await;
+    assert!(world.forge.requests().len() - asked < 20, "it is asked after again and again");
+    // Once it is there again, a person goes on.
+    world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
+    world.reconcile().await;
+    world.say("/ralph resume").await;
+    world.recover().await;
+    let done = world.the_loop().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    world.finish().await;
+}

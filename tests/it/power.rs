@@ -1,0 +1,166 @@
+//! Power loss: the system calls of the real binary are written down while deliveries come in, and the disk is put together
+//! as each of its syncs leaves it. Whatever was answered with 202 before must be there.
+
+mod disk;
+mod trace;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::time::Duration;
+
+use ralph_bot::fake::Dialect;
+use ralph_bot::forge::signature::sign;
+use ralph_bot::store::{Store, inbox};
+use rustix::process::Signal;
+use secrecy::SecretString;
+
+use self::disk::Disk;
+use self::trace::Call;
+use crate::harness::{SECRET, Setup};
+use crate::parts::setting;
+use crate::service::{Service, signal, stop, was_killed};
+use crate::story::on_both_forges;
+
+on_both_forges!(power_that_fails_at_any_sync_loses_no_delivery);
+
+/// Deliveries that each life of the service gets, so many at the same time.
+const DELIVERIES: usize = 12;
+const AT_ONCE: usize = 3;
+
+fn body(id: &str) -> String {
+    format!("{{\"nothing\":\"of interest\",\"id\":\"{id}\",\"filler\":\"{}\"}}", "what fills a page. ".repeat(300))
+}
+
+/// Sends deliveries of the given names; all of them are taken.
+async fn send(service: &Service, ids: &[String]) {
+    let family = if service.world.setup.dialect == Dialect::Gitea { "X-Gitea" } else { "X-GitHub" };
+    let (header, before) = match service.world.setup.dialect {
+        Dialect::Gitea => ("X-Gitea-Signature", ""),
+        Dialect::GitHub => ("X-Hub-Signature-256", "sha256="),
+    };
+    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    for together in ids.chunks(AT_ONCE) {
+        let requests = together.iter().map(async |id| {
+            let digest = sign(&SecretString::from(SECRET.to_owned()), body(id).as_bytes());
+            let request = client.post(format!("http://127.0.0.1:{}/webhooks/forge", service.port));
+            let request = request.header("Content-Type", "application/json").body(body(id));
+            let request = request.header(format!("{family}-Delivery"), id).header(format!("{family}-Event"), "odd");
+            let answer = request.header(header, format!("{before}{digest}")).send().await.expect("an answer");
+            assert_eq!(answer.status().as_u16(), 202);
+        });
+        futures::future::join_all(requests).await;
+    }
+}
+
+/// Waits until strace has written everything down: after the last thread it says how the process ended.
+async fn written(service: &Service, log: &Path) -> String {
+    let whole = async || {
+        let text = std::fs::read_to_string(log).unwrap_or_default();
+        text.lines()
+            .next()
+            .and_then(|line| line.split(' ').next())
+            .is_some_and(|first| text.lines().rev().any(|line| line.starts_with(first) && line.ends_with("+++")))
+    };
+    service.until("the log of strace", whole).await;
+    std::fs::read_to_string(log).expect("it is there")
+}
+
+/// Three lives: one that makes the database and is killed, one that finds what that left and stops in order, one after it.
+/// `None` where there is no strace.
+async fn three_lives(service: &Service) -> Option<Vec<Call>> {
+    let mut calls = Vec::new();
+    for life in 0..3 {
+        let log = service.world.folder.path().join(format!("life-{life}.strace"));
+        let mut child = service.spawn_traced(&log, &trace::OPTIONS, "ingest")?;
+        service.until("the service to listen", async || service.listens().await).await;
+        let ids: Vec<String> = (0..DELIVERIES).map(|n| format!("delivery-{life}-{n}")).collect();
+        send(service, &ids).await;
+        if life == 1 {
+            assert!(stop(&mut child).await.success(), "{}", service.log());
+        } else {
+            signal(&child, Signal::KILL);
+            let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await.expect("it ends");
+            assert!(was_killed(ended.expect("our child")));
+        }
+        calls.extend(trace::read(&written(service, &log).await));
+    }
+    Some(calls)
+}
+
+/// Notes which deliveries have been answered with 202, by what went over each connection.
+#[derive(Default)]
+struct Answers {
+    asked: HashMap<String, String>,
+    taken: HashSet<String>,
+}
+
+impl Answers {
+    fn note(&mut self, call: &Call) {
+        match call {
+            Call::Received { on, bytes } => {
+                let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
+                if let Some((_, after)) = text.split_once("-delivery: ") {
+                    self.asked.insert(on.clone(), after.split('\r').next().unwrap_or_default().to_owned());
+                }
+            }
+            Call::Sent { on, bytes } if bytes.starts_with(b"HTTP/1.1 202") => {
+                self.taken.insert(self.asked.get(on).expect("what is answered was asked").clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Which of these deliveries the real store does not have, opened on what power loss left.
+async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<String>) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    disk.after_power_loss(folder.path(), luck);
+    let path = folder.path().join("data/ralph.db");
+    std::fs::create_dir_all(folder.path().join("data")).expect("the service makes it where it is missing");
+    let store = Store::open(&path).unwrap_or_else(|error| panic!("{} deliveries: {error}", taken.len()));
+    assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
+    let due = store.read(|c| inbox::due(c, ralph_bot::clock::Clock::System.now(), 1000)).await.expect("deliveries");
+    let whole = |waiting: &inbox::Waiting| {
+        let id = &waiting.delivery.delivery;
+        assert_eq!(waiting.delivery.body.unpack().expect("whole"), body(id).into_bytes(), "{id}");
+        id.clone()
+    };
+    let there: HashSet<String> = due.iter().map(whole).collect();
+    store.close().await;
+    taken.difference(&there).cloned().collect()
+}
+
+/// D3: at each sync, with nothing of what was not synced, and with any part of it. `RALPH_TEST_POWER_SEEDS` asks for more
+/// parts than one at each sync.
+async fn power_that_fails_at_any_sync_loses_no_delivery(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let Some(calls) = three_lives(&service).await else { return };
+    let root = service.world.folder.path();
+    let seeds: u64 = setting("RALPH_TEST_POWER_SEEDS").map_or(1, |text| text.parse().expect("a number"));
+    let (mut disk, mut answers, mut syncs) = (Disk::new(root), Answers::default(), 0);
+    for call in &calls {
+        let is_sync = matches!(call, Call::Sync { path } if path.starts_with(root));
+        if is_sync {
+            // The moment before: all answers since the last sync are out, and nothing of this one is on the disk.
+            assert_eq!(missing(&disk, None, &answers.taken).await, Vec::<String>::new(), "before sync {syncs}");
+            for seed in 0..seeds {
+                let mut luck = fastrand::Rng::with_seed(seed << 32 | syncs);
+                let lost = missing(&disk, Some(&mut luck), &answers.taken).await;
+                assert_eq!(lost, Vec::<String>::new(), "before sync {syncs}, with seed {seed}");
+            }
+            syncs += 1;
+        }
+        answers.note(call);
+        disk.apply(call);
+    }
+    assert_eq!(missing(&disk, None, &answers.taken).await, Vec::<String>::new(), "at the end");
+    assert_eq!(answers.taken.len(), 3 * DELIVERIES, "every answer was seen");
+    println!("{syncs} syncs, {} states of the disk", syncs * (1 + seeds) + 1);
+    assert!(syncs > 3 * (DELIVERIES / AT_ONCE) as u64, "{syncs} syncs");
+
+    // On a disk that syncs nothing it is seen that deliveries are lost.
+    let mut disk = Disk::new(root);
+    disk.lies = true;
+    calls.iter().for_each(|call| disk.apply(call));
+    assert_eq!(missing(&disk, None, &answers.taken).await.len(), 3 * DELIVERIES);
+}

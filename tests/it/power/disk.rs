@@ -1,0 +1,147 @@
+//! A disk as power loss leaves it, made from the system calls of a process: what was synced is there, of the rest a part.
+//!
+//! As strict as POSIX lets a disk be. Bytes of a file last from `fsync` of that file on, names from `fsync` of their folder
+//! on, and what was not synced is lost in any part, cut at any sector.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::trace::Call;
+
+/// Bytes that a disk writes wholly or not at all.
+const SECTOR: usize = 512;
+
+/// What a name stands for: a folder, or the file of this number. A file that takes another's name is another file.
+#[derive(Clone, Copy, PartialEq)]
+enum Node {
+    Folder,
+    File(usize),
+}
+
+#[derive(Clone)]
+enum Change {
+    Write { at: usize, bytes: Vec<u8> },
+    Cut(usize),
+}
+
+impl Change {
+    /// Makes the change, a write only with its first `most` bytes.
+    fn apply(&self, content: &mut Vec<u8>, most: usize) {
+        match self {
+            Self::Cut(length) => content.resize(*length, 0),
+            Self::Write { at, bytes } => {
+                let bytes = &bytes[..bytes.len().min(most)];
+                if content.len() < at + bytes.len() {
+                    content.resize(at + bytes.len(), 0);
+                }
+                content[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct File {
+    synced: Vec<u8>,
+    pending: Vec<Change>,
+}
+
+/// Everything below one folder, which is there from the beginning.
+pub struct Disk {
+    root: PathBuf,
+    files: Vec<File>,
+    names: BTreeMap<PathBuf, Node>,
+    synced_names: BTreeMap<PathBuf, Node>,
+    /// A disk that says that it synced and has not.
+    pub lies: bool,
+}
+
+impl Disk {
+    pub fn new(root: &Path) -> Self {
+        let (names, synced_names) = (BTreeMap::new(), BTreeMap::new());
+        Self { root: root.to_path_buf(), files: Vec::new(), names, synced_names, lies: false }
+    }
+
+    /// Does what a process did.
+    pub fn apply(&mut self, call: &Call) {
+        match call {
+            Call::MakeFolder { path } => self.name(path, Node::Folder),
+            Call::Create { path } if !self.names.contains_key(path) => {
+                self.files.push(File::default());
+                self.name(path, Node::File(self.files.len() - 1));
+            }
+            Call::Write { path, at, bytes } => self.change(path, Change::Write { at: *at, bytes: bytes.clone() }),
+            Call::Cut { path, length } => self.change(path, Change::Cut(*length)),
+            Call::Remove { path } => drop(self.names.remove(path)),
+            Call::Sync { path } => self.sync(path),
+            Call::Create { .. } | Call::Received { .. } | Call::Sent { .. } => {}
+        }
+    }
+
+    fn name(&mut self, path: &Path, node: Node) {
+        if path.starts_with(&self.root) {
+            self.names.insert(path.to_path_buf(), node);
+        }
+    }
+
+    fn change(&mut self, path: &Path, change: Change) {
+        if let Some(Node::File(number)) = self.names.get(path) {
+            self.files[*number].pending.push(change);
+        }
+    }
+
+    fn sync(&mut self, path: &Path) {
+        if self.lies {
+            return;
+        }
+        if let Some(Node::File(number)) = self.names.get(path) {
+            let file = &mut self.files[*number];
+            for change in file.pending.drain(..) {
+                change.apply(&mut file.synced, usize::MAX);
+            }
+        } else {
+            self.synced_names.retain(|name, _| name.parent() != Some(path));
+            let here = self.names.iter().filter(|(name, _)| name.parent() == Some(path));
+            self.synced_names.extend(here.map(|(name, node)| (name.clone(), *node)));
+        }
+    }
+
+    /// Writes what is left after power loss into `folder`. Of what was not synced, `luck` chooses what made it; without
+    /// luck, nothing did.
+    pub fn after_power_loss(&self, folder: &Path, mut luck: Option<&mut fastrand::Rng>) {
+        let mut kept = || luck.as_mut().is_some_and(|luck| luck.bool());
+        let mut names = self.synced_names.clone();
+        for (name, node) in &self.names {
+            if names.get(name) != Some(node) && kept() {
+                names.insert(name.clone(), *node);
+            }
+        }
+        names.retain(|name, _| self.names.contains_key(name) || !kept());
+        let reachable = |name: &Path| {
+            let folders = name.ancestors().skip(1).take_while(|above| *above != self.root);
+            folders.into_iter().all(|above| names.get(above) == Some(&Node::Folder))
+        };
+        // Folders come before what is in them.
+        for (name, node) in names.iter().filter(|(name, _)| reachable(name)) {
+            let to = folder.join(name.strip_prefix(&self.root).expect("it is below the root"));
+            match node {
+                Node::Folder => std::fs::create_dir(&to).expect("a folder"),
+                Node::File(number) => std::fs::write(&to, self.content(*number, luck.as_deref_mut())).expect("a file"),
+            }
+        }
+    }
+
+    fn content(&self, number: usize, luck: Option<&mut fastrand::Rng>) -> Vec<u8> {
+        let file = &self.files[number];
+        let mut content = file.synced.clone();
+        let Some(luck) = luck else { return content };
+        for change in &file.pending {
+            match luck.u8(..3) {
+                0 => {}
+                1 => change.apply(&mut content, luck.usize(..9) * SECTOR),
+                _ => change.apply(&mut content, usize::MAX),
+            }
+        }
+        content
+    }
+}

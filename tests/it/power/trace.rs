@@ -1,0 +1,106 @@
+//! What strace writes down of a process, read back: changes of files, syncs, and what went over connections.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// Options with which strace writes down what is read here: names of descriptors, and all bytes as hexadecimal.
+pub const OPTIONS: [&str; 6] = [
+    "-q",
+    "-y",
+    "-xx",
+    "-s1000000",
+    "-e",
+    "trace=openat,mkdir,pwrite64,ftruncate,fsync,fdatasync,unlink,recvfrom,sendto,writev",
+];
+
+/// A system call that went well. Files are known by their paths, connections by what strace calls them.
+pub enum Call {
+    MakeFolder { path: PathBuf },
+    Create { path: PathBuf },
+    Write { path: PathBuf, at: usize, bytes: Vec<u8> },
+    Cut { path: PathBuf, length: usize },
+    Remove { path: PathBuf },
+    Sync { path: PathBuf },
+    Received { on: String, bytes: Vec<u8> },
+    Sent { on: String, bytes: Vec<u8> },
+}
+
+/// The calls of a log, in order: what changes something or sends counts from its beginning, a sync and what was received
+/// from its end.
+pub fn read(log: &str) -> Vec<Call> {
+    let mut calls: Vec<Option<Call>> = Vec::new();
+    // Where a call that has not ended stands in the list, by thread, and the line as far as it is known.
+    let mut begun: HashMap<&str, (usize, String)> = HashMap::new();
+    for line in log.lines() {
+        let (thread, said) = line.split_once(' ').unwrap_or_default();
+        let said = said.trim_start();
+        if let Some(start) = said.strip_suffix(" <unfinished ...>") {
+            begun.insert(thread, (calls.len(), start.trim_end().to_owned()));
+            calls.push(None);
+        } else if let Some(rest) = said.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>")) {
+            let Some((at, start)) = begun.remove(thread) else { continue };
+            match parsed(&format!("{start}{}", rest.1)) {
+                Some(call @ (Call::Sync { .. } | Call::Received { .. })) => calls.push(Some(call)),
+                call => calls[at] = call,
+            }
+        } else {
+            calls.push(parsed(said));
+        }
+    }
+    // What was cut off by the end of the process may have been done all the same.
+    for (at, start) in begun.into_values() {
+        let call = parsed(&format!("{start}) = 0"));
+        calls[at] = call.filter(|call| !matches!(call, Call::Sync { .. } | Call::Received { .. }));
+    }
+    calls.into_iter().flatten().collect()
+}
+
+fn parsed(line: &str) -> Option<Call> {
+    let (name, rest) = line.split_once('(')?;
+    // Short lines are padded before the result.
+    let (arguments, result) = rest.rsplit_once(" = ")?;
+    let arguments = arguments.trim_end().strip_suffix(')')?;
+    if result.starts_with('-') || result.starts_with('?') {
+        return None;
+    }
+    let path = || Some(PathBuf::from(String::from_utf8(descriptor(arguments)?).ok()?));
+    let named = || Some(PathBuf::from(String::from_utf8(strings(arguments).into_iter().next()?).ok()?));
+    let on = || String::from_utf8(descriptor(arguments)?).ok();
+    let last = || arguments.rsplit(", ").next()?.parse().ok();
+    Some(match name {
+        "openat" if arguments.contains("O_CREAT") => Call::Create { path: named()? },
+        "mkdir" => Call::MakeFolder { path: named()? },
+        "unlink" => Call::Remove { path: named()? },
+        "pwrite64" => Call::Write { path: path()?, at: last()?, bytes: strings(arguments).into_iter().next()? },
+        "ftruncate" => Call::Cut { path: path()?, length: last()? },
+        "fsync" | "fdatasync" => Call::Sync { path: path()? },
+        "recvfrom" => Call::Received { on: on()?, bytes: strings(arguments).concat() },
+        "sendto" | "writev" => Call::Sent { on: on()?, bytes: strings(arguments).concat() },
+        _ => return None,
+    })
+}
+
+/// What the first argument, a descriptor, is of: `9<\x2f…>`.
+fn descriptor(arguments: &str) -> Option<Vec<u8>> {
+    let (_, rest) = arguments.split_once('<')?;
+    Some(bytes(rest.split_once('>')?.0))
+}
+
+/// The bytes of everything in quotation marks.
+fn strings(arguments: &str) -> Vec<Vec<u8>> {
+    arguments.split('"').skip(1).step_by(2).map(bytes).collect()
+}
+
+/// `\x2f\x74` as bytes; what is not written so stands for itself.
+fn bytes(written: &str) -> Vec<u8> {
+    let mut found = Vec::with_capacity(written.len() / 4);
+    let mut rest = written.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(1..3).filter(|_| *first == b'\\').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => (found.push(byte), rest = &tail[3..]),
+            None => (found.push(*first), rest = tail),
+        };
+    }
+    found
+}

@@ -1,0 +1,151 @@
+//! A coding agent as it is installed, with a tree and a scratch folder, and its runs against a provider on loopback.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
+use ralph_bot::process::sandbox::Tier;
+use ralph_bot::process::{Cookie, survivors};
+use secrecy::SecretString;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use super::provider::{Model, Provider};
+use crate::harness::sandbox;
+use crate::parts::{command, npm_part, output, program, setting};
+
+pub const KEY: &str = "sk-a-key-of-the-tests";
+pub const PROMPT: &str = "Make the file and say when you are done.\n";
+/// Longest run; a run that ends by itself needs a few seconds, and one that waits for its provider a minute.
+pub const WALL: Duration = Duration::from_secs(180);
+
+/// An agent as it is installed.
+#[derive(Clone, Copy)]
+pub struct Agent {
+    pub preset: &'static str,
+    /// How it is started; `None` where a part of it is missing.
+    pub program: fn() -> Option<Program>,
+    /// Its own name of the model.
+    pub model: &'static str,
+    /// A model that makes it write `made.txt` and then says that all is done.
+    pub works: fn() -> Model,
+    /// Its environment for a provider at this address.
+    pub environment: fn(&str) -> Vec<(&'static str, String)>,
+}
+
+/// A program with its first arguments, and the folders that it needs.
+pub struct Program {
+    pub command: Vec<String>,
+    pub tools: Vec<PathBuf>,
+}
+
+impl Program {
+    /// A program of an npm package, run by Node where it is a script.
+    pub fn of_npm(package: &str, path: &str) -> Option<Self> {
+        let package = npm_part(package)?.canonicalize().expect("the package is there");
+        let program_file = package.join(path).display().to_string();
+        let command = if path.ends_with(".js") {
+            vec![program(&["node"], "install Node.js 20 or later")?.display().to_string(), program_file]
+        } else {
+            vec![program_file]
+        };
+        // Its parts lie beside it.
+        let tools = package.ancestors().filter(|folder| folder.ends_with("node_modules")).map(Path::to_owned).collect();
+        Some(Self { command, tools })
+    }
+}
+
+/// A tree, a scratch folder and the program.
+pub struct Place {
+    pub agent: Agent,
+    pub folder: TempDir,
+    pub sandboxed: bool,
+    program: Program,
+    mark: String,
+    /// Further arguments, and what it may read for them.
+    pub args: Vec<String>,
+    pub read_only: Vec<PathBuf>,
+}
+
+impl Place {
+    /// `None` where a program is missing.
+    pub async fn new(agent: Agent) -> Option<Self> {
+        let program = (agent.program)()?;
+        let folder = tempfile::Builder::new().prefix("ralph-agent-").tempdir().expect("a folder");
+        let tree = folder.path().join("tree");
+        output(command("git").args(["init", "--quiet"]).arg(&tree)).await;
+        let sandboxed = sandbox().await.tier == Tier::A;
+        let mark = uuid::Uuid::now_v7().simple().to_string();
+        Some(Self { agent, folder, sandboxed, program, mark, args: Vec::new(), read_only: Vec::new() })
+    }
+
+    pub fn tree(&self) -> PathBuf {
+        self.folder.path().join("tree")
+    }
+
+    /// The file that the agent makes.
+    pub fn made(&self) -> PathBuf {
+        self.tree().join("made.txt")
+    }
+
+    pub fn run(&self, wall: Duration) -> AgentRun {
+        AgentRun {
+            prompt: PROMPT.into(),
+            tree: self.tree(),
+            read_only: self.read_only.clone(),
+            scratch: self.folder.path().join("scratch"),
+            loop_id: "L7".into(),
+            iteration: 1,
+            model: Some("good".into()),
+            wall,
+            idle: wall,
+            max_turns: None,
+            max_cost: None,
+            session: None,
+            keep: None,
+            mcp_config: None,
+            cookie: Cookie::new("cli-test", &self.mark, 1),
+            sandboxed: self.sandboxed,
+            network: true,
+        }
+    }
+
+    fn settings(&self, url: &str) -> BackendSettings {
+        let path = setting("PATH").unwrap_or_default();
+        let kind = BackendKind::Preset(self.agent.preset.into());
+        let mut settings = BackendSettings::new(kind, self.folder.path(), path);
+        settings.command.clone_from(&self.program.command);
+        settings.tools.clone_from(&self.program.tools);
+        settings.args.clone_from(&self.args);
+        settings.models = [("good".to_owned(), self.agent.model.to_owned())].into();
+        let environment = (self.agent.environment)(url);
+        settings.env = environment.into_iter().map(|(name, value)| (name.into(), SecretString::from(value))).collect();
+        settings
+    }
+
+    /// Runs the agent with the usual prompt against a provider.
+    pub async fn outcome(
+        &self,
+        provider: &Provider,
+        wall: Duration,
+        cancel: &CancellationToken,
+    ) -> (AgentOutcome, Vec<AgentEvent>) {
+        self.outcome_of(self.run(wall), provider, cancel).await
+    }
+
+    /// Runs the agent against a provider.
+    pub async fn outcome_of(
+        &self,
+        run: AgentRun,
+        provider: &Provider,
+        cancel: &CancellationToken,
+    ) -> (AgentOutcome, Vec<AgentEvent>) {
+        let backend = build(self.agent.preset, self.settings(&provider.url)).expect("a backend");
+        let mut events = Vec::new();
+        let outcome = backend.run(run, cancel, &mut |event| events.push(event)).await;
+        let left = survivors(&format!("cli-test-{}", self.mark));
+        assert!(left.is_empty(), "processes are left: {left:?}");
+        assert!(!outcome.output.contains(KEY), "the key is in the output");
+        (outcome, events)
+    }
+}
