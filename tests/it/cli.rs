@@ -39,7 +39,8 @@ fn folder() -> tempfile::TempDir {
 #[tokio::test]
 async fn what_the_readme_names_is_there() {
     let folder = tempfile::tempdir().expect("a folder");
-    let readme = include_str!("../../README.md");
+    // A bar within a cell is escaped.
+    let readme = include_str!("../../README.md").replace("\\|", "|");
     let cells =
         readme.lines().filter(|line| line.starts_with("| `ralph-bot ")).filter_map(|line| line.split(" | ").next());
     let named: Vec<&str> =

@@ -370,6 +370,7 @@ impl World {
 
 fn facts(end: AgentEnd) -> AgentRunFacts {
     AgentRunFacts {
+        failed_elsewhere: Vec::new(),
         end,
         report: None,
         message: "did it".into(),
