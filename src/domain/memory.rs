@@ -22,9 +22,7 @@ mod worth;
 #[cfg(test)]
 mod tests;
 
-pub use extract::{
-    Comment, Ended, Guideline, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered,
-};
+pub use extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered};
 pub use learning::{Content, Kind, Learning, Source, State};
 pub use merge::{absorb, are_same, contradict, contradicts, promote};
 pub use observe::{Observation, observed, reflection};

@@ -2,7 +2,7 @@
 
 mod ending;
 
-pub use ending::{completion, escalation, intervention, pull, reminder};
+pub use ending::{completion, emergency, escalation, intervention, pull, reminder};
 
 use super::command::TABLE;
 use super::ids::{AccountKind, Money, Timestamp};

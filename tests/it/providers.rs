@@ -239,7 +239,7 @@ echo "$how $(echo "$*" | sed -n 's/.*--model \([a-z]*\).*/\1/p')" >>calls
 mkdir -p "$HOME/.claude/projects/x"; echo turn >>"$HOME/.claude/projects/x/s.jsonl"; echo 'touch x' >"$HOME/.bashrc"
 n=$(wc -l <"$HOME/.claude/projects/x/s.jsonl")
 echo $RALPH_ITERATION >answer.txt
-echo '{"type":"assistant","message":{"id":"m'$n'","content":[{"type":"text","text":"done"}],"usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50}},"session_id":"s"}'
+echo '{"type":"assistant","message":{"id":"m'$n'","content":[{"type":"tool_use","id":"t'$n'","name":"Edit","input":{"file_path":"answer.txt"}},{"type":"text","text":"done"}],"usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50}},"session_id":"s"}'
 echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"done","total_cost_usd":0.'$((n * 2))',"session_id":"s","usage":{"input_tokens":'$((n * 300 - 50))',"output_tokens":50},"modelUsage":{"m":{"inputTokens":'$((150 * n * (n + 1) - 50 * n))',"outputTokens":'$((n * 50))',"contextWindow":1000}}}'
 "#;
 
@@ -272,6 +272,7 @@ async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
     // The CLI adds up over a session; each iteration is booked with what it cost itself.
     assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
     assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
+    assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "what is learnt says with which tools");
     // The context block is for fresh sessions.
     let prompts = world.prompts().await;
     let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();

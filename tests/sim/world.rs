@@ -359,7 +359,6 @@ impl World {
             tree: commit.clone().unwrap_or(head),
             commit,
             stat: DiffStat::default(),
-            whole: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),
@@ -370,18 +369,13 @@ impl World {
 
 fn facts(end: AgentEnd) -> AgentRunFacts {
     AgentRunFacts {
-        failed_elsewhere: Vec::new(),
-        end,
-        report: None,
         message: "did it".into(),
         cost: Some(Money(1_000)),
         tokens_in: 10,
         tokens_out: 5,
         tool_calls: 1,
-        tool_errors: 0,
         duration_ms: 100,
-        served: ralph_bot::domain::lifecycle::Served::default(),
-        session: None,
+        ..AgentRunFacts::ending(end)
     }
 }
 

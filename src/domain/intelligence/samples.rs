@@ -103,6 +103,7 @@ pub(crate) fn begin(current: &mut Loop) {
         cost: Money(0),
         tool_calls: 0,
         tool_errors: 0,
+        tools: Vec::new(),
         tokens_in: 0,
         tokens_out: 0,
         agent_ms: 0,

@@ -156,6 +156,9 @@ pub struct AgentRunFacts {
     /// Tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
+    /// The tools that it called, in order, each once.
+    #[serde(default)]
+    pub tools: Vec<String>,
     /// Milliseconds.
     pub duration_ms: u64,
     /// Who served it.
@@ -181,6 +184,7 @@ impl AgentRunFacts {
             tokens_out: 0,
             tool_calls: 0,
             tool_errors: 0,
+            tools: Vec::new(),
             duration_ms: 0,
             served: Served::default(),
             session: None,

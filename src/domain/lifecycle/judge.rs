@@ -12,7 +12,7 @@ use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::intelligence::{Standing, best_state};
 use crate::domain::memory;
-use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity, Verdict};
+use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity};
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
 use crate::domain::sanitize;
@@ -382,7 +382,7 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
     }
     match review.decision() {
         oversight::Decision::Abort => {
-            abort(turn, verdict, &reason(review));
+            abort(turn, &reason(review));
             Onward::Held
         }
         oversight::Decision::Pause if !at_limit => {
@@ -466,7 +466,12 @@ pub(super) fn pause(turn: &mut Turn) {
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
         turn.stop(State::Paused, &why);
-        return turn.escalate("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
+        let (cause, advice) = ("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
+        if escalates {
+            return turn.escalate(cause, advice);
+        }
+        let view = report::escalation(&turn.next, cause, advice);
+        return turn.comment(&format!("paused/{}", turn.next.version), view);
     };
     let why = format!("{}: {}", found.kind.title(), found.evidence);
     turn.stop(State::Paused, &why);
@@ -479,14 +484,19 @@ pub(super) fn pause(turn: &mut Turn) {
 }
 
 /// Ends the loop; its work is saved.
-fn abort(turn: &mut Turn, verdict: &Verdict, why: &str) {
+fn abort(turn: &mut Turn, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
     turn.end(State::Aborted, why);
-    let outside = verdict.escalation.is_some_and(|escalation| escalation.outside);
-    if let Some(found) = turn.next.judged().and_then(Judged::worst).filter(|_| outside).cloned() {
-        let view = report::intervention(&turn.next, &found, view::Severity::Emergency);
-        turn.effects.push(Effect::escalate(found.kind.name(), view));
+    if !turn.next.policy.supervision().oversight.auto_escalate {
+        return;
     }
+    // Without a detection that stops a loop it was control, by its own figures.
+    let found = turn.next.judged().and_then(Judged::worst).filter(|found| found.level >= Level::Pause).cloned();
+    let (cause, view) = match found {
+        Some(found) => (found.kind.name(), report::intervention(&turn.next, &found, view::Severity::Emergency)),
+        None => ("emergency", report::emergency(&turn.next, "emergency")),
+    };
+    turn.effects.push(Effect::escalate(cause, view));
 }
 
 /// The best iteration could not be put back.
@@ -502,7 +512,7 @@ pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
     turn.next.supervision = Some(supervision);
     turn.next.halting = None;
     turn.audit(verdict.audit.clone());
-    abort(turn, &verdict, &format!("the best iteration cannot be put back: {why}"));
+    abort(turn, &format!("the best iteration cannot be put back: {why}"));
 }
 
 /// Somebody lets the loop go on: what held it is seen.

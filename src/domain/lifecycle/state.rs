@@ -232,6 +232,9 @@ pub struct Iteration {
     /// Tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
+    /// The tools that were called, in order, each once.
+    #[serde(default)]
+    pub tools: Vec<String>,
     /// Tokens read by models.
     #[serde(default)]
     pub tokens_in: u64,
@@ -453,7 +456,8 @@ pub struct Loop {
     /// What is being done before the loop stops.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<Halting>,
-    /// Approaches that earlier loops failed with, as the newest prompt was told.
+    /// Approaches that earlier loops failed with, as prompts were told. A warning that is doubted later, because what else was
+    /// tried fails as well, makes none of them the next to be tried.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
     /// What the schedule saw last.

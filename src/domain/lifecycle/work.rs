@@ -15,6 +15,9 @@ use crate::domain::policy::Progress;
 use crate::domain::report;
 use crate::domain::task::{AgentReport, CheckReport, DiffStat};
 
+/// Approaches of earlier loops that a loop keeps in mind.
+const MAX_FAILED: usize = 20;
+
 /// An outcome of work; a late one is dropped.
 pub(super) fn outcome(turn: &mut Turn, input: Input) {
     book(turn, &input);
@@ -229,6 +232,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         cost: Money(0),
         tool_calls: 0,
         tool_errors: 0,
+        tools: Vec::new(),
         tokens_in: 0,
         tokens_out: 0,
         agent_ms: 0,
@@ -268,11 +272,17 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
-    turn.next.failed_elsewhere = run.failed_elsewhere;
+    for approach in run.failed_elsewhere {
+        let known = &mut turn.next.failed_elsewhere;
+        if known.len() < MAX_FAILED && !known.contains(&approach) {
+            known.push(approach);
+        }
+    }
     let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;
     current.tool_errors = run.tool_errors;
+    current.tools = run.tools;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);

@@ -19,9 +19,8 @@ const VERIFIED: f64 = 0.9;
 const FAILED: f64 = 0.7;
 /// Completion from which on an iteration that verified is a success.
 const DONE: f64 = 0.9;
-/// Confidence in a rule: told to be remembered, written in the repository, told in passing.
+/// Confidence in a rule: told to be remembered, told in passing.
 const TOLD: f64 = 0.95;
-const WRITTEN: f64 = 0.9;
 const MENTIONED: f64 = 0.7;
 
 /// An approach that the overseer had given up, and what it said to do instead.
@@ -101,15 +100,6 @@ pub struct Comment {
     pub asks_for_change: bool,
 }
 
-/// A rule that a maintainer gave, or a file of the repository.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guideline {
-    /// The rule.
-    pub text: String,
-    /// The file that has it (`AGENTS.md`); `None` for guidance in a comment.
-    pub file: Option<String>,
-}
-
 /// What is known of a loop that ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFacts {
@@ -137,8 +127,8 @@ pub struct LoopFacts {
     pub cost: Money,
     /// Review comments of maintainers.
     pub comments: Vec<Comment>,
-    /// Rules that maintainers gave and that files of the repository hold.
-    pub guidelines: Vec<Guideline>,
+    /// Rules that maintainers gave.
+    pub guidelines: Vec<String>,
 }
 
 /// What an iteration teaches: its approach as a strategy where completion rose a lot or the work verified, as an
@@ -236,11 +226,9 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
         };
         found.push(learnt(facts.task_type, content, estimate_confidence(1)));
     }
-    for Guideline { text, file } in facts.guidelines.iter().filter(|rule| !rule.text.trim().is_empty()) {
-        let confidence = if file.is_some() { WRITTEN } else { MENTIONED };
-        let seen_in = file.clone().unwrap_or_else(|| "guidance".to_owned());
-        let content = Content::Convention { rule: text.clone(), seen_in };
-        let mut convention = learnt(TaskType::Other, content, confidence);
+    for rule in facts.guidelines.iter().filter(|rule| !rule.trim().is_empty()) {
+        let content = Content::Convention { rule: rule.clone(), seen_in: "guidance".to_owned() };
+        let mut convention = learnt(TaskType::Other, content, MENTIONED);
         convention.evidence = first_evidence();
         found.push(convention);
     }

@@ -3,7 +3,7 @@
 //! Only facts that the service measured, words of the loop's own agent, and words of people with permission are taken. The
 //! task's text is a maintainer's only where its author is.
 
-use super::extract::{Comment, Ended, Guideline, IterationFacts, LoopFacts, Redirected};
+use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::intelligence::reported;
 use crate::domain::lifecycle::{
@@ -85,7 +85,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
         task_type: current.task_type(),
         about: about(current, [iteration]),
         approach: approach.clone(),
-        tools: Vec::new(),
+        tools: iteration.tools.clone(),
         resolution: resolution(&report),
         completion_before,
         completion_after,
@@ -183,13 +183,13 @@ fn of_end(current: &Loop, ended: Ended, succeeded: Option<bool>) -> Observation 
         about: about(current, current.kept()),
         ended,
         approach: approach(&report),
-        tools: Vec::new(),
+        tools: last.map(|iteration| iteration.tools.clone()).unwrap_or_default(),
         resolution: resolution(&report),
         iterations: current.spent.iterations,
         minutes: current.spent.time_ms as f64 / 60_000.0,
         cost: current.spent.cost,
         comments: texts(GuidanceSource::Review).map(|text| Comment { text, asks_for_change: true }).collect(),
-        guidelines: texts(GuidanceSource::Command).map(|text| Guideline { text, file: None }).collect(),
+        guidelines: texts(GuidanceSource::Command).collect(),
     };
     Observation::Ended { facts: Box::new(facts), succeeded }
 }

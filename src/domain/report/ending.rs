@@ -160,6 +160,9 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
     }))
 }
 
+/// What is said to have been done where a loop was ended.
+const ENDED: &str = "The loop was ended; its work is on its branch.";
+
 /// An escalation because of a detection.
 pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
@@ -174,7 +177,7 @@ pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
         inner.recommendations = found.recommendations.iter().map(|text| sentence(text)).collect();
         let restored = current.current().and_then(|last| last.restored_to);
         inner.intervention = match (severity, restored) {
-            (Severity::Emergency, _) => "The loop was ended; its work is on its branch.".into(),
+            (Severity::Emergency, _) => ENDED.into(),
             (Severity::Critical, Some(0)) => {
                 "The files are as they were before the first iteration; the loop stands still.".into()
             }
@@ -184,6 +187,16 @@ pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
             (Severity::Critical, None) => "The loop stands still; nothing runs and nothing is spent.".into(),
             (Severity::Warning, _) => "The agent is told to take another approach; the loop goes on.".into(),
         };
+    }
+    view
+}
+
+/// An escalation because control ended the loop by itself.
+pub fn emergency(current: &Loop, cause: &str) -> View {
+    let mut view = escalation(current, cause, "look at the work that is saved; another label begins anew");
+    if let View::Escalation(inner) = &mut view {
+        inner.severity = Severity::Emergency;
+        inner.intervention = ENDED.into();
     }
     view
 }

@@ -165,7 +165,8 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
-            let outcome = self.call(task, &chosen, note.take(), cancel).await?;
+            let (outcome, tools) = self.call(task, &chosen, note.take(), cancel).await?;
+            sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
                 _ if outcome.session_unknown => CallEnd::Ended,
@@ -216,19 +217,18 @@ impl Engine {
         ))
     }
 
-    /// One call of a backend, to its end; what it said is kept.
+    /// One call of a backend, to its end, and the tools that it called; what it said is kept.
     async fn call(
         &self,
         task: &Task<'_>,
         chosen: &Chosen,
         note: Option<String>,
         cancel: &CancellationToken,
-    ) -> Result<AgentOutcome, Failure> {
+    ) -> Result<(AgentOutcome, Vec<String>), Failure> {
         let Task { current, iteration, attempt, .. } = *task;
         let Some(backend) = self.backends.get(&chosen.backend) else {
-            return Ok(AgentOutcome::only(AgentStatus::Unavailable {
-                reason: format!("the backend `{}` cannot be used here", chosen.backend),
-            }));
+            let reason = format!("the backend `{}` cannot be used here", chosen.backend);
+            return Ok((AgentOutcome::only(AgentStatus::Unavailable { reason }), Vec::new()));
         };
         let scratch = self.settings.scratch.join(current.id.as_str()).join(format!("run-{iteration}-{attempt}"));
         remove_folder(&scratch);
@@ -286,10 +286,11 @@ impl Engine {
         }
         self.metrics.agent_run(&chosen.backend, outcome_word(&outcome.status), outcome.duration_ms as f64 / 1000.0);
         self.keep_log(task, chosen, &prompt, &outcome);
+        let tools = hearing.tools();
         let said = Said { prompt, learnings: carried, events: hearing.events, started };
         self.keep_turn(task, chosen, said, &outcome).await;
         remove_folder(&scratch);
-        Ok(outcome)
+        Ok((outcome, tools))
     }
 
     /// How the agent is run: within what is left of the loop's time and money.

@@ -23,6 +23,8 @@ use crate::store::{Store, calls, memory};
 
 /// Events of one run that are kept.
 const MOST_EVENTS: usize = 2_000;
+/// Names of tools of one run that are kept.
+const MOST_TOOLS: usize = 20;
 
 /// The ear at one run.
 pub(super) struct Hearing {
@@ -86,6 +88,18 @@ impl Hearing {
             }
             AgentEvent::Session { .. } | AgentEvent::Text { .. } => {}
         }
+    }
+
+    /// The tools that were called, in order, each once.
+    pub fn tools(&self) -> Vec<String> {
+        let mut tools = Vec::new();
+        let called = self.events.iter().filter(|event| event.kind == EventKind::ToolCall);
+        for tool in called.filter_map(|event| event.tool.as_ref()) {
+            if !tools.contains(tool) && tools.len() < MOST_TOOLS {
+                tools.push(tool.clone());
+            }
+        }
+        tools
     }
 
     fn keep(&mut self, at: Timestamp, kind: EventKind, tool: String, path: Option<String>, text: String, failed: bool) {

@@ -1,8 +1,10 @@
 //! What becomes of a loop that is judged: told, turned, held, put back, ended; and of one that goes well, nothing.
 
+use serde_json::json;
+
 use super::*;
 use crate::domain::control::ModelTier;
-use crate::domain::oversight::{AuditEvent, Level};
+use crate::domain::oversight::{AuditEvent, EscalationLevel, Level};
 use crate::domain::prompt;
 use crate::domain::strategy::Approach;
 use crate::domain::task::{FileStat, TamperFinding, TamperKind, TestCounts};
@@ -102,6 +104,60 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
     // What it was held for is seen: the next iteration does not stop it again.
     run.works(counted(4, 6, ERROR)).is(State::Running, Step::Agent);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
+}
+
+/// A loop under the design's thresholds and these, run on the same error until it stops.
+fn stopped_under(thresholds: serde_json::Value) -> Run {
+    let mut run = Run::with(|s| {
+        s.policy.limits.iterations = 10;
+        s.policy.thresholds = thresholds.as_object().cloned().unwrap();
+        s.policy.thresholds.insert("preset".to_owned(), "seed".into());
+    });
+    run.tell(Input::SlotGranted).prepared(|_| {});
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    while run.current.step == Step::Agent {
+        run.works(counted(3, 7, ERROR));
+    }
+    run
+}
+
+#[test]
+fn where_nobody_is_to_be_told_outside_a_pause_is_told_on_the_issue() {
+    let quiet = |stuck: bool| {
+        stopped_under(json!({
+            "oversight": { "auto_escalate": false, "stuck": { "enabled": stuck } },
+            "strategy": { "escalation_threshold": 4 },
+        }))
+    };
+    for (stuck, why) in [(true, "The loop is stuck"), (false, "no progress for 4 iterations")] {
+        let run = quiet(stuck);
+        run.is(State::Paused, Step::Idle);
+        assert!(run.current.why.starts_with(why), "{}", run.current.why);
+        assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
+        let on = run.current.place.issue;
+        assert!(
+            run.has(|e| matches!(e, Effect::Comment { key, on: at, .. } if key.starts_with("paused/") && *at == on))
+        );
+    }
+}
+
+#[test]
+fn an_end_by_control_alone_is_an_emergency_too() {
+    let settings = |outside: bool| {
+        json!({
+            "control": { "auto_intervene": true, "stuck_iterations": 5, "max_iterations_percent": 0.2, "emergency_percent": 0.3 },
+            "oversight": { "auto_escalate": outside, "stuck": { "enabled": false }, "resource_burn": { "enabled": false } },
+            "strategy": { "escalation_threshold": 90, "budget_critical": 1.0 },
+        })
+    };
+    let run = stopped_under(settings(true));
+    run.is(State::Aborted, Step::Idle);
+    assert!(run.has(
+        |e| matches!(e, Effect::Escalate { cause, level: EscalationLevel::Emergency, .. } if cause == "emergency")
+    ));
+    let quiet = stopped_under(settings(false));
+    quiet.is(State::Aborted, Step::Idle);
+    assert!(!quiet.has(|e| matches!(e, Effect::Escalate { .. })));
 }
 
 #[test]

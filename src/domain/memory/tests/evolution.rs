@@ -99,10 +99,7 @@ fn the_end_of_a_loop_teaches_by_how_it_ended() {
         Comment { text: "Do not unwrap in handlers".into(), asks_for_change: true },
         Comment { text: "Thanks!".into(), asks_for_change: false },
     ];
-    facts.guidelines = vec![
-        Guideline { text: "Run cargo fmt first".into(), file: Some("AGENTS.md".into()) },
-        Guideline { text: "Keep the API as it is".into(), file: None },
-    ];
+    facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
     assert_eq!(kinds(&learnt), [Kind::Antipattern, Kind::Convention, Kind::Convention]);
     let told = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));

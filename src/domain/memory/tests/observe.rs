@@ -195,7 +195,7 @@ fn the_words_of_people_with_permission_are_taken_and_no_others() {
     let mut now = before.clone();
     now.state = Stage::Merged;
     let (facts, _) = end(&before, &now).expect("an end");
-    let guidelines: Vec<&str> = facts.guidelines.iter().map(|rule| rule.text.as_str()).collect();
+    let guidelines: Vec<&str> = facts.guidelines.iter().map(|rule| rule.as_str()).collect();
     let comments: Vec<&str> = facts.comments.iter().map(|comment| comment.text.as_str()).collect();
     assert_eq!((guidelines, comments), (vec!["use the helper"], vec!["return early"]));
     assert_eq!(facts.about, "src/parse.py", "the task is an outsider's");

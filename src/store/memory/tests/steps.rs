@@ -126,6 +126,7 @@ impl Run {
             tokens_in: 1,
             tokens_out: 1,
             tool_calls: 1,
+            tools: vec!["Read".into(), "Edit".into()],
             duration_ms: 100,
             ..AgentRunFacts::ending(AgentEnd::Finished)
         };
@@ -181,6 +182,7 @@ async fn a_step_teaches_once() {
     assert_eq!((after.state, run.reflections().await), (Stage::Review, vec![ReflectionOutcome::Done]));
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.kind()), (State::Candidate, 1, Kind::Strategy));
+    assert!(matches!(&strategy.content, Content::Strategy { tools, .. } if tools == &["Read", "Edit"]), "{strategy:?}");
     let (pending, merged) = run.tell(Input::PullMerged).await;
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.merged), (State::Active, 2, true));
