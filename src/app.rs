@@ -215,6 +215,7 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         },
         options.clock.clone(),
     )?;
+    workspaces.git_version().await?;
     let mut read_only = tools.clone();
     read_only.extend(config.sandbox.read_only.iter().cloned());
     let mut check_env = tool_environment(&tools);

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Env, Problems, operator_file};
+use crate::config::{Config, Env, Problems, Reach, operator_file};
 use crate::domain::ids::Timestamp;
 use crate::render::Renderer;
 
@@ -159,9 +159,9 @@ fn run(cli: Cli, env: &Env) -> CliResult {
     }
 }
 
-/// The operator's configuration, as the arguments and the environment name it.
-fn load(global: &Global, env: &Env) -> Result<Config, CliError> {
-    let config = Config::load(&operator_file(global.config.as_deref(), env), env)?;
+/// What the operator's file says, for a command that reaches so far.
+fn load(reach: Reach, global: &Global, env: &Env) -> Result<Config, CliError> {
+    let config = Config::load_for(reach, &operator_file(global.config.as_deref(), env), env)?;
     // What is wrong with a text of the operator's shows now, and not when it is first needed.
     Renderer::new(config.templates.clone()).map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
     Ok(config)
@@ -321,13 +321,13 @@ mod tests {
         std::fs::create_dir_all(&texts).expect("made");
         let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
         let global = Global { config: Some(file), json: false, color: Color::Never };
-        assert_eq!(load(&global, &env).expect("an empty folder changes nothing").templates, []);
+        assert_eq!(load(Reach::Service, &global, &env).expect("an empty folder changes nothing").templates, []);
         for (name, text, why) in [
             ("statuss.md", "x", "there is no template comment/statuss.md; did you mean `comment/status.md`?"),
             ("status.md", "\n{% if %}", "template comment/status.md is not valid"),
         ] {
             std::fs::write(texts.join(name), text).expect("written");
-            let error = load(&global, &env).expect_err(name);
+            let error = load(Reach::Service, &global, &env).expect_err(name);
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.exit_code(), 2);
             std::fs::remove_file(texts.join(name)).expect("removed");

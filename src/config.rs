@@ -55,6 +55,17 @@ pub const PRESETS: &[&str] = &["claude", "codex", "gemini", "opencode", "kimi", 
 /// Largest configuration file that is read, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
+/// What of the operator's file a command has a use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it.
+    Service,
+    /// Neither forges nor channels: they may be missing, and their secrets are not read.
+    Local,
+    /// Only what the database is looked at with: no secret is read.
+    Store,
+}
+
 /// The operator's settings, checked; secrets are read already and paths are resolved.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -62,7 +73,7 @@ pub struct Config {
     pub server: ServerConfig,
     /// Folder for the database, mirrors, work trees and logs.
     pub data_dir: PathBuf,
-    /// Servers that are watched; at least one, names distinct.
+    /// Servers that are watched; at least one, names distinct. None beyond the reach of the service.
     pub forges: Vec<ForgeConfig>,
     /// Repositories that are watched; empty for all that the credential sees.
     pub repositories: Vec<RepoPattern>,
@@ -100,7 +111,7 @@ pub struct Config {
 pub struct ServerConfig {
     /// Address and port.
     pub listen: SocketAddr,
-    /// Address for webhooks and links, `http` or `https`.
+    /// Address that webhooks are sent to, `http` or `https`.
     pub public_url: Option<Url>,
 }
 
@@ -229,11 +240,19 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it, in the order of the file.
     pub fn load(path: &Path, env: &Env) -> Result<Self, Problems> {
+        Self::load_for(Reach::Service, path, env)
+    }
+
+    /// Reads as much of the operator's file at `path` as a command has a use for.
+    ///
+    /// # Errors
+    /// Everything that is wrong with that, in the order of the file.
+    pub fn load_for(reach: Reach, path: &Path, env: &Env) -> Result<Self, Problems> {
         let text = read_limited(path).map_err(|message| {
             let file = path.display().to_string();
             Problems(vec![Problem { file, place: Place::File, key: String::new(), message }])
         })?;
-        Self::parse(path, &text, env)
+        Self::parse_for(reach, path, &text, env)
     }
 
     /// Reads `text` as the operator's file; `path` is for messages and for resolving relative paths.
@@ -241,6 +260,14 @@ impl Config {
     /// # Errors
     /// Everything that is wrong with it, in the order of the file.
     pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
+        Self::parse_for(Reach::Service, path, text, env)
+    }
+
+    /// Reads as much of `text` as a command has a use for.
+    ///
+    /// # Errors
+    /// Everything that is wrong with that, in the order of the file.
+    pub fn parse_for(reach: Reach, path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
         let mut report = Reporter::new(path.display().to_string());
         let Some(mut root) = Node::parse(text, &mut report) else { return Err(report.into_problems()) };
         let schema = schema::operator_shape();
@@ -248,7 +275,7 @@ impl Config {
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };
         let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
-        validate::operator(file, &root, &base, env, report)
+        validate::operator(file, &root, &base, (reach, env), report)
     }
 
     /// What decisions about repositories of `forge` depend on, before the repository's file is merged in.

@@ -110,7 +110,7 @@ impl Renderer {
             Severity::Critical => "CRITICAL",
             Severity::Emergency => "EMERGENCY",
         };
-        sanitize::title(&format!("[ralph] {severity}: {} in {}", view.cause.replace('_', " "), view.loop_id))
+        sanitize::title(&format!("[ralph] {severity}: {} in {}", filters::cause(&view.cause), view.loop_id))
     }
 
     /// The prompt of an iteration. Every text in it is stripped of what is not visible and of anything like our own

@@ -69,6 +69,13 @@ pub struct Workspaces {
     clock: Clock,
 }
 
+/// The installed git and its version; an error where it is missing or older than [`NEEDED_GIT`].
+pub async fn installed_git() -> Result<(PathBuf, GitVersion), WorkspaceError> {
+    let git = Git::new(PathBuf::from("/"))?;
+    let version = git.version().await?;
+    Ok((git.program().to_path_buf(), version))
+}
+
 impl Workspaces {
     /// Creates the folders where they are missing. Fails on a pattern that does not parse, where git is missing, or
     /// where the folder cannot be written.

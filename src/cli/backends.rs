@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::Env;
+use crate::config::{Env, Reach};
 use crate::domain::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
 use crate::domain::ids::Timestamp;
 use crate::domain::settings::did_you_mean;
@@ -48,7 +48,7 @@ pub struct EnableArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, or no such backend is switched on.
 pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(global, env)?;
+    let config = load(Reach::Store, global, env)?;
     let settings = config.backends_settings();
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;

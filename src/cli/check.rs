@@ -17,15 +17,13 @@ pub(super) use backends::usual_variables;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
 use crate::config::{Config, Env, Role, operator_file};
+use crate::workspace::{NEEDED_GIT, installed_git};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
 const SPACE_WARN: u64 = 5 << 30;
 
 /// Free space below which the service cannot be trusted to keep its database, in bytes.
 const SPACE_FAIL: u64 = 512 << 20;
-
-/// Oldest git that work trees are made with.
-pub const GIT_MIN: (u32, u32) = (2, 43);
 
 /// How a finding went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,10 +76,20 @@ impl Finding {
 /// When the configuration is wrong or standard output cannot be written.
 pub fn run(global: &Global, env: &Env) -> CliResult {
     let path = operator_file(global.config.as_deref(), env);
-    let config = Config::load(&path, env)?;
+    let config = match Config::load(&path, env) {
+        Ok(config) => config,
+        Err(problems) if global.json => {
+            let found: Vec<_> =
+                problems.0.iter().map(|why| Finding::fail("configuration", why.to_string(), "")).collect();
+            report(&found, true)?;
+            return Ok(ExitCode::from(2));
+        }
+        Err(problems) => return Err(problems.into()),
+    };
     let mut findings = vec![Finding::ok("configuration", path.display().to_string())];
     findings.extend(machine(&config));
     block_on(async {
+        findings.push(git().await);
         findings.extend(service::look(&config, env).await);
         report(&findings, global.json)
     })
@@ -89,7 +97,7 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
 
 /// What can be told from the configuration and this machine alone.
 pub fn machine(config: &Config) -> Vec<Finding> {
-    let mut findings = vec![public_url(config), disk(&config.data_dir), git_program()];
+    let mut findings = vec![public_url(config), disk(&config.data_dir)];
     findings.extend(assistants(config));
     findings.extend(embeddings(config));
     findings
@@ -150,7 +158,7 @@ fn public_url(config: &Config) -> Finding {
     match &config.server.public_url {
         Some(url) if url.scheme() == "https" => Finding::ok(NAME, url.as_str()),
         Some(url) => Finding::warn(NAME, format!("{url} is not encrypted"), "put a proxy with TLS in front of it"),
-        None => Finding::warn(NAME, "none", "set `server.public_url`, so that comments can link to the dashboard"),
+        None => Finding::warn(NAME, "none", "set `server.public_url` to the address that forges send webhooks to"),
     }
 }
 
@@ -182,50 +190,17 @@ fn space(folder: &Path, free: u64) -> Finding {
     }
 }
 
-fn git_program() -> Finding {
-    match which::which("git") {
-        Ok(path) => Finding::ok("git program", path.display().to_string()),
-        Err(_) => Finding::fail("git program", "not found", "install git"),
+/// Whether there is a git that work trees can be made with.
+async fn git() -> Finding {
+    match installed_git().await {
+        Ok((path, version)) => Finding::ok("git", format!("{version} at {}", path.display())),
+        Err(error) => Finding::fail("git", error.to_string(), format!("install git {NEEDED_GIT} or newer")),
     }
-}
-
-/// Whether git is new enough, by what `git --version` printed.
-pub fn git_version(printed: &str) -> Finding {
-    const NAME: &str = "git version";
-    let number = printed.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit())).unwrap_or("");
-    let mut parts = number.split('.').map(str::parse::<u32>);
-    let (Some(Ok(major)), Some(Ok(minor))) = (parts.next(), parts.next()) else {
-        return Finding::warn(
-            NAME,
-            "not understood",
-            format!("make sure that it is {}.{} or newer", GIT_MIN.0, GIT_MIN.1),
-        );
-    };
-    if (major, minor) < GIT_MIN {
-        return Finding::fail(NAME, number, format!("install git {}.{} or newer", GIT_MIN.0, GIT_MIN.1));
-    }
-    Finding::ok(NAME, number)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn git_versions_are_compared_as_numbers() {
-        for (printed, outcome) in [
-            ("git version 2.47.1", Outcome::Ok),
-            ("git version 2.43.0", Outcome::Ok),
-            ("git version 2.50.1 (Apple Git-155)", Outcome::Ok),
-            ("git version 3.0", Outcome::Ok),
-            ("git version 2.9.0", Outcome::Fail),
-            ("git version 1.99.0", Outcome::Fail),
-            ("something else", Outcome::Warn),
-            ("", Outcome::Warn),
-        ] {
-            assert_eq!(git_version(printed).outcome, outcome, "{printed}");
-        }
-    }
 
     #[test]
     fn little_space_is_told() {

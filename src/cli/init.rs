@@ -292,7 +292,7 @@ fn configuration(answers: &Answers, secret: &str) -> String {
     };
     let public_url = match &answers.public_url {
         Some(url) => format!("  public_url: {}\n", quoted(url)),
-        None => "  # public_url: \"https://ralph.example.org\"   # for webhooks and links\n".to_owned(),
+        None => "  # public_url: \"https://ralph.example.org\"   # where webhooks are sent\n".to_owned(),
     };
     format!(
         "# Configuration of ralph-bot. All keys: docs/configuration.md, or `ralph-bot schema operator`.\n\
@@ -319,8 +319,12 @@ fn next_steps(answers: &Answers, file: &Path, secret: &Path) -> Vec<String> {
         steps.push(format!("put the access token into the environment variable {name}"));
     }
     let base = answers.public_url.as_deref().unwrap_or("http://ADDRESS").trim_end_matches('/');
+    let by_command = match answers.auth {
+        Auth::TokenEnv(_) => "`ralph-bot init --webhook --repository OWNER/NAME` does that and tests it",
+        Auth::App { .. } => "`ralph-bot init --webhook` shows all settings of the App",
+    };
     steps.push(format!(
-        "let the forge send webhooks (JSON) to {base}/webhooks/{} with the secret in {}",
+        "let the forge send webhooks (JSON) to {base}/webhooks/{} with the secret in {}; {by_command}",
         answers.name,
         secret.display()
     ));

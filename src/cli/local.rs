@@ -18,7 +18,7 @@ use super::serve::Signals;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app::{self, App, Options};
 use crate::clock::Clock;
-use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, operator_file};
+use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, Reach, operator_file};
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::event::IssueSnapshot;
@@ -48,7 +48,8 @@ pub struct LocalArgs {
     /// What is to be done: text, or a file that holds it
     #[arg(long, value_name = "TEXT|FILE")]
     pub task: String,
-    /// A command that must exit 0 for the task to be done; detected where none is given
+    /// A command that must exit 0 for the task to be done, several times for several; found in the repository where none
+    /// is given
     #[arg(long, value_name = "COMMAND")]
     pub check: Vec<String>,
     /// Name of the backend that does it
@@ -80,12 +81,10 @@ async fn local(args: &LocalArgs, global: &Global, env: &Env) -> CliResult {
     }
     let temporary = tempfile::Builder::new().prefix("ralph-local-").tempdir();
     let temporary = temporary.map_err(|error| CliError::Failed(format!("no temporary folder: {error}")))?;
-    let mut config = configuration(args, global, env, temporary.path())?;
+    let mut config = configuration(args, global, env)?;
     config.data_dir = args.data.clone().unwrap_or_else(|| temporary.path().join("data"));
-    // The operator's forges and channels have nothing to do with it: whoever runs it sits here.
-    config.forges.clear();
+    // The operator's repositories have nothing to do with it: whoever runs it sits here.
     config.repositories.clear();
-    config.channels.clear();
     let backend = backend(args, &config, env)?;
     let mut signals = Signals::new()?;
     let json = global.json;
@@ -146,11 +145,11 @@ fn task(given: &str) -> Result<(String, String), CliError> {
 }
 
 /// The operator's configuration where there is one, otherwise one that has nothing but the backend.
-fn configuration(args: &LocalArgs, global: &Global, env: &Env, folder: &Path) -> Result<Config, CliError> {
+fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config, CliError> {
     let file = operator_file(global.config.as_deref(), env);
     let named = global.config.is_some() || env.get(FILE_VARIABLE).is_some_and(|name| !name.is_empty());
     if named || file.exists() {
-        return Ok(Config::load(&file, env)?);
+        return Ok(Config::load_for(Reach::Local, &file, env)?);
     }
     let backend = args.backend.as_deref().unwrap_or("claude");
     if !PRESETS.contains(&backend) {
@@ -158,16 +157,8 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env, folder: &Path) ->
         let message = format!("without a configuration there is no backend `{backend}`; there is one of {presets}");
         return Err(CliError::Usage(message));
     }
-    let stand_in = folder.join("stand-in");
-    std::fs::write(&stand_in, "x".repeat(64))
-        .map_err(|error| CliError::Failed(format!("a temporary file: {error}")))?;
-    // A configuration has a forge; this one stands in for it and is never called.
-    let text = format!(
-        "forges: [{{ name: none, kind: gitea, url: 'http://localhost', token_file: stand-in, webhook_secret_file: stand-in }}]
-backends: {{ {backend}: {{ enabled: true, env: {KEYS} }} }}
-"
-    );
-    Ok(Config::parse(&folder.join("ralph-control.yaml"), &text, env)?)
+    let text = format!("backends: {{ {backend}: {{ enabled: true, env: {KEYS} }} }}\n");
+    Ok(Config::parse_for(Reach::Local, &file, &text, env)?)
 }
 
 /// Name of the backend, once it is known that it can run here.
@@ -279,7 +270,11 @@ fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
     let good = ended.state == State::Review || nothing_to_do;
     let branch = ended.pushed.is_some().then(|| ended.branch.clone());
     let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
-    let news = News::Ended { state: ended.state.as_str().to_owned(), good, why: ended.why.clone(), branch, diff };
+    let mut why = ended.why.clone();
+    if ended.state == State::NeedsCriteria {
+        why.push_str("; say with --check COMMAND what has to hold when it is done");
+    }
+    let news = News::Ended { state: ended.state.as_str().to_owned(), good, why, branch, diff };
     print(&news.text(json))?;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::Env;
+use crate::config::{Env, Reach};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::intelligence::Claims;
@@ -119,7 +119,7 @@ pub struct AbortArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, no such loop, or the loop refuses.
 pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(global, env)?;
+    let config = load(Reach::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
         let shell = Shell { store: &store, json: global.json, clock: Clock::System, patience: PATIENCE };
@@ -155,7 +155,7 @@ fn calls_table(booked: &[calls::Booked]) -> String {
 
 /// The stored loop of an id.
 pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
-    let config = load(global, env)?;
+    let config = load(Reach::Store, global, env)?;
     let mut found = None;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
-use crate::config::Env;
+use crate::config::{Env, Reach};
 use crate::domain::ids::Timestamp;
 use crate::domain::memory::{Learning, MemorySettings, State, correct};
 use crate::process::Masker;
@@ -33,6 +33,7 @@ pub struct MemoryArgs {
 #[derive(Debug, Clone, Subcommand)]
 pub enum MemoryCommand {
     /// Show what is known and what it is worth, or one learning
+    #[command(visible_alias = "list")]
     Show(ShowArgs),
     /// Find learnings by words
     Search(SearchArgs),
@@ -110,7 +111,7 @@ pub struct ImportArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, no such learning, or a file is broken.
 pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(global, env)?;
+    let config = load(Reach::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;
         let shell = Shell { store: &store, json: global.json, now: Clock::System.now() };

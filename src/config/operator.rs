@@ -138,7 +138,7 @@ impl Default for OperatorFile {
 pub struct Server {
     /// Address and port.
     pub listen: String,
-    /// Address under which forges and people reach the service; for webhooks and links.
+    /// Address that forges send their webhooks to.
     pub public_url: Option<String>,
 }
 

@@ -19,7 +19,7 @@ use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::thresholds::Thresholds;
 use super::tree::Node;
 use super::{
-    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, RepoPattern, ServerConfig, templates,
+    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, Reach, RepoPattern, ServerConfig, templates,
 };
 use crate::domain::ids::{ForgeName, UserId};
 use crate::domain::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
@@ -34,13 +34,13 @@ pub(super) fn operator(
     file: OperatorFile,
     root: &Node,
     base: &Path,
-    env: &Env,
+    (reach, env): (Reach, &Env),
     report: Reporter,
 ) -> Result<Config, Problems> {
-    let mut check = Check { root, base, env, report };
+    let mut check = Check { root, base, reach, env, report };
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
-    let forges = check.forges(&file.forges);
+    let forges = if reach == Reach::Service { check.forges(&file.forges) } else { Vec::new() };
     let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
     let repositories = check.patterns(&file.repositories, &names);
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
@@ -51,7 +51,7 @@ pub(super) fn operator(
     check.schedule(&file);
     check.settings(file.memory.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
-    let channels = check.channels(&file.escalation.channels);
+    let channels = if reach == Reach::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let policy = check.policy(&file);
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
@@ -89,6 +89,7 @@ pub(super) fn operator(
 struct Check<'a> {
     root: &'a Node,
     base: &'a Path,
+    reach: Reach,
     env: &'a Env,
     report: Reporter,
 }
@@ -292,6 +293,9 @@ impl Check<'_> {
     }
 
     fn secret(&mut self, key: &str, source: &SecretSource) -> Option<SecretString> {
+        if self.reach == Reach::Store {
+            return Some(SecretString::default());
+        }
         match secret::read(source, self.env, self.base) {
             Ok(secret) => Some(secret),
             Err(why) => {

@@ -302,6 +302,14 @@ impl Turn {
         self.effects.push(Effect::Comment { key: key.to_owned(), on, view: Box::new(view) });
     }
 
+    /// Shows at a command's comment that it was carried out, where its answer is a comment of its own.
+    fn carried_out(&mut self, comment: Option<CommentRef>, why: &str) {
+        self.because(why);
+        if let Some(id) = comment.and_then(|comment| comment.id) {
+            self.effects.push(Effect::React { comment: id, mark: Mark::Done });
+        }
+    }
+
     /// Ends what a command's comment shows: done, or what is wrong with it.
     fn answer(&mut self, comment: Option<CommentRef>, ok: bool, lines: Vec<String>) {
         self.because(lines.join(" "));
@@ -309,9 +317,10 @@ impl Turn {
         if let Some(id) = comment.id {
             self.effects.push(Effect::React { comment: id, mark: if ok { Mark::Done } else { Mark::Wrong } });
         }
-        if !ok {
+        // Where nothing can be reacted to, words are the only sign.
+        if !ok || comment.id.is_none() {
             let key = format!("reply/{}/{}", comment.on, self.next.version);
-            self.comment_on(comment.on, &key, report::reply(false, lines));
+            self.comment_on(comment.on, &key, report::reply(ok, lines));
         }
     }
 }

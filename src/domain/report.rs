@@ -171,6 +171,11 @@ fn duration_s(iteration: &Iteration, now: Timestamp) -> u64 {
     seconds(iteration.ended_at.unwrap_or(now).since(iteration.started_at))
 }
 
+/// Whether it is known how far an iteration came.
+fn measured(iteration: &Iteration) -> bool {
+    iteration.ended_at.is_some() || !iteration.checks.outcomes.is_empty()
+}
+
 /// The status comment.
 pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     let (checks_held, checks_total) = counts(current.latest_checks(), current);
@@ -181,7 +186,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
             approach: approach(i),
             checks_held: held,
             checks_total: total,
-            completion_percent: i.completion.whole_percent(),
+            completion_percent: measured(i).then(|| i.completion.whole_percent()),
             control_signal: i.judged.as_ref().map(|judged| judged.signal),
             duration_s: duration_s(i, now),
             cost: known(i.cost),
@@ -197,11 +202,16 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         notes.push("Its cost is an estimate by published prices: the backend does not say what it charges.".into());
     }
     if !current.guidance.is_empty() {
-        notes.push(format!("{} piece(s) of guidance wait for the next iteration.", current.guidance.len()));
+        let waits = match current.guidance.len() {
+            1 => "1 piece of guidance waits".to_owned(),
+            many => format!("{many} pieces of guidance wait"),
+        };
+        notes.push(format!("{waits} for the next iteration."));
     }
-    let findings = current.kept().map(|i| i.findings.len()).sum::<usize>();
+    let findings = current.findings().len();
     if findings > 0 {
-        notes.push(format!("{findings} change(s) may weaken what measures the work; see the pull request."));
+        let changes = if findings == 1 { "1 change".to_owned() } else { format!("{findings} changes") };
+        notes.push(format!("{changes} may weaken what measures the work; see the pull request."));
     }
     View::Status(Box::new(StatusView {
         loop_id: current.id.clone(),
@@ -495,7 +505,7 @@ fn next_words(current: &Loop, last: &Iteration) -> String {
         return "That was the last iteration of its limit.".into();
     }
     let failing: Vec<_> = last.checks.outcomes.iter().filter(|o| !o.holds).map(|o| format!("`{}`", o.name)).collect();
-    format!("Next: {}.", failing.join(", "))
+    format!("Make {} hold.", failing.join(", "))
 }
 
 /// What came of an iteration, in a few words.

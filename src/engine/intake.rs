@@ -49,6 +49,11 @@ impl Origin {
         Self { key: format!("comment/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
     }
 
+    /// A remark on a line is the same whether it was told of by itself or came with its review.
+    fn remark(repo: &RepoRef, comment: &CommentSnapshot, received_at: Timestamp) -> Self {
+        Self { key: format!("remark/{}/{}/{}", repo.forge, repo.id, comment.id), received_at }
+    }
+
     /// A label that the reconciler found: the same as long as it is not set anew.
     pub(super) fn missed_label(repo: &RepoRef, issue: Number, at: Timestamp) -> Self {
         Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }

@@ -7,7 +7,7 @@ use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
 use crate::domain::effect::{Effect, Mark};
 use crate::domain::event::IssueSnapshot;
-use crate::domain::ids::{Number, RepoRef, Sha};
+use crate::domain::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::lifecycle::{Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::report;
 use crate::domain::view::{Severity, View};
@@ -45,7 +45,11 @@ impl Engine {
         let issue = claimed.place.issue;
         match &claimed.effect {
             Effect::Comment { on, view, .. } => {
-                self.comment_once(seat, claimed, &repo, *on, &self.naming_backend(view)).await
+                let receipt = self.comment_once(seat, claimed, &repo, *on, &self.naming_backend(view)).await?;
+                if let View::Iteration(iteration) = &**view {
+                    self.fold_earlier(seat, &repo, claimed, iteration.n).await?;
+                }
+                Ok(receipt)
             }
             Effect::Status { fresh } => {
                 let current = self.current(claimed).await?;
@@ -137,7 +141,7 @@ impl Engine {
         if let (Some((_, new)), Some(old)) = (&receipt.posted, &old)
             && new.forge_id != old.forge_id
         {
-            seat.forge.minimize_comment(repo, crate::domain::ids::CommentId(old.forge_id)).await?;
+            self.fold(seat, repo, old).await?;
         }
         if let Some((key, new)) = receipt.posted.take() {
             // Under its own key it counts against the budget of comments; as the status it is kept up to date.
@@ -147,6 +151,24 @@ impl Engine {
             receipt.posted = Some(("status".into(), new));
         }
         Ok(receipt)
+    }
+
+    /// Folds away the comment of the iteration before `n` that has one: the newest is what people read.
+    async fn fold_earlier(&self, seat: &ForgeSeat, repo: &RepoRef, claimed: &Claimed, n: u32) -> Result<(), Failure> {
+        for earlier in (1..n).rev() {
+            if let Some(old) = self.posted(&claimed.subject, &format!("iteration/{earlier}")).await? {
+                return self.fold(seat, repo, &old).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Folds a comment of ours away, where the forge can; one that is gone, or may not be, stays as it is.
+    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &Posted) -> Result<(), Failure> {
+        match seat.forge.minimize_comment(repo, CommentId(old.forge_id)).await {
+            Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     async fn state_label(

@@ -14,10 +14,11 @@ pub(super) fn bar(percent: u32) -> String {
     format!("`{}{}`", "█".repeat(full), "░".repeat(CELLS as usize - full))
 }
 
-/// Completion, and the control signal where every shown iteration has one, over the last iterations. Empty for less than
-/// two, of which no line can be drawn.
+/// Completion of the last iterations that were measured, and the control signal of those that were judged. Empty for less
+/// than two, of which no line can be drawn.
 pub(super) fn completion(rows: &Value) -> Result<String, Error> {
-    let all: Vec<Value> = rows.try_iter()?.collect();
+    let mut all: Vec<Value> = rows.try_iter()?.collect();
+    all.retain(|row| row.get_attr("completion_percent").is_ok_and(|percent| !percent.is_none()));
     let shown = &all[all.len().saturating_sub(POINTS)..];
     if shown.len() < 2 {
         return Ok(String::new());
@@ -32,7 +33,9 @@ pub(super) fn completion(rows: &Value) -> Result<String, Error> {
         "    y-axis \"Percent\" 0 --> 100".to_owned(),
         format!("    line [{}]", whole(column("completion_percent")?)),
     ];
-    let signals: Option<Vec<f64>> = column("control_signal")?.into_iter().map(|v| f64::try_from(v).ok()).collect();
+    // The newest iteration is measured before it is judged: then its point is missing at the end of the line.
+    let signals = column("control_signal")?.into_iter().map_while(|v| f64::try_from(v).ok());
+    let signals = Some(signals.collect::<Vec<f64>>()).filter(|known| known.len() > 1 && known.len() + 1 >= shown.len());
     let both = signals.is_some();
     if let Some(signals) = signals {
         let percent: Vec<String> = signals

@@ -24,6 +24,16 @@ pub(super) fn register(environment: &mut Environment<'static>) {
     environment.add_filter("chart", |rows: &Value| chart::completion(rows).map(safe));
     environment.add_filter("sentence", |text: &str| safe(sentence(&sanitize::inline(text))));
     environment.add_filter("tampering", tampering);
+    environment.add_filter("cause", |name: &str| safe(plain(&cause(name))));
+}
+
+/// Why a loop needs a person, in a word or two.
+pub(super) fn cause(name: &str) -> String {
+    match name.strip_prefix("limit_") {
+        Some("outlook") => "not worth its likely cost".to_owned(),
+        Some(what) => format!("limit of {what} reached"),
+        None => name.replace('_', " "),
+    }
 }
 
 fn safe(text: String) -> Value {

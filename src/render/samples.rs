@@ -69,7 +69,7 @@ pub(super) fn rows(count: u32) -> Vec<IterationRow> {
             approach: ["persist", "pivot: rewrite the tokenizer", "simplify"][n as usize % 3].into(),
             checks_held: u32::from(n > 1),
             checks_total: 2,
-            completion_percent: (20 + n * 14).min(96) as u8,
+            completion_percent: Some((20 + n * 14).min(96) as u8),
             control_signal: Some(0.62 - 0.1 * f64::from(n.min(5))),
             duration_s: 130 + u64::from(n) * 47,
             cost: Some(Money::from_usd(0.21)),

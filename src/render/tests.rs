@@ -73,6 +73,7 @@ fn texts_in_their_other_states() {
             previous_percent: None,
             cost: None,
             agent_problem: Some("The agent did not answer within 10 minutes".into()),
+            approach: String::new(),
             summary: String::new(),
             ..iteration()
         };
@@ -83,6 +84,41 @@ fn texts_in_their_other_states() {
             PullView { state: PullState::Working, findings: vec![], manifests: vec![], look_first: vec![], ..pull() };
         renderer.render(&View::Pull(Box::new(view)))
     });
+}
+
+#[test]
+fn an_iteration_under_way_has_no_figures_yet() {
+    let renderer = renderer();
+    let shown = |rows: &[IterationRow]| {
+        let view = StatusView { rows: rows.to_vec(), ..status(3) };
+        renderer.render(&View::Status(Box::new(view)))
+    };
+    let mut rows = status(3).rows;
+    rows[2].control_signal = None;
+    let measured = shown(&rows);
+    let lines = |text: &str| text.lines().filter(|line| line.trim().starts_with("line [")).count();
+    assert_eq!(lines(&measured), 2, "the signal's line ends before the other one: {measured}");
+    rows[2].completion_percent = None;
+    let under_way = shown(&rows);
+    assert!(under_way.contains("x-axis \"Iteration\" [1, 2]\n") && lines(&under_way) == 2, "{under_way}");
+    assert!(under_way.lines().any(|l| l.starts_with("| 3 |") && l.contains(" | – | – | – | ")), "{under_way}");
+    rows[1].completion_percent = None;
+    assert!(!shown(&rows).contains("Chart"), "one point is no line");
+}
+
+#[test]
+fn causes_are_told_in_words() {
+    let renderer = renderer();
+    for (cause, words) in [
+        ("limit_iterations", "limit of iterations reached"),
+        ("limit_outlook", "not worth its likely cost"),
+        ("blocked_change", "blocked change"),
+    ] {
+        let view = EscalationView { cause: cause.into(), ..escalation() };
+        assert!(renderer.escalation_title(&view).starts_with(&format!("[ralph] CRITICAL: {words} in r-")));
+        let body = renderer.render(&View::Escalation(Box::new(view)));
+        assert!(body.contains(&format!("stands still and needs a person:** {words}\n")), "{body}");
+    }
 }
 
 #[test]

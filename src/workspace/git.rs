@@ -235,6 +235,11 @@ impl Git {
         Ok(Self { program, home })
     }
 
+    /// Where it is.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
     /// Version of the installed git; an error if it is older than [`NEEDED_GIT`].
     pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
         let call = Call::new("tell its version", &self.home);

@@ -42,6 +42,8 @@ pub struct CommitRequest<'a> {
     /// Second parent, after `merge_base_into`; then there is a commit even where no file changed.
     pub merge_parent: Option<&'a Sha>,
     pub message: &'a str,
+    /// Commit that all work of the loop is measured against.
+    pub base: &'a Sha,
     /// Commit that protected paths are put back from.
     pub protected_base: &'a Sha,
     /// Protected paths of this repository, besides those of the settings.
@@ -55,11 +57,13 @@ pub struct CommitInfo {
     pub commit: Option<Sha>,
     /// Its tree.
     pub tree: Sha,
-    /// Size of the change against the first parent, a file an entry.
+    /// Size of the change against the parent, of a merge against the other side; a file an entry.
     pub stat: DiffStat,
+    /// Size of all that differs from the base, a file an entry; a renamed file is two.
+    pub whole: DiffStat,
     /// Protected paths that differed and were put back, sorted.
     pub restored: Vec<String>,
-    /// Patch against the first parent, at most 4 MiB, invalid text replaced. Attributes set by the tree hide nothing.
+    /// The same change as a patch, at most 4 MiB, invalid text replaced. Attributes set by the tree hide nothing.
     pub diff: String,
     /// Whether `diff` was cut.
     pub diff_truncated: bool,
@@ -83,7 +87,7 @@ impl Workspaces {
     /// Records the files found in the tree as a commit on `parent`, protected paths put back first, and renews the
     /// agent's repository. Called again after a crash it gives the commit that is already there.
     pub async fn commit(&self, request: CommitRequest<'_>) -> Result<CommitInfo, WorkspaceError> {
-        let CommitRequest { loop_id, repo, parent, merge_parent, protected_base, extra_protected, .. } = request;
+        let CommitRequest { loop_id, repo, parent, merge_parent, base, protected_base, extra_protected, .. } = request;
         let place = self.layout.tree(loop_id, repo);
         let _tree = self.locks.here(&place.dir).await;
         let left_out = self.stage(&place, parent).await?;
@@ -94,7 +98,9 @@ impl Workspaces {
         let (before, recorded) = self.before(&request, &place.mirror).await?;
         let unchanged = tree == before && merge_parent.is_none();
         let commit = if unchanged { None } else { Some(self.record(&request, &place, &tree, recorded).await?) };
-        let mut info = self.describe(&place, parent, &tree).await?;
+        // A merge brings the other side's work along, which is no change of this loop's.
+        let mut info = self.describe(&place, merge_parent.unwrap_or(parent), &tree).await?;
+        info.whole = self.sizes(&place, base, &tree).await?;
         info.commit = commit;
         info.restored = restored;
         info.oversized.extend(left_out.iter().map(|path| path.to_string_lossy().into_owned()));
@@ -301,8 +307,26 @@ impl Workspaces {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Measures `parent`..`tree`.
-    async fn describe(&self, place: &Place, parent: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
+    /// Sizes of what differs between two commits or trees.
+    async fn sizes(&self, place: &Place, from: &Sha, to: &Sha) -> Result<DiffStat, WorkspaceError> {
+        let call = Call::new("measure all changes", &place.mirror).attributes_of(empty_tree(to)).args([
+            "diff-tree",
+            "-r",
+            "--no-renames",
+            "--numstat",
+            "-z",
+            "--no-ext-diff",
+            "--no-textconv",
+            from.as_str(),
+            to.as_str(),
+        ]);
+        let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES)).await?;
+        let (files, _) = numstat(&output.stdout);
+        Ok(DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() })
+    }
+
+    /// Measures `from`..`tree`.
+    async fn describe(&self, place: &Place, from: &Sha, tree: &Sha) -> Result<CommitInfo, WorkspaceError> {
         let call = Call::new("measure the change", &place.mirror).attributes_of(empty_tree(tree)).args([
             "diff-tree",
             "-r",
@@ -313,7 +337,7 @@ impl Workspaces {
             "--no-color",
             "--no-ext-diff",
             "--no-textconv",
-            parent.as_str(),
+            from.as_str(),
             tree.as_str(),
         ]);
         let output = self.git.ok(call.output_bytes(NUMSTAT_BYTES + DIFF_BYTES)).await?;
@@ -332,6 +356,7 @@ impl Workspaces {
             tree: tree.clone(),
             changed_files: files.len(),
             stat: DiffStat { files: files.into_iter().map(|(_, stat)| stat).collect() },
+            whole: DiffStat::default(),
             restored: Vec::new(),
             diff,
             diff_truncated,

@@ -136,6 +136,7 @@ impl World {
             parent,
             merge_parent,
             message: "ralph: iteration 1: work\n\nMore.",
+            base: merge_parent.unwrap_or(parent),
             protected_base: parent,
             extra_protected: &[],
         };

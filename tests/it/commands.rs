@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ralph_bot::domain::event::ReviewVerdict;
 use ralph_bot::domain::ids::Money;
 use ralph_bot::domain::lifecycle::{GuidanceSource, State, Step};
 use ralph_bot::domain::task::CheckSource;
-use ralph_bot::fake::Dialect;
+use ralph_bot::fake::{Dialect, ReviewDraft};
 
 use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::story::{WILLING, on_both_forges};
 
 on_both_forges!(
     run_takes_every_option,
@@ -29,6 +30,7 @@ on_both_forges!(
     checks_in_the_issue_count_only_from_writers,
     nothing_to_do_is_said,
     limits_are_raised_by_resume,
+    the_pull_request_and_its_reviews_take_commands,
 );
 
 /// An agent that gets there in its second run.
@@ -439,5 +441,41 @@ async fn limits_are_raised_by_resume(dialect: Dialect) {
     let done = world.the_loop().await;
     assert_eq!((done.state, done.iterations.len()), (State::Review, 3), "{}", done.why);
     assert!(world.escalations().is_empty());
+    world.finish().await;
+}
+
+async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
+    let pull = world.run().await.pull.expect("a pull request").number;
+    let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;
+    world.settle().await;
+    assert_eq!(world.reactions(comment.expect("commented")), ["eyes", "rocket"]);
+    assert_eq!(world.the_loop().await.spent.iterations, 2);
+    assert!(world.prompt(2).await.contains("Say why."));
+
+    let review = |verdict: ReviewVerdict, body: &str, remark: Option<&str>| ReviewDraft {
+        verdict,
+        body: body.into(),
+        remarks: remark.map(|text| ("answer.txt".into(), 1, text.into())).into_iter().collect(),
+    };
+    let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
+    world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
+    world.settle().await;
+    let said = world.bot_says_on(pull);
+    assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
+    assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (State::Review, 2));
+
+    let body = "Name it better.\n\n/ralph budget 20.00";
+    let whole = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
+    world.forge.review(&world.maintainer, world.repo, pull, &whole).await.expect("reviewed");
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!(done.limits.cost, Money(20_000_000));
+    let prompt = world.prompt(3).await;
+    assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
+    assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
+    let said = world.bot_says_on(pull);
+    assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
     world.finish().await;
 }

@@ -364,9 +364,13 @@ impl World {
         self.bot_says().iter().any(|body| body.contains(text))
     }
 
-    /// Reactions of the bot to a comment.
+    /// Reactions of the bot to a comment on any issue or pull request.
     pub fn reactions(&self, comment: CommentId) -> Vec<String> {
-        let found = self.comments(self.issue).into_iter().find(|c| c.id == comment).expect("the comment");
+        let found = self.forge.with(|state| {
+            let issues = state.repo(self.repo).expect("the repository").issues.values();
+            issues.flat_map(|issue| &issue.comments).find(|c| c.id == comment).cloned()
+        });
+        let found = found.expect("the comment");
         let ours = found.reactions.into_iter().filter(|r| r.user == self.bot.id);
         ours.map(|r| r.content).collect()
     }

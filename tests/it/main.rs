@@ -5,6 +5,7 @@ mod agent_faults;
 mod assistants;
 mod burst;
 mod channels;
+mod cli;
 mod clock;
 mod commands;
 mod edge;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ralph_bot::domain::event::ReviewVerdict;
 use ralph_bot::domain::ids::Money;
 use ralph_bot::domain::lifecycle::{State, Step};
-use ralph_bot::fake::{Access, Dialect, ReviewDraft, StatusDraft};
+use ralph_bot::fake::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 
 use crate::harness::{SECRET, Setup, World};
 
@@ -102,6 +102,11 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
     let status = texts_with(&says, " status ")[0];
     assert!(status.contains("iteration 3 of 10") && status.contains("100 %"), "{status}");
     assert!(!world.is_draft(&world.the_pull().await));
+    // The pull request tells what it changes, not what all iterations changed together.
+    let pull = world.the_pull().await;
+    assert!(pull.body.contains("The largest change is in `parts.txt` (+4 −1)."), "{}", pull.body);
+    let folded = world.forge.ops().into_iter().filter(|op| op.kind == OpKind::CommentMinimized).count();
+    assert_eq!(folded, if dialect == Dialect::GitHub { 2 } else { 0 }, "older iterations, where the forge can");
     let second = world.prompt(2).await;
     assert!(second.contains("part4"), "the failing check is not in the prompt: {second}");
     world.finish().await;
@@ -135,7 +140,7 @@ async fn one_state_label_at_a_time(dialect: Dialect) {
 }
 
 /// An agent that does what reviews ask for: each new round it writes a further line to `notes.txt`.
-const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
+pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
 /// F15.
 async fn a_review_makes_another_round(dialect: Dialect) {
@@ -227,15 +232,22 @@ async fn pending_ci_makes_none(dialect: Dialect) {
 /// F17.
 async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
-    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    let test = "def test_answer():\n    assert open('answer.txt').read() == '42'\n";
+    let world = World::new(Setup::new(dialect).agent(agent).file("tests/old_test.py", test)).await;
     let first = world.run().await;
     assert_eq!(first.state, State::Review, "{}", first.why);
-    let change = [("answer.txt", Some("40\n"), false)];
+    // The base goes on with more files than a loop may change unseen, and with fewer tests than before.
+    let many: Vec<String> = (0..120).map(|n| format!("docs/{n}.md")).collect();
+    let mut change: Vec<_> = many.iter().map(|path| (path.as_str(), Some("text\n"), false)).collect();
+    change.extend([("answer.txt", Some("40\n"), false), ("tests/old_test.py", None, false)]);
     let base = world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Another answer").await;
     let base = base.expect("pushed");
     world.settle().await;
     let second = world.the_loop().await;
     assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    let own: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
+    assert_eq!(second.findings(), []);
     assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
     // The agent found the markers, and the commit has both sides as its parents.
     assert_eq!(

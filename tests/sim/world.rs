@@ -359,6 +359,7 @@ impl World {
             tree: commit.clone().unwrap_or(head),
             commit,
             stat: DiffStat::default(),
+            whole: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),

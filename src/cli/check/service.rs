@@ -194,7 +194,10 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> Finding {
             Finding::ok(name, format!("the last delivery came {ago}"))
         }
         None => {
-            let fix = "`ralph-bot init --webhook --repository OWNER/NAME` sets one up and tests it";
+            let fix = match forge.auth {
+                ForgeAuth::Token(_) => "`ralph-bot init --webhook --repository OWNER/NAME` sets one up and tests it",
+                ForgeAuth::App { .. } => "`ralph-bot init --webhook` shows what the App's settings have to say",
+            };
             Finding::warn(name, format!("no delivery to /webhooks/{} has come", forge.name), fix)
         }
     }

@@ -176,7 +176,7 @@ fn advice(forge: &ForgeConfig, public: &url::Url, url: &str, repositories: &[Str
 /// How to make the GitHub App; nothing but GitHub's own pages can.
 fn manifest_steps(forge: &ForgeConfig, public: &str, url: &str) -> Vec<String> {
     let web = forge.url.as_str().trim_end_matches('/');
-    let manifest = MANIFEST.replace("https://ralph.example.org/webhooks/gh", url);
+    let manifest = MANIFEST.replace("https://ralph.example.org/webhooks/github", url);
     let manifest = manifest.replace("https://ralph.example.org", public.trim_end_matches('/'));
     let settings = manifest.lines().filter(|line| !line.starts_with('#')).map(|line| format!("    {line}"));
     let mut lines = vec![

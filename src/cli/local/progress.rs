@@ -163,7 +163,8 @@ impl News {
         let Self::Iteration { files, added, removed, cost_usd, seconds, .. } = self else { return String::new() };
         let cost = Money::from_usd(*cost_usd);
         let cost = if cost > Money(0) { format!(", {cost}") } else { String::new() };
-        format!("{files} files, +{added} -{removed}, {seconds} s{cost}")
+        let files = if *files == 1 { "1 file".to_owned() } else { format!("{files} files") };
+        format!("{files}, +{added} -{removed}, {seconds} s{cost}")
     }
 }
 

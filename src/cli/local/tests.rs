@@ -44,15 +44,14 @@ async fn setup(script: &str) -> Setup {
     let repo = repository(folder.path()).await;
     let file = folder.path().join("ralph-control.yaml");
     let text = format!(
-        "forges: [{{ name: away, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }}]
-sandbox: {{ required: none }}
+        "sandbox: {{ required: none }}
 backends: {{ mine: {{ type: script, command: [sh, -c, {}] }} }}
 ",
         serde_json::Value::from(script)
     );
     std::fs::write(&file, text).expect("written");
     let global = Global { config: Some(file), json: true, color: Color::Never };
-    let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef"), ("PATH", PATH), ("HOME", "/")]);
+    let env = Env::of([("PATH", PATH), ("HOME", "/")]);
     Setup { folder, repo, global, env }
 }
 

@@ -119,6 +119,7 @@ pub(crate) fn begin(current: &mut Loop) {
         discarded: false,
         record: None,
         judged: None,
+        whole: None,
         restored_to: None,
         served: crate::domain::lifecycle::Served::default(),
     });

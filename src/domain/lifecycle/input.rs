@@ -266,6 +266,9 @@ pub struct Change {
     pub tree: Sha,
     /// Size.
     pub stat: DiffStat,
+    /// Size of all work of the loop, against its base; a renamed file is two. `None` where it was not measured.
+    #[serde(default)]
+    pub whole: Option<DiffStat>,
     /// Protected paths that were put back.
     pub restored: Vec<String>,
     /// Signs of weakened checks.

@@ -173,7 +173,7 @@ pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Opti
         Command::Budget { limit } => budget(turn, limit, comment),
         Command::Status => {
             turn.effects.push(Effect::Status { fresh: true });
-            turn.answer(comment, true, vec!["Here is the status.".into()]);
+            turn.carried_out(comment, "the status was asked for");
         }
         Command::Retry => retry(turn, by, comment),
         Command::Help => {
@@ -181,7 +181,7 @@ pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Opti
             let on = comment.map_or(turn.next.place.issue, |c| c.on);
             let view = report::help(&turn.next.policy);
             turn.comment_on(on, &key, view);
-            turn.answer(comment, true, vec!["Here is the help.".into()]);
+            turn.carried_out(comment, "help was asked for");
         }
     }
 }
@@ -355,7 +355,7 @@ fn budget(turn: &mut Turn, limit: Money, comment: Option<CommentRef>) {
         n => format!("about {} more iterations at the cost so far", left / (turn.next.spent.cost.0 / n).max(1)),
     };
     let line = format!("The budget is {limit}: {estimate}.");
-    turn.answer(comment, true, vec![line.clone()]);
+    turn.carried_out(comment, &line);
     let key = format!("budget/{}", turn.next.version);
     let on = comment.map_or(turn.next.place.issue, |c| c.on);
     turn.comment_on(on, &key, report::reply(true, vec![line]));

@@ -254,6 +254,9 @@ pub struct Iteration {
     pub parent: Sha,
     /// Size of the change.
     pub stat: DiffStat,
+    /// Size of all that the branch changes with it, a renamed file as two; `None` where it was not measured.
+    #[serde(default)]
+    pub whole: Option<DiffStat>,
     /// Protected paths that were put back.
     pub restored: Vec<String>,
     /// Signs of weakened checks.
@@ -502,6 +505,20 @@ impl Loop {
     fn standing(&self) -> impl Iterator<Item = &Iteration> {
         let restored = self.kept().next_back().and_then(|last| last.restored_to);
         self.kept().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
+    }
+
+    /// Size of all that the branch changes, where it was measured: what came and went again in between is not in it.
+    pub fn whole(&self) -> Option<&DiffStat> {
+        self.standing().find_map(|i| i.whole.as_ref())
+    }
+
+    /// Signs of weakened checks in files that the branch still changes, and in those whose names git may write in another
+    /// way.
+    pub fn findings(&self) -> Vec<TamperFinding> {
+        let whole = self.whole();
+        let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
+        let gone = |path: &str| plain(path) && whole.is_some_and(|whole| whole.files.iter().all(|f| f.path != path));
+        self.kept().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 
     /// Completion as measured last.

@@ -13,6 +13,7 @@ use crate::domain::ids::{
 };
 use crate::domain::policy::Policy;
 use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
+use crate::domain::view::{Severity, View};
 
 fn user(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }
@@ -141,6 +142,7 @@ impl Run {
             commit: Some(made.clone()),
             tree: made,
             stat: DiffStat::default(),
+            whole: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),
@@ -715,6 +717,8 @@ fn the_reminder_goes_to_the_escalation_that_is_open() {
     assert!(run.escalates("limit_iterations"));
     run.tell(Input::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
+    let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == Severity::Critical));
+    assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
     run.command(Command::Pause { now: true, reason: String::new() }).tell(Input::TimerDue { timer: TimerKind::Remind });
@@ -789,6 +793,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
                     commit: flag.then_some(new.clone()),
                     tree: new,
                     stat: DiffStat::default(),
+                    whole: None,
                     restored: Vec::new(),
                     findings: Vec::new(),
                     conflict_markers: Vec::new(),

@@ -248,6 +248,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         discarded: false,
         record: None,
         judged: None,
+        whole: None,
         restored_to: None,
         served: Served::default(),
     });
@@ -365,6 +366,7 @@ fn committed(turn: &mut Turn, change: Change) {
         let advice = "the change was not pushed; `/ralph resume` tries again and tells the agent why";
         return turn.escalate("blocked_change", advice);
     }
+    current.whole = change.whole;
     match change.commit {
         Some(commit) => {
             turn.next.head = Some(commit.clone());

@@ -23,17 +23,7 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let what = last.map_or(String::new(), |i| {
         if i.report.summary.trim().is_empty() { i.message.clone() } else { i.report.summary.clone() }
     });
-    let findings: Vec<_> = current.kept().flat_map(|i| i.findings.clone()).collect();
-    let mut stat = DiffStat::default();
-    for file in current.kept().flat_map(|i| &i.stat.files) {
-        match stat.files.iter_mut().find(|known| known.path == file.path) {
-            Some(known) => {
-                known.added += file.added;
-                known.removed += file.removed;
-            }
-            None => stat.files.push(file.clone()),
-        }
-    }
+    let whole = current.whole().cloned().unwrap_or_default();
     PullView {
         loop_id: current.id.clone(),
         title: current.task.title.clone(),
@@ -48,9 +38,9 @@ pub fn pull(current: &Loop, now: Timestamp) -> PullView {
         elapsed_s: seconds(current.spent.time_at(now)),
         cost: known(current.spent.cost),
         spent_on: spent_on(current),
-        look_first: look_first(current, &stat),
-        manifests: tamper::flagged_manifests(&stat),
-        findings,
+        look_first: look_first(current, &whole),
+        manifests: tamper::flagged_manifests(&whole),
+        findings: current.findings(),
         started_by: current.requested_by.login.clone(),
         dashboard: None,
     }
@@ -109,18 +99,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         State::Closed => Outcome::Closed,
         _ => Outcome::Failed,
     };
-    let mut stat = DiffStat::default();
-    stat.files.extend(current.kept().flat_map(|i| i.stat.files.clone()));
-    stat.files.sort_by(|a, b| a.path.cmp(&b.path));
-    stat.files.dedup_by(|later, earlier| {
-        let same = later.path == earlier.path;
-        if same {
-            earlier.added += later.added;
-            earlier.removed += later.removed;
-        }
-        same
-    });
-    let (files, more_files) = file_lines(&stat);
+    let (files, more_files) = file_lines(&current.whole().cloned().unwrap_or_default());
     let report = current.latest_checks().cloned().unwrap_or_default();
     let mut learnings: Vec<String> = Vec::new();
     for learning in current.kept().flat_map(|i| &i.report.learnings) {
@@ -143,7 +122,7 @@ pub fn completion(current: &Loop, now: Timestamp) -> View {
         files,
         more_files,
         learnings,
-        findings: current.kept().flat_map(|i| i.findings.clone()).collect(),
+        findings: current.findings(),
         branch: branch_link(current),
         pull: pull_link(current),
         options: commands(current),
@@ -224,10 +203,9 @@ pub fn emergency(current: &Loop, cause: &str) -> View {
 
 /// The one reminder of an escalation that nobody answered.
 pub fn reminder(current: &Loop, cause: &str) -> View {
-    let mut view = escalation(current, cause, "answer with one of the commands below");
+    let mut view = escalation(current, cause, "answer with one of the commands above");
     if let View::Escalation(inner) = &mut view {
         inner.what_happened = format!("Nobody has answered yet. {}", inner.what_happened);
-        inner.severity = Severity::Warning;
     }
     view
 }

@@ -96,13 +96,13 @@ pub struct IterationRow {
     pub n: u32,
     /// How it was gone about.
     pub approach: String,
-    /// Checks that held after it.
+    /// Checks that held after it; 0 until they have run.
     pub checks_held: u32,
     /// Checks in all.
     pub checks_total: u32,
-    /// Completion after it, whole percent.
-    pub completion_percent: u8,
-    /// Control signal, 0..=1, where control is on.
+    /// Completion after it, whole percent; `None` until its checks have run.
+    pub completion_percent: Option<u8>,
+    /// Control signal, 0..=1, once it was judged.
     pub control_signal: Option<f64>,
     /// How long it took.
     pub duration_s: u64,

@@ -1,6 +1,6 @@
 //! Comments: which commands are in them, and whether their author may give them.
 
-use super::{Intake, Origin, done, ignored, text_hash};
+use super::{Intake, Origin, Trouble, done, ignored, text_hash};
 use crate::domain::command::{self, Command, CommandError};
 use crate::domain::effect::{Effect, Mark, Place};
 use crate::domain::event::{CommentSnapshot, IssueSnapshot};
@@ -84,24 +84,12 @@ impl Engine {
         part: usize,
     ) -> Intake {
         let key = format!("reply/{}/{part}", at.id.map_or(0, |id| id.0));
-        let wrong = |line: String, problem: String, nearest: Option<String>| {
-            let view = View::Reply(CommandReply { command: line, ok: false, lines: vec![problem], nearest });
-            Effect::Comment { key: key.clone(), on: at.on, view: Box::new(view) }
-        };
-        let refuse = async |effect: Effect| -> Intake {
-            self.say(place, effect).await?;
-            if let Some(comment) = at.id {
-                self.say(place, Effect::React { comment, mark: Mark::Wrong }).await?;
-            }
+        let Some(command) = self.understood(place, parsed, at, &key).await? else { return done("answered") };
+        let refuse = async |problem: String, nearest: Option<String>| -> Intake {
+            let reply = CommandReply { command: String::new(), ok: false, lines: vec![problem], nearest };
+            self.refuse(place, at, &key, reply).await?;
             done("answered")
         };
-        let command = match parsed {
-            Err(CommandError { line, problem, nearest }) => return refuse(wrong(line, problem, nearest)).await,
-            Ok(command) => command,
-        };
-        if let Some((problem, nearest)) = self.unknown_backend(&command) {
-            return refuse(wrong(String::new(), problem, nearest)).await;
-        }
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
         match (found, command) {
@@ -123,7 +111,7 @@ impl Engine {
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))
                 {
                     let problem = format!("`{typed}` is not the hash of the text as it is now; nothing was started.");
-                    return refuse(wrong(String::new(), problem, None)).await;
+                    return refuse(problem, None).await;
                 }
                 self.begin(seat, place, issue.clone(), by, options, Some(at), origin).await
             }
@@ -132,15 +120,45 @@ impl Engine {
                     "The loop {id} has ended. Set the label `{}` on its issue, or `/ralph run` there, to start a new one.",
                     self.run_label(&place.repo)
                 );
-                refuse(wrong(String::new(), problem, None)).await
+                refuse(problem, None).await
             }
             (None, _) => {
                 let problem = format!(
                     "There is no loop here. Set the label `{}`, or `/ralph run`, on an open issue.",
                     self.run_label(&place.repo)
                 );
-                refuse(wrong(String::new(), problem, Some("/ralph run".into()))).await
+                refuse(problem, Some("/ralph run".into())).await
             }
+        }
+    }
+
+    /// A command that can be carried out; of another one it is said what is wrong with it.
+    pub(super) async fn understood(
+        &self,
+        place: &Place,
+        parsed: Result<Command, CommandError>,
+        at: CommentRef,
+        key: &str,
+    ) -> Result<Option<Command>, Trouble> {
+        let (command, problem, nearest) = match parsed {
+            Err(CommandError { line, problem, nearest }) => (line, problem, nearest),
+            Ok(command) => match self.unknown_backend(&command) {
+                Some((problem, nearest)) => (String::new(), problem, nearest),
+                None => return Ok(Some(command)),
+            },
+        };
+        let reply = CommandReply { command, ok: false, lines: vec![problem], nearest };
+        self.refuse(place, at, key, reply).await?;
+        Ok(None)
+    }
+
+    /// Answers a command that cannot be carried out.
+    async fn refuse(&self, place: &Place, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), Trouble> {
+        let view = Box::new(View::Reply(reply));
+        self.say(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
+        match at.id {
+            Some(comment) => self.say(place, Effect::React { comment, mark: Mark::Wrong }).await,
+            None => Ok(()),
         }
     }
 

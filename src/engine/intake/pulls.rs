@@ -2,9 +2,9 @@
 
 use super::{Intake, Origin, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored};
 use crate::domain::command::{self};
-use crate::domain::effect::Effect;
+use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::{Number, RepoRef, Timestamp, User};
+use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, State};
 use crate::domain::permit::Verdict;
 use crate::engine::{Engine, ForgeSeat};
@@ -60,35 +60,41 @@ impl Engine {
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &review.sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", review.sender.login));
         }
-        let commands = command::parse(&review.body);
-        if !commands.is_empty() {
-            for (part, command) in commands.into_iter().enumerate().filter_map(|(n, c)| Some((n, c.ok()?))) {
-                let comment = Some(CommentRef { on: pull.number, id: None });
-                let input = Input::Command { by: review.sender.clone(), command, comment };
-                self.tell(&current.id, input, origin, part).await?;
-            }
-            return done("commands of a review");
-        }
+        let place = Place { repo: repo.clone(), issue: pull.number };
+        let told = self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?;
+        let commanded = told > 0;
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
         if !changes && review.verdict != ReviewVerdict::Commented {
-            return ignored("a review that asks for nothing");
+            return if commanded { done("commands of a review") } else { ignored("a review that asks for nothing") };
         }
+        // Of a text with commands, what stands before the first is said to the agent where changes are asked for.
+        let prose = match commanded {
+            true if !changes => String::new(),
+            true => review
+                .body
+                .lines()
+                .take_while(|line| !line.trim_start().starts_with("/ralph"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+            false => review.body,
+        };
         let id = match review.id {
             Some(id) => id,
             None => self.newest_review(seat, &repo, pull.number, &review.sender).await?,
         };
         let mut items = Vec::new();
-        if !review.body.trim().is_empty() || changes {
-            let text = if review.body.trim().is_empty() {
-                "Changes are requested; see the remarks.".into()
-            } else {
-                review.body
-            };
+        if !prose.trim().is_empty() || changes {
+            let empty = prose.trim().is_empty();
+            let text = if empty { "Changes are requested; see the remarks.".into() } else { prose };
             items.push((format!("review/{id}"), word(&review.sender, text, None)));
         }
         for remark in seat.forge.review_remarks(&repo, pull.number).await? {
             let theirs = remark.comment.author.as_ref().is_some_and(|a| a.id == review.sender.id);
             if theirs && remark.comment.created_at >= review.at.plus_ms(-QUIET_BEFORE_LABEL_MS) {
+                let (text, from) = (&remark.comment.body, Origin::remark(&repo, &remark.comment, origin.received_at));
+                if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? > 0 {
+                    continue;
+                }
                 let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
                 items.push((
                     format!("remark/{}", remark.comment.id),
@@ -96,7 +102,32 @@ impl Engine {
                 ));
             }
         }
-        self.tell(&current.id, Input::Reviewed { by: review.sender, items }, origin, 0).await
+        if items.is_empty() && commanded {
+            return done("commands of a review");
+        }
+        self.tell(&current.id, Input::Reviewed { by: review.sender, items }, origin, told).await
+    }
+
+    /// Tells a loop the commands in a review or in one of its remarks, in order; how many there are.
+    async fn commands_of_review(
+        &self,
+        id: &LoopId,
+        place: &Place,
+        text: &str,
+        by: &User,
+        origin: &Origin,
+    ) -> Result<usize, Trouble> {
+        let commands = command::parse(text);
+        let count = commands.len();
+        // Nothing of a review can be reacted to, so there is no comment to name.
+        let at = CommentRef { on: place.issue, id: None };
+        for (part, parsed) in commands.into_iter().enumerate() {
+            let key = format!("reply/{}/{part}", origin.key);
+            if let Some(command) = self.understood(place, parsed, at, &key).await? {
+                self.tell(id, Input::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
+            }
+        }
+        Ok(count)
     }
 
     /// The id of somebody's newest review, for forges whose events leave it out; 0 where there is none.
@@ -128,6 +159,11 @@ impl Engine {
         };
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
+        }
+        let place = Place { repo: repo.clone(), issue: pull.number };
+        let from = Origin::remark(&repo, &comment, origin.received_at);
+        if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
+            return done("commands of a remark");
         }
         let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
         self.tell(&current.id, Input::Reviewed { by: sender, items }, origin, 0).await

@@ -1,7 +1,7 @@
 //! Commits, pushes, merges, and files that are put back.
 
 use crate::domain::ids::{RepoRef, Sha};
-use crate::domain::lifecycle::{Change, Input, Loop};
+use crate::domain::lifecycle::{Change, Input, Loop, MergeWith};
 use crate::domain::policy::ProtectedPolicy;
 use crate::domain::tamper;
 use crate::engine::executor::{Failure, Receipt};
@@ -28,13 +28,16 @@ impl Engine {
         let protected = &current.policy.protected;
         let none: [String; 0] = [];
         let extra = if protected.policy == ProtectedPolicy::Restore { &protected.paths[..] } else { &none[..] };
+        let merging = current.merging.as_ref().map(|merging| &merging.other);
         let request = CommitRequest {
             loop_id: &current.id,
             repo,
             parent,
-            merge_parent: current.merging.as_ref().map(|m| &m.other),
+            merge_parent: merging,
             message: &message,
-            protected_base: current.merging.as_ref().map_or(base, |m| &m.other),
+            // Once the base is merged, it is the new one that counts.
+            base: merging.filter(|_| current.merge_wanted == Some(MergeWith::Base)).unwrap_or(base),
+            protected_base: merging.unwrap_or(base),
             extra_protected: extra,
         };
         let info = self.workspaces.commit(request).await?;
@@ -45,6 +48,7 @@ impl Engine {
             commit: info.commit,
             tree: info.tree,
             stat: info.stat,
+            whole: Some(info.whole),
             restored: info.restored,
             findings,
             conflict_markers: info.conflict_markers,
@@ -78,6 +82,7 @@ impl Engine {
             parent: head,
             merge_parent: None,
             message: &message,
+            base: to,
             protected_base: to,
             extra_protected: &[],
         };

@@ -1,6 +1,7 @@
 //! The plain way: prepare, commit, push, reset, check out clean.
 
 use super::*;
+use crate::domain::task::DiffStat;
 
 #[tokio::test]
 async fn a_loop_goes_from_prepare_to_push() {
@@ -149,6 +150,7 @@ async fn the_base_is_merged_or_its_conflicts_are_shown() {
         world.workspaces.merge_base_into(&world.loop_id, &world.repo, &info.head, &info.base).await.unwrap();
     assert_eq!(up_to_date, MergeOutcome::UpToDate);
     sh(&info.dir, "echo mine >README.md; echo mine >mine");
+    let own = vec!["README.md".to_owned(), "mine".to_owned()];
     let head = world.commit(&info.head).await.commit.unwrap();
 
     let base = world.human("main", "echo theirs >theirs");
@@ -157,10 +159,14 @@ async fn the_base_is_merged_or_its_conflicts_are_shown() {
     let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
     let MergeOutcome::Clean { tree } = merged else { panic!("{merged:?}") };
     let made = world.commit_with(&head, Some(&base)).await;
-    let merge = made.commit.unwrap();
+    let merge = made.commit.clone().unwrap();
     assert_eq!(made.tree, tree);
     assert_eq!(git(&world.mirror(), &["show", "-s", "--format=%P", merge.as_str()]), format!("{head} {base}"));
     assert_eq!(world.content(&merge, "theirs"), "theirs");
+    // What the other side did is no change of the loop's.
+    let changed = |stat: &DiffStat| stat.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+    assert_eq!((changed(&made.stat), changed(&made.whole)), (own.clone(), own), "{made:?}");
+    assert!(!made.diff.contains("theirs"), "{}", made.diff);
 
     let base = world.human("main", "echo other >README.md");
     world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();

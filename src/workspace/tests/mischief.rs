@@ -248,6 +248,7 @@ async fn protected_paths_come_back_and_the_rest_stays() {
         parent: &info.head,
         merge_parent: None,
         message: "m",
+        base: &info.base,
         protected_base: &info.base,
         extra_protected: &["own.*".to_owned()],
     };

@@ -110,6 +110,7 @@ async fn a_lost_tree_is_told_and_no_empty_commit_is_made() {
         parent: &info.head,
         merge_parent: None,
         message: "m",
+        base: &info.head,
         protected_base: &info.head,
         extra_protected: &[],
     };

@@ -62,6 +62,7 @@ async fn loops_work_side_by_side() {
                 parent: &info.head,
                 merge_parent: None,
                 message: "m",
+                base: &info.head,
                 protected_base: &info.head,
                 extra_protected: &[],
             };

@@ -309,13 +309,26 @@ fn weakened_checks_are_put_back_before_anybody_reviews() {
     let mut run = Run::started();
     let finding =
         TamperFinding { path: "tests/parser.rs".into(), kind: TamperKind::TestSkipped, evidence: "#[ignore]".into() };
-    run.agent(AgentEnd::Finished).committed(|c| c.findings.push(finding)).pushed();
+    let whole = |path: &str| {
+        let file = FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        Some(DiffStat { files: vec![file] })
+    };
+    run.agent(AgentEnd::Finished).committed(|c| {
+        c.findings.push(finding);
+        c.whole = whole("tests/parser.rs");
+    });
+    run.pushed();
+    assert_eq!(run.current.findings().len(), 1);
     run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
         .is(State::Running, Step::Verify);
     run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Running, Step::Agent);
     assert!(run.next_prompt().overrides[0].contains("Put the checks back"), "{:?}", run.next_prompt().overrides);
-    run.works(counted(10, 0, "")).is(State::Running, Step::Verify);
+    run.agent(AgentEnd::Finished).committed(|c| c.whole = whole("src/parser.rs")).pushed();
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(State::Running, Step::Verify);
     run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Review, Step::Idle);
+    assert_eq!(run.current.findings(), [], "what was put back is no matter for those who review");
+    assert_eq!(run.current.whole().map(|whole| whole.files.len()), Some(1));
 }
 
 #[test]

@@ -137,6 +137,7 @@ impl Run {
             commit: Some(commit.clone()),
             tree: commit.clone(),
             stat: DiffStat::default(),
+            whole: None,
             restored: Vec::new(),
             findings: Vec::new(),
             conflict_markers: Vec::new(),
