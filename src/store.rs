@@ -44,6 +44,8 @@ const CHECKPOINT_PAGES: u32 = 16_384;
 const COMMIT_BATCH: usize = 256;
 /// Jobs that may wait for the writer before callers are told that the store is busy.
 const QUEUE: usize = 16_384;
+/// Prepared statements that a connection keeps.
+const STATEMENTS: usize = 128;
 /// Idle reading connections kept.
 const IDLE_READERS: usize = 8;
 
@@ -273,6 +275,7 @@ impl Store {
                 None => {
                     let connection = Connection::open_with_flags(&inner.path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
                     connection.busy_timeout(BUSY_TIMEOUT)?;
+                    connection.set_prepared_statement_cache_capacity(STATEMENTS);
                     connection
                 }
             };
@@ -411,7 +414,7 @@ fn configure(connection: &Connection) -> rusqlite::Result<()> {
     }
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA mmap_size = 0;")?;
     connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
-    connection.set_prepared_statement_cache_capacity(128);
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(())
 }
 

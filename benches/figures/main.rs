@@ -1,10 +1,13 @@
 //! The figures of the service, each beside a baseline of the same run.
 //!
-//! `cargo bench --bench figures -- [all | NAME…] [--full] [--markdown FILE]`. Without names all of them are run once and
-//! briefly, which shows that they work and is too short to judge by; as a test (`cargo test --benches`) only the first.
+//! `cargo bench --bench figures -- [all | NAME…] [--full] [--queries FILE] [--markdown FILE]`. Without names all of them
+//! are run once and briefly, which shows that they work and is too short to judge by; as a test (`cargo test --benches`)
+//! only the first. `--full` adds the largest sizes. `--queries` names texts of real issues that `recall` asks with, one in
+//! a line, as JSON with a field `text`; learnings are then made of their words, as often as they come there.
 
 #![expect(clippy::disallowed_methods, reason = "figures start programs and read the environment; they are no service")]
 
+mod corpus;
 mod ingest;
 mod iteration;
 mod label_to_agent;
@@ -55,6 +58,8 @@ pub enum Size {
 pub struct Run {
     /// How much.
     pub size: Size,
+    /// A file of texts that recall asks with; without it they are made.
+    pub queries: Option<PathBuf>,
     rows: Vec<Row>,
     notes: Vec<String>,
     scratch: TempDir,
@@ -89,11 +94,12 @@ impl Run {
 struct Asked {
     names: Vec<&'static str>,
     size: Size,
+    queries: Option<PathBuf>,
     markdown: Option<PathBuf>,
 }
 
 fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
-    let mut asked = Asked { names: Vec::new(), size: Size::Brief, markdown: None };
+    let mut asked = Asked { names: Vec::new(), size: Size::Brief, queries: None, markdown: None };
     let (mut full, mut test) = (false, true);
     let mut arguments = arguments.peekable();
     while let Some(argument) = arguments.next() {
@@ -101,6 +107,7 @@ fn asked(arguments: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
             "--full" => full = true,
             "--bench" => test = false,
             "--test" => test = true,
+            "--queries" => asked.queries = Some(arguments.next().context("--queries needs a file")?.into()),
             "--markdown" => asked.markdown = Some(arguments.next().context("--markdown needs a file")?.into()),
             "all" => asked.names = FIGURES.map(|(name, _)| name).to_vec(),
             other => match FIGURES.iter().find(|(name, _)| *name == other) {
@@ -139,7 +146,14 @@ async fn main() -> anyhow::Result<()> {
         machine.sync.as_secs_f64() * 1e3,
         machine::load()
     );
-    let mut run = Run { size: asked.size, rows: Vec::new(), notes: Vec::new(), scratch, folders: 0.into() };
+    let mut run = Run {
+        size: asked.size,
+        queries: asked.queries,
+        rows: Vec::new(),
+        notes: Vec::new(),
+        scratch,
+        folders: 0.into(),
+    };
     let mut failed = 0;
     for name in asked.names {
         let outcome = match name {

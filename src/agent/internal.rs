@@ -3,7 +3,8 @@
 //! It works like the agents that are commands: same folders, environment, sandbox and report; the same events and
 //! outcome. Commands run in the sandbox, edits in this process but only within the tree; the model is called from this
 //! process, so its key is never where the agent's commands are. A run is bounded in turns, tokens, cost, time and
-//! silence; what is over a bound by one call of the model is accepted. Its conversation is not kept beyond the run.
+//! silence; what is over a bound by one call of the model is accepted. Its conversation is not kept beyond the run: it is
+//! cut to what the task under way needs, and what earlier runs did stands in the next prompt.
 
 mod bash;
 mod context;

@@ -16,6 +16,7 @@ mod reflection;
 mod retrieve;
 mod settings;
 mod spread;
+mod terms;
 mod uplift;
 mod worth;
 
@@ -28,10 +29,9 @@ pub use merge::{absorb, are_same, contradict, contradicts, promote};
 pub use observe::{Observation, observed, reflection};
 pub use query::{Asked, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
-pub use retrieve::{
-    Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, Recalled, Weights, rank, rank_by, rare_terms,
-};
+pub use retrieve::{Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, Recalled, Weights, rank, rank_by};
 pub use settings::MemorySettings;
 pub use spread::Spread;
+pub use terms::{Match, Term, best_first, rare_terms};
 pub use uplift::{Tally, Uplift};
 pub use worth::{Credit, Evidence, credit, credit_of_iteration};

@@ -68,27 +68,45 @@ impl Rarity {
 
     /// How alike two texts are, 0 (no word in common) to 1 (the same words, equally often); 0 where one has no words.
     pub fn cosine(&self, a: &Words, b: &Words) -> f64 {
-        let (mut at, mut bt) = (0, 0);
-        let mut product = 0.0;
-        while let (Some((left, n)), Some((right, m))) = (a.0.get(at), b.0.get(bt)) {
-            if left == right {
-                product += self.weight(*left, *n) * self.weight(*right, *m);
-            }
-            at += usize::from(left <= right);
-            bt += usize::from(right <= left);
-        }
-        let lengths = self.length(a) * self.length(b);
-        if lengths > 0.0 { (product / lengths).clamp(0.0, 1.0) } else { 0.0 }
+        self.weigh(a).cosine(&self.weigh(b))
     }
 
-    fn length(&self, words: &Words) -> f64 {
-        words.0.iter().map(|(word, n)| self.weight(*word, *n).powi(2)).sum::<f64>().sqrt()
+    /// A text with the weights of its words, to be compared with many.
+    pub fn weigh(&self, words: &Words) -> Weighed {
+        let weighed: Vec<(u64, f64)> = words.0.iter().map(|(word, n)| (*word, self.weight(*word, *n))).collect();
+        let length = weighed.iter().map(|(_, weight)| weight.powi(2)).sum::<f64>().sqrt();
+        Weighed { words: weighed, length }
     }
 
     /// `(1 + ln n) * ln(1 + texts / texts with it)`: often is more, but not as many times more.
     fn weight(&self, word: u64, n: u32) -> f64 {
         let with = self.in_texts.binary_search_by_key(&word, |(known, _)| *known).map_or(1, |at| self.in_texts[at].1);
         (1.0 + f64::from(n).ln()) * (1.0 + self.texts.max(1.0) / f64::from(with)).ln()
+    }
+}
+
+/// A text as a vector of the weights of its words.
+#[derive(Debug, Clone)]
+pub struct Weighed {
+    /// In the order of the hashes.
+    words: Vec<(u64, f64)>,
+    length: f64,
+}
+
+impl Weighed {
+    /// How alike two texts are, 0..1; 0 where one has no words.
+    pub fn cosine(&self, other: &Self) -> f64 {
+        let (mut at, mut bt) = (0, 0);
+        let mut product = 0.0;
+        while let (Some((left, n)), Some((right, m))) = (self.words.get(at), other.words.get(bt)) {
+            if left == right {
+                product += n * m;
+            }
+            at += usize::from(left <= right);
+            bt += usize::from(right <= left);
+        }
+        let lengths = self.length * other.length;
+        if lengths > 0.0 { (product / lengths).clamp(0.0, 1.0) } else { 0.0 }
     }
 }
 

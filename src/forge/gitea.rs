@@ -20,8 +20,8 @@ use url::Url;
 
 use self::client::{Client, under};
 use self::map::{
-    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePermission, WirePull, WireRemark, WireRepository,
-    WireReview, WireSearch, WireStatuses, WireUser, WireVersion,
+    WireBranch, WireComment, WireHook, WireIssue, WireLabel, WirePull, WireRemark, WireRepository, WireReview,
+    WireSearch, WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
 use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
@@ -230,26 +230,7 @@ impl Forge for Gitea {
     }
 
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
-        let what = format!("ask what {} may do in {repo}", user.login);
-        if user.login.is_empty() || user.id.0 <= 0 {
-            return Ok(Permission::None);
-        }
-        let path = under(repo, &["collaborators", &user.login, "permission"])?;
-        let found: WirePermission = match self.client.get(&what, &path, &[]).await {
-            Ok(found) => found,
-            // The account is gone or was renamed: nobody, until a delivery tells the new name.
-            Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
-            Err(failure) if failure.kind == Denied => {
-                let detail = format!("{}; our account must be an administrator of the repository", failure.detail);
-                return Err(ForgeError { detail, ..failure });
-            }
-            Err(failure) => return Err(failure),
-        };
-        let unknown = || error(Bug, &what, "the permission that came back is none that we know");
-        let level = found.level().ok_or_else(unknown)?;
-        // A login can change hands; the id cannot.
-        let same = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
-        Ok(if same { level } else { Permission::None })
+        self.permission_of(repo, user).await
     }
 
     async fn in_team(&self, _repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {

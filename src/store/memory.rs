@@ -28,7 +28,7 @@ use crate::domain::criteria::TaskType;
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::intelligence::Estimate;
 use crate::domain::memory::{
-    Asked, Content, Learning, MemorySettings, State, absorb, are_same, contradict, contradicts,
+    Asked, Content, Learning, Match, MemorySettings, State, absorb, are_same, contradict, contradicts,
 };
 use crate::domain::similarity::words;
 use crate::process::Masker;
@@ -142,19 +142,19 @@ fn merge(
 fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
     // What is nearly the same has nearly all of its words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
-    let terms = recall::terms(c, new.content.gist(), &few)?;
-    let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() else {
-        return Ok(Vec::new());
-    };
     let sql = format!(
-        "SELECT {} FROM learnings_words JOIN learnings l ON l.id = learnings_words.rowid
-         WHERE learnings_words MATCH ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4 ORDER BY rank LIMIT ?5",
+        "SELECT {} FROM learnings l WHERE l.id = ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4",
         Stored::COLUMNS
     );
     let mut statement = c.prepare_cached(&sql)?;
-    let repo = &new.repository;
-    let bound = params![asked, repo.forge.as_str(), repo.id.0, new.task_type.as_str(), COMPARED as i64];
-    let rows = statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?;
+    let mut rows = Vec::new();
+    for Match { row, .. } in recall::by_words(c, new.content.gist(), &few)? {
+        if rows.len() == COMPARED {
+            break;
+        }
+        let bound = params![row, new.repository.forge.as_str(), new.repository.id.0, new.task_type.as_str()];
+        rows.extend(statement.query_row(bound, Stored::read).optional()?);
+    }
     sound(c, rows, now)
 }
 

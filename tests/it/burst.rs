@@ -129,7 +129,8 @@ async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
 
 /// F4: for two hours the forge takes nothing from any of the loops.
 async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
-    let limits = "limits: { loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let limits =
+        "limits: { timeout: 6h, loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
     let world = World::new(Setup::new(dialect).config(limits)).await;
     let mut issues = vec![world.issue];
     for n in 1..5 {

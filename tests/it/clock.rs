@@ -55,8 +55,9 @@ async fn a_wait_ends_though_the_clock_was_set_back(dialect: Dialect) {
     for _ in 0..20 {
         world.pass(Duration::from_secs(60)).await;
     }
+    assert!(world.all_loops().await.is_empty(), "by the clock it is not due for a day");
     world.reconcile().await;
-    world.settle().await;
+    world.recover().await;
     assert_eq!(world.the_loop().await.state, State::Review, "it waits for yesterday to pass");
     world.finish().await;
 }

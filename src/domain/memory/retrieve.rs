@@ -1,15 +1,12 @@
-//! Which learnings a prompt carries: what a task is looked up by, and how what was found is ranked.
+//! Which learnings a prompt carries: how what was found is ranked.
 
 use super::learning::{Kind, Learning};
 use super::settings::MemorySettings;
+use super::terms::{MAX_TASK, by_length};
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{RepoRef, Timestamp};
-use crate::domain::similarity::{Rarity, Words, words};
+use crate::domain::similarity::{Rarity, Words};
 
-/// Longest task text whose words are looked at, in bytes.
-const MAX_TASK: usize = 16 * 1024;
-/// Most different words of a task whose frequencies are asked for.
-const MAX_WORDS: usize = 400;
 /// What a rule or an estimate of the repository counts where no word is shared: it comes after all that is found by words.
 const UNASKED: f64 = 0.005;
 
@@ -41,14 +38,14 @@ pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "
 pub const NO_EMBEDDINGS: &str =
     "this build has no embeddings; build with `cargo build --release --features embeddings`, or leave the key out";
 
-/// A learning that was found, and its places in the lists that found it, from 0.
+/// A learning that was found, and by what.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
     /// The learning.
     pub learning: Learning,
-    /// Place by BM25; `None` where it was found otherwise.
-    pub by_words: Option<usize>,
-    /// Place by an embedding model, where there is one.
+    /// What the rare words that it holds are worth together, above 0; `None` where it was found otherwise.
+    pub by_words: Option<f64>,
+    /// Place by an embedding model, from 0, where there is one.
     pub by_vector: Option<usize>,
 }
 
@@ -58,7 +55,7 @@ pub struct Weights {
     /// Constant of reciprocal rank fusion, above 0. Smaller than the usual 60, so that the place in a list still counts
     /// beside confidence and success rate.
     pub fusion: f64,
-    /// The place by BM25 over the rare words.
+    /// The place by the rare words.
     pub words: f64,
     /// The place by the cosine of all words.
     pub cosine: f64,
@@ -82,39 +79,6 @@ pub struct Recalled {
     pub learning: Learning,
     /// Reciprocal ranks, times confidence and success rate; comparable within one answer only.
     pub score: f64,
-}
-
-/// The rarest words of a task, rarest first: as many as `query_terms`, and no more once they are in `query_postings`
-/// learnings together (one is always taken). `frequency` says in how many learnings a word is; words in none are left out.
-///
-/// # Errors
-/// What `frequency` errors with.
-pub fn rare_terms<E>(
-    text: &str,
-    settings: &MemorySettings,
-    mut frequency: impl FnMut(&str) -> Result<u64, E>,
-) -> Result<Vec<String>, E> {
-    let mut known = Vec::new();
-    let mut seen = std::collections::HashSet::new();
-    let start = &text[..text.floor_char_boundary(MAX_TASK)];
-    for word in words(start).into_iter().filter(|word| seen.insert(word.clone())).take(MAX_WORDS) {
-        let learnings = frequency(&word)?;
-        if learnings > 0 {
-            known.push((learnings, word));
-        }
-    }
-    // Words of the same rarity stay in the order of the text: what a task is about stands first.
-    known.sort_by_key(|(learnings, _)| *learnings);
-    let mut postings = 0;
-    let mut terms = Vec::new();
-    for (learnings, word) in known.into_iter().take(settings.query_terms as usize) {
-        postings += learnings;
-        if !terms.is_empty() && postings > u64::from(settings.query_postings) {
-            break;
-        }
-        terms.push(word);
-    }
-    Ok(terms)
 }
 
 /// What a prompt carries of what was found, best first: fused by reciprocal rank, times confidence and success rate,
@@ -154,16 +118,15 @@ fn score(
     settings: &MemorySettings,
     now: Timestamp,
 ) -> Vec<Recalled> {
-    let by_cosine = places_by_cosine(query, &found);
+    let texts: Vec<Words> = found.iter().map(|candidate| Words::of(&candidate.learning.search_text())).collect();
+    let by_words = places_by_words(&found, &texts);
+    let by_cosine = places_by_cosine(query, &texts);
     let mut scored: Vec<Recalled> = found
         .into_iter()
-        .zip(by_cosine)
-        .map(|(candidate, by_cosine)| {
-            let places = [
-                (weights.words, candidate.by_words),
-                (weights.cosine, by_cosine),
-                (weights.vector, candidate.by_vector),
-            ];
+        .zip(by_words.into_iter().zip(by_cosine))
+        .map(|(candidate, (by_words, by_cosine))| {
+            let places =
+                [(weights.words, by_words), (weights.cosine, by_cosine), (weights.vector, candidate.by_vector)];
             let part = |(weight, place): (f64, Option<usize>)| Some(weight / (weights.fusion + place? as f64));
             let fused: f64 = places.into_iter().filter_map(part).sum();
             let learning = candidate.learning;
@@ -179,14 +142,25 @@ fn score(
     scored
 }
 
+/// Places by the rare words, long texts behind short ones; what is worth the same shares its place.
+fn places_by_words(found: &[Candidate], texts: &[Words]) -> Vec<Option<usize>> {
+    let weighed = || found.iter().zip(texts).filter(|(candidate, _)| candidate.by_words.is_some());
+    let words: usize = weighed().map(|(_, text)| text.len()).sum();
+    let mean = words.max(1) as f64 / weighed().count().max(1) as f64;
+    let worth =
+        found.iter().zip(texts).map(|(candidate, text)| Some(by_length(candidate.by_words?, text.len() as f64 / mean)));
+    let worth: Vec<Option<f64>> = worth.collect();
+    let place = |one: &Option<f64>| one.map(|one| worth.iter().flatten().filter(|other| **other > one).count());
+    worth.iter().map(place).collect()
+}
+
 /// Places by the cosine of all words, rare ones among the candidates weighing more; `None` where no word is shared.
-fn places_by_cosine(query: &Query, found: &[Candidate]) -> Vec<Option<usize>> {
-    let texts: Vec<Words> = found.iter().map(|candidate| Words::of(&candidate.learning.search_text())).collect();
-    let rarity = Rarity::among(&texts);
-    let wanted = Words::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]);
-    let mut alike: Vec<(f64, usize)> = texts.iter().map(|text| rarity.cosine(&wanted, text)).zip(0..).collect();
+fn places_by_cosine(query: &Query, texts: &[Words]) -> Vec<Option<usize>> {
+    let rarity = Rarity::among(texts);
+    let wanted = rarity.weigh(&Words::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));
+    let mut alike: Vec<(f64, usize)> = texts.iter().map(|text| wanted.cosine(&rarity.weigh(text))).zip(0..).collect();
     alike.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    let mut places = vec![None; found.len()];
+    let mut places = vec![None; texts.len()];
     for (place, (cosine, at)) in alike.into_iter().enumerate() {
         if cosine > 0.0 {
             places[at] = Some(place);

@@ -81,8 +81,8 @@ impl Default for MemorySettings {
             summary_interval: 10,
             retention_days: 30,
             max_raw_turns: 1_000,
-            query_terms: 8,
-            query_postings: 1_500,
+            query_terms: 16,
+            query_postings: 2_000,
             embeddings: None,
         }
     }

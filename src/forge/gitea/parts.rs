@@ -1,4 +1,5 @@
-//! What calls are made of: labels by id, pull requests as the server has them, reviewers, members of teams.
+//! What calls are made of: labels by id, pull requests as the server has them, reviewers, permissions, members of teams,
+//! files of a folder.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +7,40 @@ use ::http::Method;
 use serde_json::json;
 
 use super::client::under;
-use super::map::{WireLabel, WirePull, WireTeam, WireTeams, WireUser};
+use super::map::{WireLabel, WirePermission, WirePull, WireTeam, WireTeams, WireUser};
 use super::{Gitea, lock};
 use crate::domain::ids::{Number, RepoRef, User};
 use crate::domain::permit::Team;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::contents::{Found, Whole};
 use crate::forge::http::{error, json as read};
-use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, TeamSight, TextFile};
+use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult, Permission, TeamSight, TextFile};
 
 impl Gitea {
+    /// What an account may do, asked now.
+    pub(super) async fn permission_of(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission> {
+        let what = format!("ask what {} may do in {repo}", user.login);
+        if user.login.is_empty() || user.id.0 <= 0 {
+            return Ok(Permission::None);
+        }
+        let path = under(repo, &["collaborators", &user.login, "permission"])?;
+        let found: WirePermission = match self.client.get(&what, &path, &[]).await {
+            Ok(found) => found,
+            // The account is gone or was renamed: nobody, until a delivery tells the new name.
+            Err(ForgeError { kind: NotFound, .. }) => return Ok(Permission::None),
+            Err(failure) if failure.kind == Denied => {
+                let detail = format!("{}; our account must be an administrator of the repository", failure.detail);
+                return Err(ForgeError { detail, ..failure });
+            }
+            Err(failure) => return Err(failure),
+        };
+        let unknown = || error(ForgeErrorKind::Bug, &what, "the permission that came back is none that we know");
+        let level = found.level().ok_or_else(unknown)?;
+        // A login can change hands; the id cannot.
+        let same = found.user.and_then(WireUser::existing).is_some_and(|account| account.id == user.id);
+        Ok(if same { level } else { Permission::None })
+    }
+
     /// Whether an account is a member of a team of an organisation that we see.
     pub(super) async fn member_of(&self, team: &Team, user: &User) -> ForgeResult<bool> {
         let what = format!("ask whether {} is in the team {team}", user.login);

@@ -6,7 +6,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Damaged, Stored, opened, set_aside, vectors};
 use crate::domain::ids::{RepoRef, Timestamp};
-use crate::domain::memory::{Asked, Candidate, Learning, MemorySettings, Query, Recalled, rank, rare_terms};
+use crate::domain::memory::{
+    Asked, Candidate, Learning, Match, MemorySettings, Query, Recalled, best_first, rank, rare_terms,
+};
 use crate::store::{Store, StoreResult};
 
 /// Learnings that are found by words before they are ranked.
@@ -15,13 +17,27 @@ const FOUND: usize = 40;
 const NEAR: usize = 20;
 /// Rules of a repository that are candidates whatever their words.
 const CONVENTIONS: usize = 8;
-/// The words that a text is looked up by.
-pub(super) fn terms(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<String>> {
-    let mut statement = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
-    rare_terms(text, settings, |word| {
-        let learnings: Option<i64> = statement.query_row([word], |row| row.get(0)).optional()?;
+
+/// Rows of the learnings that hold any of a text's rarest words, the best first.
+pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<Match>> {
+    let mut frequency = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
+    let terms = rare_terms(text, settings, |word| -> StoreResult<u64> {
+        let learnings: Option<i64> = frequency.query_row([word], |row| row.get(0)).optional()?;
         Ok(learnings.unwrap_or(0).unsigned_abs())
-    })
+    })?;
+    // Rows are seldom deleted, and counting them takes a look at each.
+    let all: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
+    // One term at a time: what FTS5 takes to weigh a row by itself, it takes for ten that it only names.
+    let mut holding = c.prepare_cached("SELECT rowid FROM learnings_words WHERE learnings_words MATCH ?1")?;
+    let mut postings = Vec::new();
+    for term in terms {
+        let weight = term.weight(all.unwrap_or(0).unsigned_abs());
+        let asked = Asked { phrases: vec![term.word], ..Asked::default() }.to_fts();
+        for row in holding.query_map([asked], |row| row.get(0))? {
+            postings.push(Match { row: row?, weight });
+        }
+    }
+    Ok(best_first(postings))
 }
 
 /// What a prompt is to carry, best first. Damaged learnings are set aside on the way.
@@ -59,12 +75,16 @@ impl Lookup<'_> {
 
     /// What was found, not ranked yet, and what was found damaged on the way.
     pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<Damaged>)> {
-        let terms = terms(c, &self.query.text, self.settings)?;
-        let mut rows = Vec::new();
-        if let Some(asked) = (Asked { phrases: terms, any: true, ..Asked::default() }).to_fts() {
-            rows = self.by_words(c, &asked)?;
+        let (mut rows, mut weights) = (Vec::new(), HashMap::new());
+        for Match { row, weight } in by_words(c, &self.query.text, self.settings)? {
+            if rows.len() == FOUND {
+                break;
+            }
+            if let Some(stored) = self.in_scope(c, row)? {
+                weights.insert(stored.id.clone(), weight);
+                rows.push(stored);
+            }
         }
-        let by_words = rows.len();
         let near = self.by_vector(c)?;
         let mut further = Vec::new();
         for row in &near {
@@ -73,17 +93,15 @@ impl Lookup<'_> {
         further.extend(self.by_kind(c, "estimate", 1)?);
         further.extend(self.by_kind(c, "convention", CONVENTIONS)?);
         for row in further {
-            if !rows.iter().any(|known| known.row == row.row) {
+            if !rows.iter().any(|known: &Stored| known.row == row.row) {
                 rows.push(row);
             }
         }
-        let places: HashMap<String, usize> =
-            rows.iter().take(by_words).enumerate().map(|(place, row)| (row.id.clone(), place)).collect();
         let place_near = |row: &Stored| Some((row.id.clone(), near.iter().position(|near| *near == row.row)?));
         let places_near: HashMap<String, usize> = rows.iter().filter_map(place_near).collect();
         let (learnings, damaged) = opened(rows);
         let found = learnings.into_iter().map(|learning| Candidate {
-            by_words: places.get(&learning.id).copied(),
+            by_words: weights.get(&learning.id).copied(),
             by_vector: places_near.get(&learning.id).copied(),
             learning,
         });
@@ -98,34 +116,31 @@ impl Lookup<'_> {
         vectors::nearest(c, wanted, scope, self.settings.min_confidence, NEAR)
     }
 
-    fn by_words(&self, c: &Connection, asked: &str) -> StoreResult<Vec<Stored>> {
-        // The rows are fetched once the best of them are known. CROSS keeps the index of words in front.
+    /// A learning by its row, where a prompt of this repository may carry it.
+    fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
         let sql = format!(
-            "SELECT {} FROM (SELECT f.rowid AS found, f.rank AS score FROM learnings_words f
-                CROSS JOIN learnings m ON m.id = f.rowid
-                WHERE f.learnings_words MATCH ?1 AND m.forge = ?2 AND m.{} = ?3 AND m.state = 'active'
-                    AND m.confidence >= ?4 ORDER BY f.rank LIMIT ?5) AS best
-             JOIN learnings l ON l.id = best.found ORDER BY best.score",
+            "SELECT {} FROM learnings l
+             WHERE l.id = ?1 AND l.forge = ?2 AND l.{} = ?3 AND l.state = 'active' AND l.confidence >= ?4",
             Stored::COLUMNS,
             self.scope()
         );
         let repo = &self.query.repository;
-        let mut statement = c.prepare_cached(&sql)?;
-        let bound = params![asked, repo.forge.as_str(), self.whose(repo), self.settings.min_confidence, FOUND as i64];
-        Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
+        let bound = params![row, repo.forge.as_str(), self.whose(repo), self.settings.min_confidence];
+        Ok(c.prepare_cached(&sql)?.query_row(bound, Stored::read).optional()?)
     }
 
     /// The surest learnings of a sort; estimates only for the task's own type.
     fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<Stored>> {
+        // A bound limit has the statement prepared anew each time.
         let sql = format!(
             "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.{} = ?2 AND l.kind = ?3 AND l.state = 'active'
-                AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT ?5",
+                AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT {limit}",
             Stored::COLUMNS,
             self.scope()
         );
         let (repo, task_type) = (&self.query.repository, self.query.task_type.as_str());
         let mut statement = c.prepare_cached(&sql)?;
-        let bound = params![repo.forge.as_str(), self.whose(repo), kind, task_type, limit as i64];
+        let bound = params![repo.forge.as_str(), self.whose(repo), kind, task_type];
         Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
     }
 

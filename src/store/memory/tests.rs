@@ -73,6 +73,22 @@ async fn what_was_learnt_is_told_in_its_repository_alone() {
 }
 
 #[tokio::test]
+async fn what_others_learnt_takes_no_place() {
+    let store = Store::in_memory().expect("opened");
+    keep(&store, active(1, strategy("Feed the marmot"))).await;
+    for n in 0..70 {
+        keep(&store, active(2, strategy(&format!("Wake marmot and walrus x{n}x y{n}y z{n}z")))).await;
+    }
+    let asked = query(1, "marmot walrus");
+    let (found, _) = store
+        .read(move |c| Lookup { query: &asked, settings: &MemorySettings::default() }.candidates(c))
+        .await
+        .expect("found");
+    let found: Vec<_> = found.iter().map(|one| (one.learning.content.gist(), one.by_words.is_some())).collect();
+    assert_eq!(found, [("Feed the marmot", true)]);
+}
+
+#[tokio::test]
 async fn what_is_new_is_found_at_once() {
     let store = Store::in_memory().expect("opened");
     for n in 0..3 {

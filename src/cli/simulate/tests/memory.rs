@@ -182,7 +182,7 @@ fn quality(set: &Labelled) -> String {
          which of these answer a task (2) or are of use (1). nDCG@5, gain `2^grade - 1`; without an embedding model. Weights were \
          tuned on one half, every second task, over a grid of 20, and the ones in use are within 0.01 of the best of it there; the other half is what counts. The fusion constant weighs places against confidence, which \
          is the same for all learnings here, and was not tuned.\n\n| what | the half that was tuned on | \
-         the other half |\n|---|---|---|\n{table}\nThe weights: fusion constant {}, BM25 {}, cosine {}, another type of task {}.\n",
+         the other half |\n|---|---|---|\n{table}\nThe weights: fusion constant {}, rare words {}, cosine {}, another type of task {}.\n",
         set.cases.len(),
         set.keys.len(),
         ours.fusion,

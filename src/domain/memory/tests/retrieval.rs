@@ -12,7 +12,9 @@ fn query(text: &str) -> Query {
 
 fn candidates(learnings: Vec<Learning>) -> Vec<Candidate> {
     let found = learnings.into_iter().enumerate();
-    found.map(|(at, learning)| Candidate { learning, by_words: Some(at), by_vector: None }).collect()
+    found
+        .map(|(at, learning)| Candidate { learning, by_words: Some(1.0 / (1.0 + at as f64)), by_vector: None })
+        .collect()
 }
 
 #[test]
@@ -23,12 +25,52 @@ fn rare_words_are_taken_and_their_postings_are_bounded() {
     };
     let text = "The handler's connection pool timed out: unheard deadlock, deadlock";
     let settings = MemorySettings::default();
-    let terms = |settings: &MemorySettings| rare_terms(text, settings, frequency).expect("it cannot fail");
-    assert_eq!(terms(&settings), ["deadlock", "tim", "connection", "pool", "handler"]);
-    assert_eq!(terms(&MemorySettings { query_terms: 2, ..settings.clone() }), ["deadlock", "tim"]);
-    assert_eq!(terms(&MemorySettings { query_postings: 100, ..settings.clone() }), ["deadlock", "tim", "connection"]);
-    let only_common = rare_terms("handler", &MemorySettings { query_postings: 100, ..settings }, frequency);
-    assert_eq!(only_common.expect("it cannot fail"), ["handler"], "one is always taken");
+    let words = |text: &str, settings: &MemorySettings| -> Vec<String> {
+        let terms = rare_terms(text, settings, frequency).expect("it cannot fail");
+        terms.into_iter().map(|term| term.word).collect()
+    };
+    assert_eq!(words(text, &settings), ["deadlock", "tim", "connection", "pool", "handler"]);
+    assert_eq!(words(text, &MemorySettings { query_terms: 2, ..settings.clone() }), ["deadlock", "tim"]);
+    let bounded = MemorySettings { query_postings: 100, ..settings };
+    assert_eq!(words(text, &bounded), ["deadlock", "tim", "connection"]);
+    assert_eq!(words("handler", &bounded), ["handler"], "one is always taken");
+}
+
+#[test]
+fn rows_come_by_what_their_terms_are_worth() {
+    let weight = |learnings: u64| Term { word: "pool".to_owned(), learnings }.weight(1_000);
+    assert!(weight(1) > weight(40) && weight(40) > weight(999) && weight(999) > 0.0);
+    // By hand: ln(1 + 990.5 / 10.5).
+    assert!((weight(10) - 4.557_379).abs() < 1e-6, "{}", weight(10));
+    assert!(Term { word: "pool".to_owned(), learnings: 7 }.weight(0) > 0.0, "a count that lags behind does no harm");
+    let holding = |rows: &[i64], weight: f64| rows.iter().map(|row| Match { row: *row, weight }).collect::<Vec<_>>();
+    let postings = [holding(&[2, 5, 9], 0.1), holding(&[5, 7, 9], 0.2), holding(&[3], 0.25)].concat();
+    let best = best_first(postings);
+    assert_eq!(best.iter().map(|one| one.row).collect::<Vec<_>>(), [9, 5, 3, 7, 2], "the newest of equals first");
+    assert!(best_first(Vec::new()).is_empty());
+}
+
+#[test]
+fn a_long_text_comes_behind_a_short_one_with_the_same_rare_words() {
+    let weights = Weights { cosine: 0.0, ..Weights::default() };
+    let settings = MemorySettings::default();
+    let short = active(strategy("restart the parser"), 0.9);
+    let long = active(strategy("restart the parser, then look at what the lexer left in its buffer of tokens"), 0.9);
+    let told = |short_weight: f64, long_weight: f64| {
+        let found = [(&long, long_weight), (&short, short_weight)].map(|(learning, weight)| Candidate {
+            learning: learning.clone(),
+            by_words: Some(weight),
+            by_vector: None,
+        });
+        let told = rank_by(&weights, &query("parser"), found.to_vec(), &settings, Timestamp(0));
+        (told[0].learning.id == short.id, told[0].score - told[1].score)
+    };
+    assert!(told(1.0, 1.0).0 && told(1.0, 1.0).1 > 0.0);
+    assert!(!told(1.0, 9.0).0, "what shares much more comes first all the same");
+    let twins = [active(strategy("restart the parser"), 0.9), active(strategy("restart the lexer"), 0.9)]
+        .map(|learning| Candidate { learning, by_words: Some(1.0), by_vector: None });
+    let told = rank_by(&weights, &query("restart"), twins.to_vec(), &settings, Timestamp(0));
+    assert_eq!(told[0].score, told[1].score, "what is worth the same shares its place");
 }
 
 #[test]
@@ -57,7 +99,7 @@ fn what_is_surer_and_of_the_same_type_comes_first() {
     let elsewhere = Learning { task_type: TaskType::Docs, ..active(strategy("describe the parser"), 0.95) };
     let found = [&elsewhere, &one, &surer].map(|learning| Candidate {
         learning: learning.clone(),
-        by_words: Some(0),
+        by_words: Some(1.0),
         by_vector: None,
     });
     let told = rank(&query("parser"), found.to_vec(), &settings, Timestamp(0));

@@ -1,0 +1,171 @@
+//! Learnings and texts of issues to ask with: made of made words, or of the words of a file of real texts.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use ralph_bot::domain::criteria::TaskType;
+use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::memory::{Content, Evidence, Learning, Query, Source, Spread, State};
+
+/// When all of it happens.
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
+/// Sentences about software, of which texts are made.
+const SENTENCES: &str = include_str!("../../tests/fixtures/memory/queries.jsonl");
+/// Words of the made vocabulary.
+const VOCABULARY: usize = 60_000;
+
+/// Words with the frequencies of natural language, and what is asked.
+pub struct Corpus {
+    luck: fastrand::Rng,
+    /// The frequent ones first.
+    words: Vec<String>,
+    /// Sums of their frequencies, to draw from.
+    sums: Vec<f64>,
+    asked: Texts,
+    made: u64,
+}
+
+/// What is asked with.
+enum Texts {
+    /// Sentences, each with many drawn words behind it.
+    Made(Vec<String>),
+    /// Texts as they are, each in its turn.
+    Real(Vec<String>, usize),
+}
+
+impl Corpus {
+    /// Of made words: those of the sentences, then syllables, with frequencies by Zipf's law.
+    pub fn made(seed: u64) -> Self {
+        let mut luck = fastrand::Rng::with_seed(seed);
+        let sentences = texts(SENTENCES).unwrap_or_default();
+        let mut words: Vec<String> = Vec::new();
+        for word in sentences.iter().flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric())) {
+            let word = word.to_ascii_lowercase();
+            if word.len() > 2 && !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        // The rest are made of syllables, as names of things in code are.
+        const SYLLABLES: [&str; 24] = [
+            "con", "par", "ser", "tok", "map", "ren", "der", "que", "bat", "sync", "lo", "ad", "fig", "ma", "ter",
+            "val", "id", "ex", "port", "ur", "li", "nk", "ed", "ge",
+        ];
+        let mut known: HashSet<String> = words.iter().cloned().collect();
+        while words.len() < VOCABULARY {
+            let word: String = (0..luck.usize(2..6)).map(|_| SYLLABLES[luck.usize(..SYLLABLES.len())]).collect();
+            if known.insert(word.clone()) {
+                words.push(word);
+            }
+        }
+        let weights: Vec<f64> = (1..=words.len()).map(|place| 1.0 / place as f64).collect();
+        Self::new(luck, words, &weights, Texts::Made(sentences))
+    }
+
+    /// Of the words of real texts, as often as they are there: `file` has one text in a line, as JSON with a field `text`.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, has no text, or a line that is none.
+    pub fn of_file(seed: u64, file: &Path) -> anyhow::Result<Self> {
+        let held = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        let mut texts = texts(&held).with_context(|| format!("{} is no JSON Lines of texts", file.display()))?;
+        let mut counts: HashMap<&str, u32> = HashMap::new();
+        for word in texts.iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric())) {
+            if !word.is_empty() {
+                *counts.entry(word).or_default() += 1;
+            }
+        }
+        if counts.is_empty() {
+            bail!("{} has no words to ask with", file.display());
+        }
+        let mut counted: Vec<(String, u32)> =
+            counts.into_iter().map(|(word, count)| (word.to_owned(), count)).collect();
+        counted.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        let weights: Vec<f64> = counted.iter().map(|(_, count)| f64::from(*count)).collect();
+        let words = counted.into_iter().map(|(word, _)| word).collect();
+        let mut luck = fastrand::Rng::with_seed(seed);
+        luck.shuffle(&mut texts);
+        Ok(Self::new(luck, words, &weights, Texts::Real(texts, 0)))
+    }
+
+    fn new(luck: fastrand::Rng, words: Vec<String>, weights: &[f64], asked: Texts) -> Self {
+        let mut sum = 0.0;
+        let sums = weights.iter().map(|weight| {
+            sum += weight;
+            sum
+        });
+        Self { luck, sums: sums.collect(), words, asked, made: 0 }
+    }
+
+    /// How many real texts there are to ask with; `None` where they are made.
+    pub fn real_texts(&self) -> Option<usize> {
+        match &self.asked {
+            Texts::Real(texts, _) => Some(texts.len()),
+            Texts::Made(_) => None,
+        }
+    }
+
+    fn word(&mut self) -> &str {
+        let drawn = self.luck.f64() * self.sums.last().copied().unwrap_or(1.0);
+        let place = self.sums.partition_point(|sum| *sum < drawn);
+        &self.words[place.min(self.words.len() - 1)]
+    }
+
+    fn text(&mut self, count: usize) -> String {
+        let mut text = String::new();
+        for _ in 0..count {
+            text.push_str(self.word());
+            text.push(' ');
+        }
+        text.trim_end().to_owned()
+    }
+
+    /// A task to be remembered about.
+    pub fn query(&mut self) -> Query {
+        let text = match &mut self.asked {
+            Texts::Real(texts, next) => {
+                *next += 1;
+                texts[(*next - 1) % texts.len()].clone()
+            }
+            Texts::Made(sentences) => {
+                let sentence = sentences[self.luck.usize(..sentences.len())].clone();
+                let words = self.luck.usize(60..250);
+                sentence + " " + &self.text(words)
+            }
+        };
+        Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
+    }
+
+    /// A learning of 30 words; one in ten is an antipattern, the others are strategies.
+    pub fn learning(&mut self, of: &RepoRef) -> Learning {
+        self.made += 1;
+        let (gist, more, about) = (self.text(14), self.text(8), self.text(8));
+        let content = if self.made.is_multiple_of(10) {
+            Content::Antipattern { pattern: gist, consequence: more, alternative: String::new() }
+        } else {
+            Content::Strategy { approach: gist, tools: Vec::new(), resolution: more, iterations: Spread::of(3.0) }
+        };
+        let source = Source { loop_id: LoopId::new(format!("r-{}", self.made)), iteration: None };
+        let learning = Learning::new(of, TaskType::TestFix, content, 0.9, source, NOW).about(&about);
+        Learning { state: State::Active, evidence: Evidence { successes: 3.0, failures: 0.0 }, ..learning }
+    }
+}
+
+/// The texts of JSON Lines; the error names the line.
+fn texts(lines: &str) -> anyhow::Result<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        text: String,
+    }
+    let lines = (1..).zip(lines.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let text = |(number, line): (usize, &str)| {
+        let line: Line = serde_json::from_str(line).with_context(|| format!("line {number}"))?;
+        Ok(line.text)
+    };
+    lines.map(text).collect()
+}
+
+/// Whose the learnings are.
+pub fn repository() -> RepoRef {
+    RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "team".into(), name: "app".into() }
+}
