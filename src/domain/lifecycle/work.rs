@@ -352,9 +352,7 @@ fn committed(turn: &mut Turn, change: Change) {
     };
     current.commit = change.commit.clone();
     current.tree = Some(change.tree);
-    current.stat = change.stat;
-    current.restored = change.restored;
-    current.findings = change.findings;
+    (current.stat, current.restored, current.findings) = (change.stat, change.restored, change.findings);
     if let Some(blocked) = change.blocked {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
