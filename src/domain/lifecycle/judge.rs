@@ -49,6 +49,9 @@ const SECURITY: [&str; 8] =
 /// Words in title and labels by which a change breaks what others rely on.
 const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 
+/// Approaches of earlier loops that a loop keeps in mind.
+const MAX_FAILED: usize = 20;
+
 /// What supervision made of an iteration, as far as people are shown it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
@@ -207,6 +210,15 @@ impl Loop {
             objective_similarity: None,
         };
         record.cleaned()
+    }
+
+    /// Keeps in mind what earlier loops failed with.
+    pub(super) fn keep_failed(&mut self, approaches: Vec<String>) {
+        for approach in approaches {
+            if self.failed_elsewhere.len() < MAX_FAILED && !self.failed_elsewhere.contains(&approach) {
+                self.failed_elsewhere.push(approach);
+            }
+        }
     }
 
     /// Approaches that are known to have failed, in the agent's words: those that gained nothing here, and those that

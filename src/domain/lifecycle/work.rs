@@ -15,9 +15,6 @@ use crate::domain::policy::Progress;
 use crate::domain::report;
 use crate::domain::task::{AgentReport, CheckReport, DiffStat};
 
-/// Approaches of earlier loops that a loop keeps in mind.
-const MAX_FAILED: usize = 20;
-
 /// An outcome of work; a late one is dropped.
 pub(super) fn outcome(turn: &mut Turn, input: Input) {
     book(turn, &input);
@@ -272,12 +269,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
-    for approach in run.failed_elsewhere {
-        let known = &mut turn.next.failed_elsewhere;
-        if known.len() < MAX_FAILED && !known.contains(&approach) {
-            known.push(approach);
-        }
-    }
+    turn.next.keep_failed(run.failed_elsewhere);
     let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
     current.tool_calls = run.tool_calls;
