@@ -35,9 +35,11 @@ pub struct Pace {
     pub steps: u32,
     /// Iterations after the first, without the runs of more than two that brought no step.
     pub moving: u32,
-    /// The higher completion of the last two iterations, 0..1: one test that fails by accident is no loss.
+    /// How far the work is, 0..1: the share of tests that pass, which grows evenly up to 1, where any were counted; else
+    /// completion, of which tests are a part and which leaps when a check holds. The higher of the last two iterations: one
+    /// test that fails by accident is no loss.
     pub level: f64,
-    /// Completion gained after the first iteration, 0..1.
+    /// What was gained of it after the first iteration, 0..1.
     pub gain: f64,
     /// Sum of the squares of what each iteration gained.
     pub squares: f64,
@@ -63,6 +65,7 @@ struct Walk<'a> {
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
+    far: Far,
     /// Errors that were met.
     met: Vec<&'a str>,
     /// Iterations that the present run counts for, and whether a blocker was named in it.
@@ -81,6 +84,7 @@ impl<'a> Walk<'a> {
             errors: f64::NAN,
             last: [f64::NAN; 2],
             best: 0.0,
+            far: Far::default(),
             met: Vec::new(),
             run: (0.0, false),
             before: (0.0, 0.0),
@@ -97,13 +101,18 @@ impl<'a> Walk<'a> {
         ];
         self.errors = self.errors.min(record.errors);
         self.last = [self.last[1], record.completion];
-        self.pace.level = self.last[0].max(self.last[1]);
-        if !first {
-            self.pace.moving += 1;
-            let gain = (record.completion - self.best).max(0.0);
-            (self.pace.gain, self.pace.squares) = (self.pace.gain + gain, self.pace.squares + gain * gain);
-        }
         self.best = self.best.max(record.completion);
+        let gain = self.far.take(record);
+        self.pace.level = self.far.last[0].max(self.far.last[1]);
+        match gain {
+            Some(gain) if !first => {
+                self.pace.moving += 1;
+                (self.pace.gain, self.pace.squares) = (self.pace.gain + gain, self.pace.squares + gain * gain);
+            }
+            Some(_) => {}
+            // What was measured until now was something else.
+            None => (self.pace.moving, self.pace.gain, self.pace.squares) = (0, 0.0, 0.0),
+        }
         let error = record.error_signature.as_deref().unwrap_or_default();
         let new = !self.met.contains(&error);
         if new {
@@ -139,6 +148,41 @@ impl<'a> Walk<'a> {
         }
         let (seen, idle) = self.before;
         self.pace.chance = ((idle + PRIOR * self.stride.idle) / (seen + PRIOR)).powf(self.run.0);
+    }
+}
+
+/// How far the work is.
+struct Far {
+    /// In the last two iterations, oldest first.
+    last: [f64; 2],
+    best: f64,
+    /// Whether tests were counted.
+    counted: bool,
+}
+
+impl Default for Far {
+    fn default() -> Self {
+        Self { last: [f64::NAN; 2], best: 0.0, counted: false }
+    }
+}
+
+impl Far {
+    /// What an iteration gained; `None` for the first whose tests were counted.
+    fn take(&mut self, record: &Record) -> Option<f64> {
+        let share = match (record.tests_passing, record.tests_failing) {
+            (Some(passing), Some(failing)) if passing + failing > 0.0 => Some(passing / (passing + failing)),
+            _ => None,
+        };
+        if share.is_some() && !self.counted {
+            let share = share.unwrap_or_default();
+            *self = Self { last: [f64::NAN, share], best: share, counted: true };
+            return None;
+        }
+        // Where nothing was counted this time, as in a build that broke, nothing is known to have changed.
+        let now = share.unwrap_or(if self.counted { self.last[1] } else { record.completion });
+        let gain = (now - self.best).max(0.0);
+        (self.last, self.best) = ([self.last[1], now], self.best.max(now));
+        Some(gain)
     }
 }
 
@@ -243,6 +287,25 @@ mod tests {
         assert_eq!(Pace::of(&records(&flat, fewer), STRIDE).still, 0);
         let failing = |at: usize, record: &mut Record| record.tests_failing = Some(40.0 - at as f64);
         assert_eq!(Pace::of(&records(&flat, failing), STRIDE).still, 0);
+    }
+
+    #[test]
+    fn tests_say_how_far_the_work_is_where_they_are_counted() {
+        // Completion as it is measured with one check: three tenths of it are the tests', until the check holds.
+        let counted = |counts: &[Option<f64>]| {
+            let completions: Vec<f64> = counts.iter().map(|passing| 0.3 * passing.unwrap_or(0.0) / 8.0).collect();
+            let tests = |at: usize, record: &mut Record| {
+                record.tests_passing = counts[at];
+                record.tests_failing = counts[at].map(|passing| 8.0 - passing);
+            };
+            Pace::of(&records(&completions, tests), STRIDE)
+        };
+        let steady = counted(&[Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
+        assert_eq!((steady.level, steady.gain, steady.moving, steady.steps), (0.5, 0.375, 3, 3));
+        let broken = counted(&[Some(1.0), Some(3.0), None, Some(4.0)]);
+        assert_eq!((broken.level, broken.gain, broken.moving), (0.5, 0.375, 3));
+        let late = counted(&[None, None, Some(2.0), Some(3.0)]);
+        assert_eq!((late.level, late.gain, late.moving), (0.375, 0.125, 1));
     }
 
     #[test]
