@@ -186,12 +186,13 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
         duration_ms: u64::try_from(finished.duration.as_millis()).unwrap_or(u64::MAX),
         tests: written.or_else(|| counts::read(&output)).or_else(by_pattern),
         measured: verdict.measured,
+        wanted: verdict.wanted,
         output: tail(&output, SHOWN_BYTES).to_owned(),
     }
 }
 
 fn failed(why: String) -> Verdict {
-    Verdict { holds: false, why, measured: None }
+    Verdict { holds: false, why, measured: None, wanted: None }
 }
 
 /// The last lines of a text, at most `bytes` of it.

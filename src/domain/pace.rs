@@ -1,9 +1,9 @@
 //! The pace of a loop by what was measured: its steps forward, the iterations between them, and how long it stands still.
 //!
 //! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
-//! what is a step on how large its steps were.
+//! what is a step on how large its steps were. Where nothing is counted, another error is a step.
 
-use super::record::Record;
+use super::record::{Met, Record};
 
 /// Iterations that what is expected of loops in general counts for, beside the loop's own.
 const PRIOR: f64 = 5.0;
@@ -35,11 +35,9 @@ pub struct Pace {
     pub steps: u32,
     /// Iterations after the first, without the runs of more than two that brought no step.
     pub moving: u32,
-    /// How far the work is, 0..1: the share of tests that pass, which grows evenly up to 1, where any were counted; else
-    /// completion, of which tests are a part and which leaps when a check holds. The higher of the last two iterations: one
-    /// test that fails by accident is no loss.
+    /// The higher completion of the last two iterations, 0..1: one test that fails by accident is no loss.
     pub level: f64,
-    /// What was gained of it after the first iteration, 0..1.
+    /// Completion gained after the first iteration, 0..1.
     pub gain: f64,
     /// Sum of the squares of what each iteration gained.
     pub squares: f64,
@@ -48,7 +46,7 @@ pub struct Pace {
 impl Pace {
     /// The pace after all of `history`, oldest first, whose checks were not weakened ([`Record::measured`]).
     pub fn of(history: &[Record], stride: Stride) -> Self {
-        let mut walk = Walk::new(stride);
+        let mut walk = Walk::new(stride, Record::leaps(history));
         history.iter().for_each(|record| walk.take(record));
         walk.pace
     }
@@ -65,9 +63,10 @@ struct Walk<'a> {
     /// Completion of the last two iterations, oldest first.
     last: [f64; 2],
     best: f64,
-    far: Far,
     /// Errors that were met.
-    met: Vec<&'a str>,
+    met: Met<'a>,
+    /// Whether completion leaps.
+    leaps: bool,
     /// Iterations that the present run counts for, and whether a blocker was named in it.
     run: (f64, bool),
     /// Iterations before the present run, and those of them without a step.
@@ -75,7 +74,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(stride: Stride) -> Self {
+    fn new(stride: Stride, leaps: bool) -> Self {
         Self {
             stride,
             pace: Pace { chance: 1.0, ..Pace::default() },
@@ -84,8 +83,8 @@ impl<'a> Walk<'a> {
             errors: f64::NAN,
             last: [f64::NAN; 2],
             best: 0.0,
-            far: Far::default(),
-            met: Vec::new(),
+            met: Met::default(),
+            leaps,
             run: (0.0, false),
             before: (0.0, 0.0),
         }
@@ -101,24 +100,15 @@ impl<'a> Walk<'a> {
         ];
         self.errors = self.errors.min(record.errors);
         self.last = [self.last[1], record.completion];
+        self.pace.level = self.last[0].max(self.last[1]);
+        if !first {
+            self.pace.moving += 1;
+            let gain = (record.completion - self.best).max(0.0);
+            (self.pace.gain, self.pace.squares) = (self.pace.gain + gain, self.pace.squares + gain * gain);
+        }
         self.best = self.best.max(record.completion);
-        let gain = self.far.take(record);
-        self.pace.level = self.far.last[0].max(self.far.last[1]);
-        match gain {
-            Some(gain) if !first => {
-                self.pace.moving += 1;
-                (self.pace.gain, self.pace.squares) = (self.pace.gain + gain, self.pace.squares + gain * gain);
-            }
-            Some(_) => {}
-            // What was measured until now was something else.
-            None => (self.pace.moving, self.pace.gain, self.pace.squares) = (0, 0.0, 0.0),
-        }
-        let error = record.error_signature.as_deref().unwrap_or_default();
-        let new = !self.met.contains(&error);
-        if new {
-            self.met.push(error);
-        }
-        match steps.contains(&true) {
+        let new = self.met.is_new(record);
+        match steps.contains(&true) || self.leaps && new {
             true => self.step(first),
             false => self.stand(new, !record.blockers.is_empty()),
         }
@@ -148,41 +138,6 @@ impl<'a> Walk<'a> {
         }
         let (seen, idle) = self.before;
         self.pace.chance = ((idle + PRIOR * self.stride.idle) / (seen + PRIOR)).powf(self.run.0);
-    }
-}
-
-/// How far the work is.
-struct Far {
-    /// In the last two iterations, oldest first.
-    last: [f64; 2],
-    best: f64,
-    /// Whether tests were counted.
-    counted: bool,
-}
-
-impl Default for Far {
-    fn default() -> Self {
-        Self { last: [f64::NAN; 2], best: 0.0, counted: false }
-    }
-}
-
-impl Far {
-    /// What an iteration gained; `None` for the first whose tests were counted.
-    fn take(&mut self, record: &Record) -> Option<f64> {
-        let share = match (record.tests_passing, record.tests_failing) {
-            (Some(passing), Some(failing)) if passing + failing > 0.0 => Some(passing / (passing + failing)),
-            _ => None,
-        };
-        if share.is_some() && !self.counted {
-            let share = share.unwrap_or_default();
-            *self = Self { last: [f64::NAN, share], best: share, counted: true };
-            return None;
-        }
-        // Where nothing was counted this time, as in a build that broke, nothing is known to have changed.
-        let now = share.unwrap_or(if self.counted { self.last[1] } else { record.completion });
-        let gain = (now - self.best).max(0.0);
-        (self.last, self.best) = ([self.last[1], now], self.best.max(now));
-        Some(gain)
     }
 }
 
@@ -226,6 +181,7 @@ impl Track {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::CheckFact;
     use super::*;
 
     const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, blocker: 2.0 };
@@ -290,22 +246,18 @@ mod tests {
     }
 
     #[test]
-    fn tests_say_how_far_the_work_is_where_they_are_counted() {
-        // Completion as it is measured with one check: three tenths of it are the tests', until the check holds.
-        let counted = |counts: &[Option<f64>]| {
-            let completions: Vec<f64> = counts.iter().map(|passing| 0.3 * passing.unwrap_or(0.0) / 8.0).collect();
-            let tests = |at: usize, record: &mut Record| {
-                record.tests_passing = counts[at];
-                record.tests_failing = counts[at].map(|passing| 8.0 - passing);
+    fn where_nothing_is_counted_another_error_is_a_step() {
+        let errors = |errors: &[&str]| {
+            let failing = |at: usize, record: &mut Record| {
+                record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];
+                record.error_signature = Some(errors[at].to_owned());
             };
-            Pace::of(&records(&completions, tests), STRIDE)
+            Pace::of(&records(&vec![0.0; errors.len()], failing), STRIDE)
         };
-        let steady = counted(&[Some(1.0), Some(2.0), Some(3.0), Some(4.0)]);
-        assert_eq!((steady.level, steady.gain, steady.moving, steady.steps), (0.5, 0.375, 3, 3));
-        let broken = counted(&[Some(1.0), Some(3.0), None, Some(4.0)]);
-        assert_eq!((broken.level, broken.gain, broken.moving), (0.5, 0.375, 3));
-        let late = counted(&[None, None, Some(2.0), Some(3.0)]);
-        assert_eq!((late.level, late.gain, late.moving), (0.375, 0.125, 1));
+        let moving = errors(&["a", "b", "b", "c", "c", "d"]);
+        assert_eq!((moving.still, moving.chance, moving.gain), (0, 1.0, 0.0));
+        let stuck = errors(&["a", "b", "c", "c", "a", "c", "c", "c"]);
+        assert!(stuck.still == 5 && stuck.chance < 0.003, "{stuck:?}");
     }
 
     #[test]

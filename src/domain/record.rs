@@ -1,6 +1,7 @@
 //! One iteration in figures: what control and oversight judge by, and a line of a trace that `replay` reads.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -219,12 +220,35 @@ impl Record {
         }
     }
 
+    /// Whether completion says nothing between a check that fails and one that holds, in all of `history`: nothing was
+    /// counted. Then that it stays as it is does not mean that the work does; errors that were not met before tell more.
+    pub fn leaps(history: &[Self]) -> bool {
+        let leaps = |record: &Self| {
+            let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
+            let (held, all) =
+                concerned.fold((0.0, 0.0), |(held, all), check| (held + f64::from(check.passed), all + 1.0));
+            record.tests_failing.is_none() && record.coverage.is_none() && (record.completion - held / all).abs() < 1e-9
+        };
+        !history.is_empty() && history.iter().all(|record| leaps(record) || record.is_finished())
+    }
+
     /// Whether every check holds.
     pub fn is_finished(&self) -> bool {
         match self.checks.as_slice() {
             [] => self.completion >= 1.0,
             checks => checks.iter().all(|check| check.passed),
         }
+    }
+}
+
+/// Errors that were met on the way through a history.
+#[derive(Debug, Default)]
+pub struct Met<'a>(BTreeSet<&'a str>);
+
+impl<'a> Met<'a> {
+    /// Whether a record's error, or that it has none, was not met before.
+    pub fn is_new(&mut self, record: &'a Record) -> bool {
+        self.0.insert(record.error_signature.as_deref().unwrap_or_default())
     }
 }
 
@@ -238,6 +262,18 @@ mod tests {
         assert_eq!(record, Record { iteration: 3.0, completion: 0.5, ..Record::default() });
         let facts: TaskFacts = serde_json::from_str("{}").unwrap();
         assert_eq!(facts, TaskFacts::default());
+    }
+
+    #[test]
+    fn completion_leaps_where_nothing_is_counted() {
+        let check = |passed, baseline| CheckFact { name: String::new(), passed, baseline: Some(baseline) };
+        let of = |completion, checks: &[CheckFact]| Record { completion, checks: checks.to_vec(), ..Record::default() };
+        let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
+        let none = of(0.0, &[check(false, false), check(false, false), check(true, true)]);
+        assert!(Record::leaps(&[none.clone(), half.clone()]));
+        assert!(!Record::leaps(&[none.clone(), Record { completion: 0.75, ..half.clone() }]), "a part is counted");
+        assert!(!Record::leaps(&[none, Record { tests_failing: Some(3.0), ..half }]));
+        assert!(!Record::leaps(&[]) && !Record::leaps(&[Record { completion: 0.3, ..Record::default() }]));
     }
 
     #[test]

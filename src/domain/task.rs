@@ -89,10 +89,39 @@ pub struct CheckOutcome {
     pub duration_ms: u64,
     /// Counts of the runner, where recognised.
     pub tests: Option<TestCounts>,
-    /// Number that the rule looked at, for `Coverage` and `Count`.
+    /// Number that the rule looked at, for all but `ExitCode`.
     pub measured: Option<f64>,
+    /// The number that it has to come to, where it does not hold.
+    #[serde(default)]
+    pub wanted: Option<f64>,
     /// Last part of the output, masked, at most 16 KiB of valid text.
     pub output: String,
+}
+
+impl CheckOutcome {
+    /// How much is mended of what failed at `start`, 0..1 and 1.0 exactly when it holds: by the tests that failed then and
+    /// came since, else by the way from the number then to the one that is wanted. 0 where nothing was counted.
+    fn part(&self, start: Option<&Self>) -> f64 {
+        const ALMOST: f64 = 0.99;
+        if self.holds {
+            return 1.0;
+        }
+        let start = start.filter(|start| !start.holds);
+        let tests = self.tests.filter(|tests| tests.failing > 0).map(|now| {
+            let all = (now.passing + now.failing) as f64;
+            let before = start.and_then(|start| start.tests).filter(|then| then.failing > 0);
+            let of =
+                before.map_or(all, |then| then.failing as f64 + (all - (then.passing + then.failing) as f64).max(0.0));
+            1.0 - now.failing as f64 / of
+        });
+        let number = || {
+            let (now, wanted) = (self.measured?, self.wanted?);
+            let then = start.and_then(|start| start.measured).unwrap_or(0.0);
+            (then != wanted).then(|| (now - then) / (wanted - then))
+        };
+        let part = tests.or_else(number).filter(|part| part.is_finite());
+        part.unwrap_or_default().clamp(0.0, ALMOST)
+    }
 }
 
 /// All checks of one moment.
@@ -118,10 +147,10 @@ impl CheckReport {
         self.outcomes.iter().filter_map(|o| o.tests).reduce(TestCounts::plus)
     }
 
-    /// Completion as measured: `0.7 * checks held / checks + 0.3 * tests passing / tests`, the second part only where
-    /// tests were counted; 1.0 exactly when every check holds. `claimed` (the agent's own figure) counts only where
-    /// nothing was measured.
-    pub fn completion(&self, claimed: Option<Ratio>) -> Ratio {
+    /// Completion as measured: how much is mended of what failed at `start`, as the mean over the checks that failed then or
+    /// fail now, each 1 where it holds, else by its counts; 1.0 exactly when every check holds. `claimed` (the agent's own
+    /// figure) counts only where nothing was measured.
+    pub fn completion(&self, start: Option<&Self>, claimed: Option<Ratio>) -> Ratio {
         const ALMOST: f64 = 0.99;
         if self.outcomes.is_empty() {
             return Ratio::new(claimed.map_or(0.0, Ratio::get).min(ALMOST));
@@ -129,14 +158,12 @@ impl CheckReport {
         if self.all_hold() {
             return Ratio::new(1.0);
         }
-        let checks = self.held() as f64 / self.outcomes.len() as f64;
-        let measured = match self.tests() {
-            Some(t) if t.passing + t.failing > 0 => {
-                0.7 * checks + 0.3 * t.passing as f64 / (t.passing + t.failing) as f64
-            }
-            _ => checks,
-        };
-        Ratio::new(measured.min(ALMOST))
+        let parts = self.outcomes.iter().filter_map(|now| {
+            let then = start.and_then(|start| start.outcomes.iter().find(|then| then.name == now.name));
+            (!now.holds || !then.is_some_and(|then| then.holds)).then(|| now.part(then))
+        });
+        let (sum, checks) = parts.fold((0.0, 0.0), |(sum, checks), part| (sum + part, checks + 1.0));
+        Ratio::new((sum / checks).min(ALMOST))
     }
 }
 
@@ -220,4 +247,82 @@ pub struct AgentReport {
     pub next_steps: Vec<String>,
     /// Whether it says that it is done.
     pub completion_signal: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(name: &str, holds: bool) -> CheckOutcome {
+        CheckOutcome {
+            name: name.to_owned(),
+            command: String::new(),
+            holds,
+            why: String::new(),
+            exit_code: Some(i32::from(!holds)),
+            duration_ms: 0,
+            tests: None,
+            measured: None,
+            wanted: None,
+            output: String::new(),
+        }
+    }
+
+    fn counted(passing: u64, failing: u64) -> CheckOutcome {
+        let tests = Some(TestCounts { passing, failing, skipped: 0 });
+        CheckOutcome { tests, ..outcome("test", failing == 0) }
+    }
+
+    fn number(name: &str, measured: f64, wanted: f64) -> CheckOutcome {
+        CheckOutcome { measured: Some(measured), wanted: Some(wanted), ..outcome(name, false) }
+    }
+
+    fn completion(start: &[CheckOutcome], now: &[CheckOutcome]) -> f64 {
+        let report = |outcomes: &[CheckOutcome]| CheckReport { outcomes: outcomes.to_vec() };
+        report(now).completion(Some(&report(start)), None).get()
+    }
+
+    #[test]
+    fn tests_are_counted_from_those_that_failed_at_the_start() {
+        let start = [counted(4997, 3)];
+        let walk = [3, 2, 1, 0].map(|failing| completion(&start, &[counted(5000 - failing, failing)]));
+        assert_eq!(walk.map(|part| (part * 100.0).round()), [0.0, 33.0, 67.0, 100.0]);
+        assert_eq!(completion(&start, &[counted(4900, 100)]), 0.0, "more fail than at the start");
+        assert_eq!(completion(&start, &[counted(4999, 11)]), 1.0 - 11.0 / 13.0, "ten tests more are ten more to do");
+        assert_eq!(completion(&[outcome("test", false)], &[counted(3, 1)]), 0.75, "nothing was counted at the start");
+    }
+
+    #[test]
+    fn a_check_that_held_throughout_neither_adds_nor_hides() {
+        let (build, lint) = (outcome("build", true), outcome("lint", true));
+        let start = [build.clone(), lint.clone(), counted(0, 10)];
+        assert_eq!(completion(&start, &start), 0.0);
+        assert_eq!(completion(&start, &[build.clone(), lint, counted(6, 4)]), 0.6);
+        assert_eq!(completion(&start, &[build, outcome("lint", false), counted(6, 4)]), 0.3, "what broke counts too");
+        let broken = [outcome("build", false), outcome("lint", true), outcome("test", false)];
+        assert_eq!(completion(&start, &broken), 0.0);
+        assert_eq!(completion(&[outcome("test", true)], &[counted(9, 1)]), 0.9, "one of ten broke");
+    }
+
+    #[test]
+    fn a_number_counts_by_its_way_to_the_one_that_is_wanted() {
+        let coverage = |now| completion(&[number("coverage", 60.0, 80.0)], &[number("coverage", now, 80.0)]);
+        assert_eq!([60.0, 75.0, 50.0].map(coverage), [0.0, 0.75, 0.0]);
+        assert_eq!(completion(&[number("lint", 20.0, 0.0)], &[number("lint", 5.0, 0.0)]), 0.75);
+        assert_eq!(completion(&[outcome("coverage", false)], &[number("coverage", 40.0, 80.0)]), 0.5);
+        assert_eq!(completion(&[outcome("lint", false)], &[number("lint", 5.0, 0.0)]), 0.0, "from where is not known");
+        assert_eq!(completion(&[outcome("lint", false)], &[number("lint", f64::NAN, 1.0)]), 0.0);
+    }
+
+    #[test]
+    fn it_is_whole_only_when_every_check_holds() {
+        let start = [outcome("build", false), counted(0, 3)];
+        assert_eq!(completion(&start, &[outcome("build", true), counted(1, 2)]), (1.0 + (1.0 - 2.0 / 3.0)) / 2.0);
+        assert_eq!(completion(&start, &[outcome("build", true), counted(3, 0)]), 1.0);
+        assert_eq!(completion(&[counted(0, 1000)], &[counted(999, 1)]), 0.99);
+        let claimed = Some(Ratio::new(1.0));
+        assert_eq!(CheckReport::default().completion(None, claimed).get(), 0.99);
+        let failing = CheckReport { outcomes: vec![outcome("test", false)] };
+        assert_eq!(failing.completion(None, claimed).get(), 0.0, "what is measured is not claimed");
+    }
 }

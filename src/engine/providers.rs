@@ -261,7 +261,7 @@ impl Engine {
         let judged = Observation::Judged {
             backend: last.served.backend.clone(),
             task_type: current.task_type(),
-            progress: report.completion(None).get() - current.completion().get(),
+            progress: current.completion_by(report).get() - current.completion().get(),
             cost: Some(last.cost),
         };
         self.observe(judged).await;

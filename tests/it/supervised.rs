@@ -21,6 +21,8 @@ on_both_forges!(
     an_answer_after_the_end_is_told_so,
     thresholds_come_from_both_files,
     a_loop_without_hope_ends,
+    a_steady_loop_with_one_check_is_left_alone,
+    a_steady_loop_whose_tests_nobody_counts_is_left_alone,
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -223,4 +225,32 @@ async fn a_loop_without_hope_ends(dialect: Dialect) {
     assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
     assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
     world.finish().await;
+}
+
+/// One check, of which one test more passes each time.
+async fn a_steady_loop_with_one_check_is_left_alone(dialect: Dialect) {
+    let counts = "echo 'running 7 tests'\n\
+                  echo \"test result: FAILED. $n passed; $((7 - n)) failed; 0 ignored; 0 measured; 0 filtered out\"\n";
+    let rows = steady(dialect, counts, 7).await;
+    assert_eq!(rows, [16, 33, 50, 66, 83, 100]);
+}
+
+/// A check that only fails or holds: nothing shows that the loop goes on but its errors.
+async fn a_steady_loop_whose_tests_nobody_counts_is_left_alone(dialect: Dialect) {
+    let errors = "test \"$n\" -ge 14 || echo \"error: case $(echo abcdefghijklmn | cut -c \"$n\") fails\"\n";
+    let rows = steady(dialect, errors, 14).await;
+    assert_eq!(rows, [[0; 12].as_slice(), &[100]].concat());
+}
+
+/// Completion after each iteration of a loop that adds a line to its one, until there are as many as its check wants.
+async fn steady(dialect: Dialect, says: &str, lines: u32) -> Vec<u8> {
+    let check = format!("n=$(wc -l <answer.txt)\n{says}test \"$n\" -ge {lines}\n");
+    let setup = Setup::new(dialect).agent("echo another >>answer.txt\n").file("check.sh", &check);
+    let world = World::new(setup.config(MANY)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, lines - 1), "{}", done.why);
+    assert!(world.escalations().is_empty());
+    let rows = done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect();
+    world.finish().await;
+    rows
 }

@@ -391,6 +391,7 @@ fn checks(holds: bool) -> CheckReport {
             duration_ms: 10,
             tests: None,
             measured: None,
+            wanted: None,
             output: String::new(),
         }],
     }

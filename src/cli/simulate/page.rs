@@ -67,6 +67,9 @@ const READING: &str = "\
   `benefit: 1.25` a fifth fewer are disturbed, and one point less is closed.
 - People are worth little once three redirects came first, and often less than they cost here: who is asked then is mostly
   asked about a hopeless task. They are asked all the same, because a real one can say what no model knows.
+- Where no check counts its tests, completion is nothing or everything, and rules that watch it take every loop for stuck:
+  before that was seen to, half of the healthy loops were disturbed and less was done than with a limit of ten. There an error
+  that was not met before counts as movement, and only a loop that goes round among its errors stands still.
 - PID control as such brings little; its actuators are off by default, and can be switched on.
 - The pauses of strategy itself are worth about nothing: the overseer has asked before. They are a last resort, for loops in
   which no detection fires. Detections that are worth about 0 here are not worthless: the model has no loops that run away with
@@ -84,6 +87,9 @@ const POLICIES: &str = "\
 - `all seen, three late`: no policy but a bound. It sees what holds an agent up when that has lasted for three iterations, then
   redirects at once and up to three times in a row, asks a person once, and ends; it ends also where the rest does not fit or
   costs more than the task is worth, which it knows for certain after three iterations.
+
+Completion is measured from the records' checks by the function that measures it in loops (`CheckReport::completion`): a
+build and a lint that hold at the start, and tests that all fail then.
 
 Worth is counted in usual iterations: a finished task, less what its iterations cost, less what people cost who were asked,
 less a fine for a task that was called done and was not. The gap is the one between a limit of ten iterations and the

@@ -14,8 +14,10 @@ pub struct Verdict {
     pub holds: bool,
     /// Why not, in one sentence without a full stop; empty when it holds.
     pub why: String,
-    /// The number that the rule looked at, for `Coverage` and `Count`, where one was found.
+    /// The number that the rule looked at, for all but `ExitCode`, where one was found.
     pub measured: Option<f64>,
+    /// The number that it has to come to, where it does not hold.
+    pub wanted: Option<f64>,
 }
 
 /// What a shell says of a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not found`.
@@ -26,7 +28,8 @@ static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
 /// Judges a command that ended by itself or by a signal (`exit` is `None`); `output` is standard output and error.
 /// A command that could not be run at all (126, 127) or was killed never holds, whatever the rule.
 pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
-    let no = |why: String| Verdict { holds: false, why, measured: None };
+    let no = |why: String| Verdict { holds: false, why, measured: None, wanted: None };
+    let off = |why, found, wanted| Verdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
     match exit {
         None => return no("was ended by a signal".to_owned()),
         Some(127) => return no(not_found(output)),
@@ -43,31 +46,27 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
         CheckRule::EmptyOutput if output.trim().is_empty() => yes(None),
         CheckRule::EmptyOutput => {
             let lines = output.lines().filter(|line| !line.trim().is_empty()).count();
-            no(format!("printed {lines} line{}, must print nothing", if lines == 1 { "" } else { "s" }))
+            let why = format!("printed {lines} line{}, must print nothing", if lines == 1 { "" } else { "s" });
+            off(why, lines as f64, 0.0)
         }
         CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
             Err(why) => no(why),
             Ok(found) if found >= min.0 => yes(Some(found)),
-            Ok(found) => {
-                Verdict { holds: false, why: format!("found {found} %, needs {} %", min.0), measured: Some(found) }
-            }
+            Ok(found) => off(format!("found {found} %, needs {} %", min.0), found, min.0),
         },
         CheckRule::Count { pattern, at_least, at_most } => match last_number(pattern, output) {
             Err(why) => no(why),
-            Ok(found) => {
-                let why = match (at_least, at_most) {
-                    (Some(low), _) if found < *low => format!("found {found}, needs at least {low}"),
-                    (_, Some(high)) if found > *high => format!("found {found}, needs at most {high}"),
-                    _ => return yes(Some(found)),
-                };
-                Verdict { holds: false, why, measured: Some(found) }
-            }
+            Ok(found) => match (at_least, at_most) {
+                (Some(low), _) if found < *low => off(format!("found {found}, needs at least {low}"), found, *low),
+                (_, Some(high)) if found > *high => off(format!("found {found}, needs at most {high}"), found, *high),
+                _ => yes(Some(found)),
+            },
         },
     }
 }
 
 fn yes(measured: Option<f64>) -> Verdict {
-    Verdict { holds: true, why: String::new(), measured }
+    Verdict { holds: true, why: String::new(), measured, wanted: None }
 }
 
 fn not_found(output: &str) -> String {

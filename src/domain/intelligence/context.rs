@@ -179,7 +179,7 @@ impl Context {
             tokens: current.spent.tokens_in.saturating_add(current.spent.tokens_out),
             ..Session::default()
         };
-        let start = current.baseline.as_ref().map_or(0.0, |report| report.completion(None).get());
+        let start = current.completion_at_start().get();
         let mut before = start;
         let mut files: BTreeMap<&String, u32> = BTreeMap::new();
         let mut tries = Vec::with_capacity(done.len());

@@ -4,7 +4,7 @@ use super::context::{Context, LearningKind, Project, Session};
 use super::text;
 
 /// Rise of completion that is a breakthrough.
-const BREAKTHROUGH: f64 = 0.1;
+const BREAKTHROUGH: f64 = 0.2;
 /// Most facts of a sort, so that one source cannot crowd out the others.
 const FAILED: usize = 6;
 const BREAKTHROUGHS: usize = 3;

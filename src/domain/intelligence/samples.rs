@@ -34,6 +34,7 @@ pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
         duration_ms: 900,
         tests: None,
         measured: None,
+        wanted: None,
         output: output.into(),
     };
     let said = "tests/test_parse.py::test_empty FAILED\nE   IndexError: list index out of range\nsrc/parse.py:41: IndexError\n";
@@ -128,7 +129,7 @@ pub(crate) fn begin(current: &mut Loop) {
 /// The iteration under way ends with this report and these checks, and the next begins.
 pub(crate) fn ended(current: &mut Loop, report: AgentReport, checks: CheckReport) {
     let number = current.spent.iterations;
-    let completion = checks.completion(None);
+    let completion = current.completion_by(&checks);
     let baseline = current.baseline.clone().unwrap_or_default();
     let held = |name: &str| baseline.outcomes.iter().find(|o| o.name == name).map(|o| o.holds);
     let fact = |o: &CheckOutcome| CheckFact { name: o.name.clone(), passed: o.holds, baseline: held(&o.name) };

@@ -225,7 +225,7 @@ impl Loop {
     /// earlier loops are said to have failed with.
     fn failed_approaches(&self) -> Vec<String> {
         let mut failed = self.failed_elsewhere.clone();
-        let mut best = self.baseline.as_ref().map_or(0.0, |report| report.completion(None).get());
+        let mut best = self.completion_at_start().get();
         for iteration in self.kept().filter(|iteration| iteration.ended_at.is_some()) {
             let completion = iteration.completion.get();
             if completion <= best && iteration.agent_problem.is_empty() {

@@ -524,7 +524,17 @@ impl Loop {
     /// Completion as measured last.
     pub fn completion(&self) -> Ratio {
         let last = self.standing().find(|i| i.ended_at.is_some()).map(|i| i.completion);
-        last.or_else(|| self.baseline.as_ref().map(|b| b.completion(None))).unwrap_or_default()
+        last.unwrap_or_else(|| self.completion_at_start())
+    }
+
+    /// Completion by a report, measured from the baseline.
+    pub fn completion_by(&self, report: &CheckReport) -> Ratio {
+        report.completion(self.baseline.as_ref(), None)
+    }
+
+    /// Completion before the first iteration.
+    pub fn completion_at_start(&self) -> Ratio {
+        self.baseline.as_ref().map(|baseline| self.completion_by(baseline)).unwrap_or_default()
     }
 }
 

@@ -35,6 +35,7 @@ fn report(holds: bool) -> CheckReport {
             duration_ms: 10,
             tests: None,
             measured: None,
+            wanted: None,
             output: String::new(),
         }],
     }

@@ -514,13 +514,13 @@ fn checked(turn: &mut Turn, report: CheckReport) {
 
 fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     let all_hold = checks.all_hold();
-    let (now, claims) = (turn.now, Claims::of(&turn.next));
+    let (now, claims, start) = (turn.now, Claims::of(&turn.next), turn.next.baseline.clone());
     let Some(current) = turn.next.current_mut() else {
         return turn.because("checks came where no iteration runs");
     };
     let claimed = current.report.completion_percentage.map(|percent| Ratio::new(percent / 100.0));
     // As much of its word as it was worth before.
-    current.completion = checks.completion(claimed.map(|claimed| claims.believed(claimed)));
+    current.completion = checks.completion(start.as_ref(), claimed.map(|claimed| claims.believed(claimed)));
     current.checks = checks;
     current.ended_at = Some(now);
     let number = current.number;
@@ -555,8 +555,9 @@ fn verified(turn: &mut Turn, report: CheckReport) {
             "The checks passed in the work tree, but not in a fresh checkout of the commit: {names}. Something they need is not committed (ignored files, generated files, absolute paths)."
         );
         tell_next_run(turn, text);
+        let completion = turn.next.completion_by(&report);
         if let Some(current) = turn.next.current_mut() {
-            current.completion = report.completion(None);
+            current.completion = completion;
             current.checks = report;
         }
         let review = judge::judge(turn);

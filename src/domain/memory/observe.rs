@@ -130,7 +130,9 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
     };
     match (found, &current.baseline) {
         (Some(known), _) => (known.completion.get(), error_signature(&known.checks).as_deref().map(clean)),
-        (None, Some(baseline)) => (baseline.completion(None).get(), error_signature(baseline).as_deref().map(clean)),
+        (None, Some(baseline)) => {
+            (current.completion_at_start().get(), error_signature(baseline).as_deref().map(clean))
+        }
         (None, None) => (0.0, None),
     }
 }

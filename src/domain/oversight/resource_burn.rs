@@ -22,7 +22,7 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     }
     let calls = sum(scene.history, |record| record.tool_calls);
     let average = sum(scene.history, |record| record.completion) / scene.history.len() as f64;
-    if calls >= f64::from(settings.tool_calls) && average < settings.tool_calls_completion {
+    if calls >= f64::from(settings.tool_calls) && !scene.leaps() && average < settings.tool_calls_completion {
         let text = format!("{} calls of tools at an average completion of {}", round(calls), percent(average));
         evidence.push(Evidence::new("tool_calls", calls, settings.tool_calls, text));
     }

@@ -66,7 +66,8 @@ impl<'a> Scene<'a> {
     }
 
     /// Whether the loop is getting somewhere: one of the last two iterations was better than any before, by completion,
-    /// by failing tests or by errors. So it is until there are three; before, there is no telling.
+    /// by failing tests or by errors, or met another error where nothing is counted. So it is until there are three; before,
+    /// there is no telling.
     pub fn progressing(&self) -> bool {
         let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
         if before.is_empty() {
@@ -76,6 +77,12 @@ impl<'a> Scene<'a> {
         most(new) > most(before) + self.settings.min_progress
             || self.fewer(|record| Some(record.errors))
             || self.fewer(|record| record.tests_failing)
+            || self.leaps() && self.pace().still < 2
+    }
+
+    /// Whether nothing is counted, so that completion cannot show the way between checks.
+    pub fn leaps(&self) -> bool {
+        Record::leaps(self.history)
     }
 
     /// The loop's pace, and how long it has stood still.

@@ -83,7 +83,8 @@ fn occurrences<'a>(records: &'a [Record], text: impl Fn(&'a Record) -> Option<&'
 /// What the last iterations gained together, where there are enough and it is too little.
 fn gain_without_progress(scene: &Scene<'_>) -> Option<f64> {
     let settings = &scene.settings.stuck;
-    if scene.recent(settings.no_progress_iterations).len() < settings.no_progress_iterations as usize {
+    let unseen = scene.leaps() && scene.pace().still < settings.no_progress_iterations;
+    if unseen || scene.recent(settings.no_progress_iterations).len() < settings.no_progress_iterations as usize {
         return None;
     }
     // From where they started, which is the record before them where there is one.

@@ -5,6 +5,7 @@ use super::chance::Chance;
 use super::mix::{Frees, Mix, Pace, Regime, Snag};
 use crate::domain::control::{Breadth, ModelTier, Urgency};
 use crate::domain::record::{CheckFact, Record};
+use crate::domain::task::{CheckOutcome, CheckReport, TestCounts};
 
 /// Seconds and calls of tools of a usual iteration.
 const USUAL: (f64, f64) = (300.0, 40.0);
@@ -79,6 +80,10 @@ pub struct Agent<'a> {
     pub regime: Regime,
     pace: Pace,
     tests: u32,
+    /// Whether the tests are counted.
+    counted: bool,
+    /// Checks before the first iteration.
+    start: CheckReport,
     done: f64,
     best: f64,
     /// Snags to come, the next one last, each with the completion at which it comes.
@@ -121,19 +126,23 @@ impl<'a> Agent<'a> {
         if again && regime != Regime::StuckForGood {
             ahead.splice(0..0, snag.map(|snag| (second, snag)));
         }
+        let swing = chance.between(settings.swing);
+        let counted = chance.part() >= mix.uncounted;
         Self {
             mix,
             seed,
             regime,
             pace,
             tests,
+            counted,
+            start: checks(0, tests, true, counted),
             done: 0.0,
             best: 0.0,
             ahead,
             snag: None,
             snagged_at: 0.0,
             high: false,
-            swing: chance.between(settings.swing),
+            swing,
             quality: 1.0,
             weakened: false,
             error: 0,
@@ -327,7 +336,8 @@ impl<'a> Agent<'a> {
         let passing = if self.weakened || self.is_done() { whole } else { (self.done * f64::from(self.tests)) as u32 };
         let passing = passing.saturating_sub(flaky).min(whole);
         let failing = whole - passing;
-        let checks = [("build", true), ("test", failing == 0), ("lint", self.quality > 0.8)];
+        let checks = checks(passing, failing, self.quality > 0.8, self.counted);
+        let count = |tests: u32| self.counted.then_some(f64::from(tests));
         let pressed = if order.tone >= Urgency::High { settings.urgency.1 } else { 1.0 };
         let false_claim = match self.regime {
             Regime::Deceptive => settings.false_claim.1,
@@ -354,13 +364,13 @@ impl<'a> Agent<'a> {
         };
         Record {
             iteration: f64::from(self.iteration),
-            completion: f64::from(passing) / f64::from(whole),
+            completion: checks.completion(Some(&self.start), None).get(),
             quality: self.quality,
             errors: f64::from(u8::from(failing > 0) + u8::from(crashed)) + f64::from(chance.below(2) as u8),
-            tests_passing: Some(f64::from(passing)),
-            tests_failing: Some(f64::from(failing)),
-            tests_skipped: Some(f64::from(self.tests - whole)),
-            coverage: Some(80.0 + chance.normal().clamp(-2.0, 2.0)),
+            tests_passing: count(passing),
+            tests_failing: count(failing),
+            tests_skipped: count(self.tests - whole),
+            coverage: Some(80.0 + chance.normal().clamp(-2.0, 2.0)).filter(|_| self.counted),
             error_signature: (failing > 0).then_some(error),
             blockers: (held_up && named < 0.3)
                 .then(|| "the tokens of the scanner are not understood".to_owned())
@@ -378,8 +388,10 @@ impl<'a> Agent<'a> {
             files,
             tree: Some(format!("{:016x}", self.tree)),
             checks: checks
-                .map(|(name, passed)| CheckFact { name: name.to_owned(), passed, baseline: Some(name == "build") })
-                .into(),
+                .outcomes
+                .into_iter()
+                .map(|check| CheckFact { passed: check.holds, baseline: Some(check.name != "test"), name: check.name })
+                .collect(),
             tampering: (self.weakened && chance.part() < settings.tamper_seen)
                 .then(|| "tests were taken out of src/parser/tests.rs".to_owned())
                 .into_iter()
@@ -393,6 +405,30 @@ impl<'a> Agent<'a> {
             completion_signal: claims && !crashed,
             objective_similarity: None,
         }
+    }
+}
+
+/// The checks of a task: it builds, its tests, and a lint.
+fn checks(passing: u32, failing: u32, tidy: bool, counted: bool) -> CheckReport {
+    let check = |name: &str, holds, tests| CheckOutcome {
+        name: name.to_owned(),
+        command: String::new(),
+        holds,
+        why: String::new(),
+        exit_code: Some(i32::from(!holds)),
+        duration_ms: 0,
+        tests,
+        measured: None,
+        wanted: None,
+        output: String::new(),
+    };
+    let counts = TestCounts { passing: passing.into(), failing: failing.into(), skipped: 0 };
+    CheckReport {
+        outcomes: vec![
+            check("build", true, None),
+            check("test", failing == 0, counted.then_some(counts)),
+            check("lint", tidy, None),
+        ],
     }
 }
 

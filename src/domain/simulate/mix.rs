@@ -242,6 +242,8 @@ pub struct Mix {
     pub prices: Prices,
     /// Iterations that any loop may take, 1..1000.
     pub max_iterations: u32,
+    /// Share of tasks whose checks say nothing but whether they hold, 0..1.
+    pub uncounted: f64,
 }
 
 impl Default for Mix {
@@ -253,6 +255,7 @@ impl Default for Mix {
             person: Person::default(),
             prices: Prices::default(),
             max_iterations: 25,
+            uncounted: 0.0,
         }
     }
 }
@@ -389,7 +392,7 @@ impl Mix {
     /// This mix under other assumptions, each with what is assumed.
     pub fn variants(&self) -> Vec<(&'static str, Self)> {
         type Change = fn(&mut Mix);
-        let changes: [(&str, Change); 8] = [
+        let changes: [(&str, Change); 9] = [
             ("agents listen half as much", |mix| {
                 for frees in mix.agent.frees.values_mut() {
                     (frees.warn, frees.redirect, frees.fresh) =
@@ -407,6 +410,7 @@ impl Mix {
                     pace.idle = (pace.idle * 2.0).min(0.95);
                 }
             }),
+            ("no check counts its tests", |mix| mix.uncounted = 1.0),
             ("agents never free themselves", |mix| mix.agent.frees.values_mut().for_each(|frees| frees.alone = 0.0)),
             ("effort pays in full, and the strong model more than it costs", |mix| {
                 mix.agent.effort_power = 1.0;
@@ -437,6 +441,9 @@ impl Mix {
         }
         if self.agent.tests.0 < 1 || self.agent.tests.0 > self.agent.tests.1 || self.agent.tests.1 > 100_000 {
             faults.push("`agent.tests` needs a least and a greatest number of tests, from 1".to_owned());
+        }
+        if !(0.0..=1.0).contains(&self.uncounted) {
+            faults.push(format!("`uncounted` is {}; 0 to 1 is allowed", self.uncounted));
         }
         let ranges = [("snag_at", self.agent.snag_at), ("swing", self.agent.swing), ("rot", self.agent.rot)];
         for (name, (least, most)) in ranges {

@@ -144,6 +144,16 @@ fn ours_is_ahead_of_the_simple_rules_on_every_mix() {
 }
 
 #[test]
+fn loops_whose_tests_are_not_counted_are_left_alone_too() {
+    let mix = Mix { uncounted: 1.0, ..Mix::default() };
+    let play = |policy: &Policy| play_all(&mix, policy, 11, 300);
+    let (ours, limit) = (play(&ours()), play(&Policy::Fixed(25)));
+    assert!(share(&ours, |p| p.done) > share(&limit, |p| p.done) + 0.1);
+    let disturbed = share(&ours, |p| p.healthy && p.disturbed) / share(&ours, |p| p.healthy);
+    assert!(disturbed < 0.05, "{disturbed}");
+}
+
+#[test]
 fn a_part_that_is_taken_away_is_away() {
     let settings = SupervisionSettings::default();
     let names: Vec<String> = without_parts(&settings).into_iter().map(|(name, _)| name).collect();

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
-use crate::domain::record::{Record, TaskFacts};
+use crate::domain::record::{Met, Record, TaskFacts};
 use crate::domain::signature::{first_error, normalise};
 use crate::domain::task::{CheckReport, DiffStat};
 
@@ -128,12 +128,15 @@ fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
     uses.into_iter().filter_map(share).fold(0.0, f64::max)
 }
 
-/// Newest iterations in which completion did not rise by as much as counts.
+/// Newest iterations in which completion did not rise by as much as counts, nor, where nothing is counted, another error
+/// was met.
 fn without_progress(history: &[Record], min_progress: f64) -> u32 {
     let (mut reached, mut without) = (0.0, 0);
+    let (leaps, mut met) = (Record::leaps(history), Met::default());
     for record in history.iter().filter(|record| record.tampering.is_empty()) {
-        if record.completion > reached + min_progress {
-            (reached, without) = (record.completion, 0);
+        let moved = met.is_new(record) && leaps;
+        if moved || record.completion > reached + min_progress {
+            (reached, without) = (record.completion.max(reached), 0);
         } else {
             without += 1;
         }

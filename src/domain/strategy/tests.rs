@@ -60,6 +60,7 @@ fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
         duration_ms: 1,
         tests: None,
         measured: None,
+        wanted: None,
         output: output.to_owned(),
     }
 }

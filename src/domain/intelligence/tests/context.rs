@@ -34,8 +34,8 @@ fn rich() -> Context {
 fn the_block_as_it_is_read() {
     let block = rich().block(500, &count);
     insta::assert_snapshot!(block.text, @r"
-    Now: iteration 10 of at most 11, 24 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
-    Tried in iteration 9: rewrite the parser; still failing: tests, types; completion fell by 40 points.
+    Now: iteration 10 of at most 11, 25 % complete as measured; 36 min, $1.80, 216 thousand tokens spent. Run by claude, sonnet.
+    Tried in iteration 9: rewrite the parser; still failing: tests, types; completion fell by 62 points.
     Error in 9 iterations, last in iteration 9: IndexError: list index out of range
     Tried in iteration 8: mend one case after the other; still failing: tests.
     Learnt: Rewriting the parser broke the types; patch the one function.

@@ -22,11 +22,11 @@ fn the_question_for_a_prompt_as_a_model_reads_it() {
 
     BEGIN c0ffee how it stands
     Iteration 4 of at most 10, phase mid.
-    Completion as measured 53 %. Budget used 30 %.
+    Completion as measured 0 %. Budget used 30 %.
     Files changed by the last iteration: 1.
     Control: P 0.40 (what is open), I 1.20 (what stays open), D +0.05 (above 0 is getting worse), signal 0.90, urgency critical, trend stable.
     Strategy: pivot, find the cause first, because the same error in 3 of the last 5 iterations.
-    The agent's claimed completion is 30 points too high on average (Brier score 0.15); 2 of 2 claims to be done were wrong.
+    The agent's claimed completion is 83 points too high on average (Brier score 0.75); 2 of 2 claims to be done were wrong.
     Criteria, all of which have to hold:
     - tests: `pytest -q` exits with 0
     - types: `mypy src` exits with 0

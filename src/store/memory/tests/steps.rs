@@ -34,6 +34,7 @@ fn report(failing: u64) -> CheckReport {
         duration_ms: 1,
         tests: Some(TestCounts { passing: 10 - failing, failing, skipped: 0 }),
         measured: None,
+        wanted: None,
         output: "E   ValueError: the ledger is not balanced\n".into(),
     };
     CheckReport { outcomes: vec![outcome] }
