@@ -38,7 +38,16 @@ pub(super) const PRESET: Preset = Preset {
             ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
         ])
     },
-    files: |call| vec![(".config/opencode/opencode.json", settings(call).to_string())],
+    files: |call| {
+        // In each new home it would install its kit for plugins, 95 MB of packages, from npm. It does not where the lock
+        // file of that folder says that the kit is there.
+        let lock = json!({ "packages": { "": { "dependencies": { "@opencode-ai/plugin": "*" } } } });
+        vec![
+            (".config/opencode/opencode.json", settings(call).to_string()),
+            (".config/opencode/package-lock.json", lock.to_string()),
+            (".config/opencode/node_modules/.keep", String::new()),
+        ]
+    },
     prompt: PromptBy::Stdin,
     reader: || Box::new(OpencodeStream::default()),
     version: Some(&["--version"]),

@@ -238,17 +238,15 @@ impl Engine {
 
     /// Reads and checks the repository's file at a commit.
     async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<RepositoryFile, Failure> {
-        for &path in REPOSITORY_FILES {
-            let Some(bytes) = self.workspaces.read_base_file(repo, at, path).await? else { continue };
-            let text = String::from_utf8_lossy(&bytes);
-            return Ok(match config::parse_repository(path, &text, operator) {
-                Ok(settings) => RepositoryFile::Read(path.to_owned(), Box::new(settings)),
-                Err(problems) => {
-                    RepositoryFile::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())
-                }
-            });
-        }
-        Ok(RepositoryFile::None)
+        let Some((path, bytes)) = self.workspaces.base_file(repo, at, REPOSITORY_FILES).await? else {
+            return Ok(RepositoryFile::None);
+        };
+        Ok(match config::parse_repository(path, &String::from_utf8_lossy(&bytes), operator) {
+            Ok(settings) => RepositoryFile::Read(path.to_owned(), Box::new(settings)),
+            Err(problems) => {
+                RepositoryFile::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())
+            }
+        })
     }
 
     /// Setup commands of operator and repository, in a tree that was just made.

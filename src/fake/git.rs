@@ -1,7 +1,9 @@
 //! The fake forge's repositories on disk: bare, made by `git fast-import`, read and merged by git plumbing.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{LazyLock, Mutex};
 
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
@@ -21,10 +23,19 @@ if test -f protected-branches && grep -qxF -- \"$branch\" protected-branches; th
 fi
 ";
 
+/// Where git's own programs lie.
+static PARTS: LazyLock<PathBuf> = LazyLock::new(|| {
+    #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own")]
+    let asked = std::process::Command::new("git").arg("--exec-path").output();
+    PathBuf::from(asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default())
+});
+
 /// All repositories, in a temporary folder that is gone with this value.
 #[derive(Debug)]
 pub struct GitStore {
     root: tempfile::TempDir,
+    /// What pull requests between these commits, base and head, come to.
+    compared: Mutex<HashMap<(RepoId, Sha, Sha), PullFacts>>,
 }
 
 /// Who a commit is by.
@@ -48,7 +59,7 @@ impl GitStore {
         std::fs::write(hooks.join("update"), UPDATE_HOOK)?;
         let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(hooks.join("update"), executable)?;
-        Ok(Self { root })
+        Ok(Self { root, compared: Mutex::default() })
     }
 
     /// The folder that all repositories lie in.
@@ -62,9 +73,18 @@ impl GitStore {
     }
 
     /// git, away from the configuration and the repository of whoever runs it.
-    #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own, with streaming bodies")]
     pub(super) fn command(&self) -> Command {
-        let mut command = Command::new("git");
+        self.program(Path::new("git"))
+    }
+
+    /// A program of git's own, without the one that would look it up.
+    pub(super) fn part(&self, name: &str) -> Command {
+        self.program(&PARTS.join(name))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own, with streaming bodies")]
+    fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
         for (key, value) in [
             ("GIT_CONFIG_NOSYSTEM", "1"),
             ("GIT_CONFIG_GLOBAL", "/dev/null"),
@@ -261,9 +281,25 @@ impl GitStore {
 
     /// What git says of a pull request between two branches.
     pub async fn pull_facts(&self, repo: RepoId, head: &str, base: &str) -> Result<PullFacts, Refusal> {
-        let missing = |branch: &str| Refusal::NotFound(format!("branch {branch}"));
-        let head_sha = self.branch(repo, head).await?.ok_or_else(|| missing(head))?;
-        let base_sha = self.branch(repo, base).await?.ok_or_else(|| missing(base))?;
+        let branches = self.branches(repo).await?;
+        let tip = |name: &str| {
+            let found = branches.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone());
+            found.ok_or_else(|| Refusal::NotFound(format!("branch {name}")))
+        };
+        let (head, base) = (tip(head)?, tip(base)?);
+        let key = (repo, base.clone(), head.clone());
+        let known = self.compared.lock().ok().and_then(|compared| compared.get(&key).cloned());
+        if let Some(facts) = known {
+            return Ok(facts);
+        }
+        let facts = self.compare(repo, head, base).await?;
+        if let Ok(mut compared) = self.compared.lock() {
+            compared.insert(key, facts.clone());
+        }
+        Ok(facts)
+    }
+
+    async fn compare(&self, repo: RepoId, head_sha: Sha, base_sha: Sha) -> Result<PullFacts, Refusal> {
         let (_, common, _) = self.run_any(repo, &["merge-base", base_sha.as_str(), head_sha.as_str()], None).await?;
         let merge_base = Sha::parse(&common);
         let range = format!("{base_sha}..{head_sha}");

@@ -106,10 +106,9 @@ async fn backend(
     rest: &str,
 ) -> Result<(Head, impl AsyncRead + Send + Unpin + 'static), Refusal> {
     let (parts, body) = request.into_parts();
-    let mut command = core.git.command();
+    let mut command = core.git.part("git-http-backend");
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     command
-        .arg("http-backend")
         .env("GIT_PROJECT_ROOT", core.git.root())
         .env("GIT_HTTP_EXPORT_ALL", "1")
         .env("PATH_INFO", format!("/{repo}.git/{rest}"))

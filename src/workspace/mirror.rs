@@ -38,29 +38,35 @@ impl Workspaces {
         self.fetch_branches(&guard, &mirror, access, base_branch, branch).await
     }
 
-    /// A file as it is in a commit; `None` where the commit has no such regular file. At most 1 MiB.
-    pub async fn read_base_file(
+    /// The first of these files that a commit has, as it is there; `None` where it has none of them as a regular file. At
+    /// most 1 MiB.
+    pub async fn base_file<'p>(
         &self,
         repo: &RepoRef,
         rev: &Sha,
-        path: &str,
-    ) -> Result<Option<Vec<u8>>, WorkspaceError> {
+        paths: &[&'p str],
+    ) -> Result<Option<(&'p str, Vec<u8>)>, WorkspaceError> {
         let mirror = self.layout.mirror(repo);
-        if path.is_empty() || path.starts_with('/') || path.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(WorkspaceError::BadName { what: "path in a repository", name: path.to_owned() });
+        let bad = |path: &str| path.starts_with('/') || path.split('/').any(|part| matches!(part, "" | "." | ".."));
+        if let Some(path) = paths.iter().find(|path| bad(path)) {
+            return Err(WorkspaceError::BadName { what: "path in a repository", name: (*path).to_owned() });
         }
         let list = Call::new("look up a file of a commit", &mirror);
-        let listed = self.git.ok(list.args(["ls-tree", "-z", "-l", "--full-tree", rev.as_str(), "--", path])).await?;
-        let Some(entry) = files::zero_separated(&listed.stdout).next() else { return Ok(None) };
-        let text = String::from_utf8_lossy(entry);
-        let mut fields = text.split('\t').next().unwrap_or_default().split_whitespace();
-        let (mode, _, object, size) = (fields.next(), fields.next(), fields.next(), fields.next());
-        let (Some(object), true) = (object, mode.is_some_and(|mode| mode.starts_with("100"))) else { return Ok(None) };
-        if size.and_then(|size| size.parse::<u64>().ok()).is_none_or(|size| size > BASE_FILE_BYTES) {
+        let list = list.args(["ls-tree", "-z", "-l", "--full-tree", rev.as_str(), "--"]).args(paths);
+        let listed = self.git.ok(list).await?.stdout;
+        let entries: Vec<_> = files::zero_separated(&listed).map(String::from_utf8_lossy).collect();
+        let found = paths.iter().find_map(|path| {
+            let (facts, _) = entries.iter().find_map(|entry| entry.split_once('\t').filter(|(_, at)| at == path))?;
+            let mut facts = facts.split_whitespace();
+            let (mode, _, object, size) = (facts.next()?, facts.next(), facts.next()?, facts.next());
+            mode.starts_with("100").then_some((*path, object, size.and_then(|size| size.parse::<u64>().ok())))
+        });
+        let Some((path, object, size)) = found else { return Ok(None) };
+        if size.is_none_or(|size| size > BASE_FILE_BYTES) {
             return Err(WorkspaceError::TooLarge { what: path.to_owned(), limit: BASE_FILE_BYTES });
         }
         let read = Call::new("read a file of a commit", &mirror).args(["cat-file", "blob", object]);
-        Ok(Some(self.git.ok(read).await?.stdout))
+        Ok(Some((path, self.git.ok(read).await?.stdout)))
     }
 
     /// Makes the mirror where there is none that works; a broken one is put aside.

@@ -46,13 +46,6 @@ impl Workspaces {
         if !self.has_commit(&mirror, commit).await? {
             return Err(WorkspaceError::CommitMissing { commit: commit.clone() });
         }
-        let remote = self.remote_tips(&mirror, access, &[branch]).await?.into_iter().next().flatten();
-        if remote.as_ref() == Some(commit) {
-            return Ok(PushOutcome::AlreadyThere);
-        }
-        if remote.as_ref() != expected {
-            return Ok(moved(remote));
-        }
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", expected.map_or("", Sha::as_str));
         let refspec = format!("{commit}:refs/heads/{branch}");
         // Without file contents there must be no doubt about what the remote has, or git wants to send what it lacks.
@@ -61,7 +54,9 @@ impl Workspaces {
         let call = call.args(["push", "--porcelain", "--no-verify", "--no-signed", "--no-follow-tags"]);
         let output = self.git.run(call.args([lease.as_str(), "--", &access.url, &refspec])).await?;
         if output.code == 0 {
-            return Ok(PushOutcome::Pushed);
+            // A ref that is there already is up to date, whatever the lease says.
+            let there = output.stdout.split(|byte| *byte == b'\n').any(|line| line.starts_with(b"=\t"));
+            return Ok(if there { PushOutcome::AlreadyThere } else { PushOutcome::Pushed });
         }
         let Some(reason) = refusal(&output) else { return Err(failure("push", &output, Some(&access.url))) };
         let remote = self.remote_tips(&mirror, access, &[branch]).await?.into_iter().next().flatten();

@@ -30,32 +30,23 @@ const AT_ONCE: usize = 2;
 type Kills = &'static [&'static str];
 
 /// While something comes in.
-const INTAKE: &[Kills] =
-    &[&["K01", "K02"], &["K02:2", "K01:3"], &["K03"], &["K08"], &["K30"], &["K04", "K09"], &["K05", "K06"]];
+const INTAKE: &[Kills] = &[&["K01", "K02", "K03"], &["K08", "K02:2", "K01:3"], &["K04", "K09", "K30"], &["K05", "K06"]];
 /// While it works.
 const WORK: &[Kills] = &[
     &["K07", "K13", "K18", "K23"],
-    &["K12", "K15:2", "K22"],
+    &["K12", "K15:2", "K22", "K24"],
     &["K14", "K21", "K24:2"],
     &["K07:6", "K21:3"],
-    &["K24"],
     &["K16", "K19", "K20"],
     &["K16:2", "K19", "K20:2"],
 ];
 /// While it tells the forge.
-const TALK: &[Kills] = &[
-    &["K26"],
-    &["K10", "K11:8", "K28b:3"],
-    &["K10:2", "K25", "K29"],
-    &["K27", "K29b", "K10:3"],
-    &["K11", "K28", "K28b"],
-];
+const TALK: &[Kills] =
+    &[&["K26", "K10", "K11:8", "K28b:3"], &["K10:2", "K25", "K29"], &["K27", "K29b", "K10:3"], &["K11", "K28", "K28b"]];
 /// While it starts or stops, and a second time while it recovers from the first.
 const AROUND: &[Kills] = &[
-    &["K38"],
-    &["K36"],
-    &["K33"],
-    &["K32"],
+    &["K38", "K36"],
+    &["K32", "K33"],
     &["K32:3", "K35"],
     &["K15", "K37"],
     &["K11", "K37"],

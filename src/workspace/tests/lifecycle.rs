@@ -216,9 +216,12 @@ async fn files_of_a_commit_are_read_from_the_mirror() {
         "echo 'checks: []' >.ralph.yml; ln -s .ralph.yml link; head -c 1100000 /dev/zero >big; echo b >'a*b'",
     );
     world.prepare().await;
-    let read = |path: &'static str| world.workspaces.read_base_file(&world.repo, &base, path);
-    assert_eq!(read(".ralph.yml").await.unwrap().as_deref(), Some(&b"checks: []\n"[..]));
-    assert_eq!(read("a*b").await.unwrap().as_deref(), Some(&b"b\n"[..]));
+    let first = async |paths: &[&'static str]| world.workspaces.base_file(&world.repo, &base, paths).await;
+    let read = async |path: &'static str| first(&[path]).await;
+    let of = |path: &'static str, text: &str| Some((path, text.as_bytes().to_vec()));
+    assert_eq!(read(".ralph.yml").await.unwrap(), of(".ralph.yml", "checks: []\n"));
+    assert_eq!(read("a*b").await.unwrap(), of("a*b", "b\n"));
+    assert_eq!(first(&["nothing", "link", "a*b", ".ralph.yml"]).await.unwrap(), of("a*b", "b\n"), "in the order given");
     for absent in ["nothing", "src", "link", "*", "src/main.rs/x"] {
         assert_eq!(read(absent).await.unwrap(), None, "{absent}");
     }

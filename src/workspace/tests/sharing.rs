@@ -114,8 +114,8 @@ async fn a_mirror_without_contents_works_offline_after_prepare() {
     // From here on the forge is away until the push.
     std::fs::rename(world.path("forge.git"), world.path("away.git")).unwrap();
     assert_eq!(
-        world.workspaces.read_base_file(&world.repo, &merged_in, "d/2").await.unwrap().as_deref(),
-        Some(&b"two\n"[..])
+        world.workspaces.base_file(&world.repo, &merged_in, &["d/2"]).await.unwrap(),
+        Some(("d/2", b"two\n".to_vec()))
     );
     let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &commit, &merged_in).await.unwrap();
     assert!(matches!(merged, MergeOutcome::Clean { .. }));
