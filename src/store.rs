@@ -198,6 +198,9 @@ impl Store {
         if rusqlite::version_number() < OLDEST_SQLITE {
             return Err(failed(format!("SQLite {} is too old, 3.51.3 is needed", rusqlite::version())));
         }
+        if mode != Mode::Memory {
+            writable(path).map_err(failed)?;
+        }
         let existing = OpenFlags::SQLITE_OPEN_READ_WRITE;
         let mut connection = match mode {
             Mode::Memory => Connection::open_in_memory(),
@@ -296,6 +299,15 @@ impl Store {
         !self.inner.failed.load(Ordering::SeqCst) && lock(&self.inner.queue).is_some()
     }
 
+    /// Bytes of the database's file and of its write-ahead log; 0 where there is none. The log is copied into the database
+    /// from time to time; it grows where another program reads for hours, which keeps that from happening.
+    pub fn sizes(&self) -> (u64, u64) {
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+        let mut log = self.inner.path.clone().into_os_string();
+        log.push("-wal");
+        (size(&self.inner.path), size(Path::new(&log)))
+    }
+
     /// Whether the last process that used the file did not close it.
     pub fn was_unclean(&self) -> bool {
         self.inner.unclean
@@ -384,6 +396,18 @@ fn migrate(connection: &mut Connection) -> Result<(), rusqlite_migration::Error>
         }
     }
     Migrations::from_slice(MIGRATIONS).to_latest(connection)
+}
+
+/// Whether a database can be written there; SQLite says no more than that it cannot be opened. The error is a sentence.
+fn writable(path: &Path) -> Result<(), String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    for place in [folder, path] {
+        match rustix::fs::access(place, rustix::fs::Access::WRITE_OK) {
+            Err(rustix::io::Errno::NOENT) | Ok(()) => {}
+            Err(why) => return Err(format!("{} cannot be written: {why}", place.display())),
+        }
+    }
+    Ok(())
 }
 
 /// Whether the schema is that of this version; the error is a sentence.

@@ -92,6 +92,8 @@ pub struct Metrics {
     registry: std::sync::Arc<Registry>,
     deliveries: Family<Labels<2>, Counter>,
     loops: Family<Labels<1>, Gauge>,
+    waiting: Family<Labels<1>, Gauge>,
+    stored: Family<Labels<1>, Gauge>,
     iterations: Family<Labels<1>, Counter>,
     agent_runs: Family<Labels<2>, Counter>,
     agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram>,
@@ -121,6 +123,8 @@ impl Metrics {
         let mut registry = Registry::with_prefix("ralph");
         let deliveries = Family::<Labels<2>, Counter>::default();
         let loops = Family::<Labels<1>, Gauge>::default();
+        let waiting = Family::<Labels<1>, Gauge>::default();
+        let stored = Family::<Labels<1>, Gauge>::default();
         let iterations = Family::<Labels<1>, Counter>::default();
         let agent_runs = Family::<Labels<2>, Counter>::default();
         let agent_seconds: Family<Labels<1>, Histogram, fn() -> Histogram> =
@@ -135,6 +139,8 @@ impl Metrics {
         let parks = Family::<Labels<2>, Counter>::default();
         registry.register("deliveries", "Webhook deliveries by forge and outcome", deliveries.clone());
         registry.register("loops", "Loops by state", loops.clone());
+        registry.register("waiting", "Deliveries and effects that are not done yet", waiting.clone());
+        registry.register("database_bytes", "Size of the database and of its write-ahead log", stored.clone());
         registry.register("iterations", "Finished iterations by outcome", iterations.clone());
         registry.register("agent_runs", "Runs of agents by backend and outcome", agent_runs.clone());
         registry.register("agent_run_seconds", "Duration of agents' runs by backend", agent_seconds.clone());
@@ -150,6 +156,8 @@ impl Metrics {
             registry: std::sync::Arc::new(registry),
             deliveries,
             loops,
+            waiting,
+            stored,
             iterations,
             agent_runs,
             agent_seconds,
@@ -172,6 +180,18 @@ impl Metrics {
     /// There are `count` loops in `state` now.
     pub fn loops_in_state(&self, state: &str, count: i64) {
         self.loops.get_or_create(&[("state", state.to_owned())]).set(count);
+    }
+
+    /// So many deliveries or effects are not done yet.
+    pub fn waiting(&self, what: &'static str, count: u64) {
+        self.waiting.get_or_create(&[("what", what.to_owned())]).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The database's file and its write-ahead log have so many bytes.
+    pub fn stored(&self, database: u64, log: u64) {
+        for (file, bytes) in [("database", database), ("log", log)] {
+            self.stored.get_or_create(&[("file", file.to_owned())]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
     }
 
     /// An iteration ended as `complete`, `incomplete`, `failed`, ….
@@ -290,6 +310,8 @@ mod tests {
         metrics.clone().delivery("work", "accepted");
         metrics.delivery("work", "accepted");
         metrics.loops_in_state("running", 2);
+        metrics.waiting("effects", 3);
+        metrics.stored(4096, 0);
         metrics.iteration("complete");
         metrics.agent_run("claude", "ok", 61.0);
         metrics.agent_run("claude", "ok", 1.0);
@@ -307,6 +329,8 @@ mod tests {
         for line in [
             "ralph_deliveries_total{forge=\"work\",outcome=\"accepted\"} 2",
             "ralph_loops{state=\"running\"} 2",
+            "ralph_waiting{what=\"effects\"} 3",
+            "ralph_database_bytes{file=\"database\"} 4096",
             "ralph_iterations_total{outcome=\"complete\"} 1",
             "ralph_agent_runs_total{backend=\"claude\",outcome=\"ok\"} 2",
             "ralph_agent_run_seconds_count{backend=\"claude\"} 2",

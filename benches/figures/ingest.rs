@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use anyhow::Context;
 
-use crate::load::{self, Answers, Load};
+use crate::load::{self, Answers, CONNECTIONS, Load};
 use crate::report::{Row, Target};
 use crate::service::{self, SECRET, Seat, Service};
 use crate::{Run, Size};
@@ -16,24 +16,26 @@ pub const WORDS: &str = "`serve --role ingest`, the real binary: signed bodies o
 tells of it, with distinct delivery ids over \
 64 keep-alive connections, from a generator in a process of its own on the same machine. Each is verified, stored and \
 synced before its 202. Beside it `probot` 14 on Node with one handler that does nothing, served as `probot run` does: \
-it verifies, parses, logs, answers, and stores nothing; and its middleware alone in a bare server of Node. Runs take turns and the median counts. With the delay, `strace` holds each sync back by 5 ms, and \
-slows the service down besides; 64 connections that wait for their answers can then have 12,800 a second at most. Times of answers are from when a request was due.";
+it verifies, parses, logs, answers, and stores nothing; and its middleware alone in a bare server of Node. Runs take turns and the median counts. With the delay, each sync takes 5 ms more \
+(a library in front of the system's), so that 64 connections that wait for their answers have 12,800 a second at most, and \
+three times what probot answers is out of their reach; 512 connections are not held back by that. Times of answers are from when a request was due.";
 
 const NAME: &str = "ingest";
-/// Holds each sync back as a slow disk would.
-const SLOW_DISK: [&str; 11] = [
-    "strace",
-    "--follow-forks",
-    "--seccomp-bpf",
-    "-qqq",
-    "-o",
-    "/dev/null",
-    "-e",
-    "trace=fdatasync,fsync",
-    "-e",
-    "inject=fdatasync,fsync:delay_exit=5000",
-    "--",
-];
+/// Stands in front of the system's syncs, and holds each back as a slow disk would.
+const SLOW_DISK: &str = r#"#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+static int later(const char *name, int file) {
+    int (*sync)(int) = dlsym(RTLD_NEXT, name);
+    int done = sync(file);
+    usleep(5000);
+    return done;
+}
+int fsync(int file) { return later("fsync", file); }
+int fdatasync(int file) { return later("fdatasync", file); }
+"#;
+/// Connections that are not held back by what each waits for.
+const MANY: usize = 512;
 /// `probot` as `probot run` serves it, which is how its documentation starts it; its log goes nowhere.
 pub const PROBOT: &str = r#"import { createServer } from "node:net";
 import { generateKeyPairSync } from "node:crypto";
@@ -71,9 +73,14 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
         Size::Brief => (1, 1.0, 500),
         _ => (3, 5.0, 10_000),
     };
-    let full = Load { count: u64::MAX, seconds, rate: 0.0 };
-    let slow_disk = Command::new("strace").arg("-V").output().is_ok_and(|done| done.status.success());
+    let full = Load { count: u64::MAX, seconds, rate: 0.0, connections: CONNECTIONS };
+    let many = Load { connections: MANY, ..full };
+    let slow_disk = slow_disk(run);
+    if let Err(error) = &slow_disk {
+        run.note(format!("no run with delayed syncs: {error:#}"));
+    }
     let (mut own, mut slow, mut peer, mut bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut slow_of_many, mut peer_of_many) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         own.push(measured(run, &[], full)?);
         for (script, runs) in [(PROBOT, &mut peer), (MIDDLEWARE, &mut bare)] {
@@ -82,17 +89,20 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
                 Err(error) => run.note(format!("no comparison with probot: {error:#}")),
             }
         }
-        if slow_disk {
-            slow.push(measured(run, &SLOW_DISK, full)?);
+        if let Ok(preload) = &slow_disk {
+            slow.push(measured(run, &["env", preload], full)?);
+            slow_of_many.push(measured(run, &["env", preload], many)?);
+            if let Ok(probot) = Probot::start(PROBOT) {
+                peer_of_many.push(load::send(probot.address, many)?);
+            }
         }
     }
-    if !slow_disk {
-        run.note("no run with delayed syncs: there is no strace".to_owned());
-    }
-    let peer = middle(&peer);
-    for (what, answers) in
-        [("durable deliveries", middle(&own)), ("the same, each sync delayed by 5 ms", middle(&slow))]
-    {
+    let (peer, peer_of_many) = (middle(&peer), middle(&peer_of_many));
+    for (what, answers, peer) in [
+        ("durable deliveries", middle(&own), peer),
+        ("the same, each sync delayed by 5 ms", middle(&slow), peer),
+        ("that over 512 connections", middle(&slow_of_many), peer_of_many),
+    ] {
         let Some(rate) = answers else { continue };
         let row = Row::new(NAME, what, rate, "/s");
         run.add(match peer {
@@ -103,10 +113,10 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
     if let (Some(own), Some(bare)) = (middle(&own), middle(&bare)) {
         run.add(Row::new(NAME, "durable deliveries once more", own, "/s").beside("probot's middleware alone", bare));
     }
-    pace(run, seconds)?;
+    pace(run, Load { rate: 100.0, ..full })?;
     let folder = run.folder()?;
     let service = Service::start(&folder, &Seat::nobody(), "ingest", &[])?;
-    let answers = load::send(service.address, Load { count: burst, seconds: 60.0, rate: 0.0 })?;
+    let answers = load::send(service.address, Load { count: burst, seconds: 60.0, ..full })?;
     drop(service);
     let lost = burst as f64 - service::stored(&folder).await? as f64;
     let what = format!("lost of a burst of {burst}, killed after the last answer");
@@ -116,8 +126,7 @@ pub async fn run(run: &mut Run) -> anyhow::Result<()> {
 }
 
 /// At an even pace, far from what it can take.
-fn pace(run: &mut Run, seconds: f64) -> anyhow::Result<()> {
-    let even = Load { count: u64::MAX, seconds, rate: 100.0 };
+fn pace(run: &mut Run, even: Load) -> anyhow::Result<()> {
     let service = Service::start(&run.folder()?, &Seat::nobody(), "ingest", &[])?;
     let own = load::send(service.address, even)?;
     drop(service);
@@ -134,6 +143,17 @@ fn pace(run: &mut Run, seconds: f64) -> anyhow::Result<()> {
         });
     }
     Ok(())
+}
+
+/// The variable by which a program's syncs are held back.
+fn slow_disk(run: &Run) -> anyhow::Result<String> {
+    let folder = run.folder()?;
+    let (source, library) = (folder.join("slow.c"), folder.join("slow.so"));
+    std::fs::write(&source, SLOW_DISK)?;
+    let made = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").output();
+    let made = made.context("there is no C compiler")?;
+    anyhow::ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Ok(format!("LD_PRELOAD={}", library.display()))
 }
 
 fn measured(run: &Run, wrap: &[&str], load: Load) -> anyhow::Result<Answers> {

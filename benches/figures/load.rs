@@ -19,8 +19,8 @@ use crate::service::SECRET;
 
 /// First argument of the process that makes the load.
 pub const ARGUMENT: &str = "--make-load";
-/// Connections that are kept open.
-const CONNECTIONS: usize = 64;
+/// Connections that are usually kept open.
+pub const CONNECTIONS: usize = 64;
 
 /// What is to be sent.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -31,6 +31,8 @@ pub struct Load {
     pub seconds: f64,
     /// Deliveries a second, evenly; 0 for as fast as they are answered.
     pub rate: f64,
+    /// Connections that are kept open.
+    pub connections: usize,
 }
 
 /// Whose deliveries are sent.
@@ -84,7 +86,7 @@ pub async fn make(arguments: &[String]) -> anyhow::Result<()> {
         watch: Stopwatch::start(),
     });
     let mut connections = JoinSet::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..shared.load.connections {
         let stream = TcpStream::connect(to).await?;
         stream.set_nodelay(true)?;
         connections.spawn(connection(stream, shared.clone()));
@@ -119,7 +121,7 @@ async fn connection(mut stream: TcpStream, shared: Arc<Shared>) -> (Vec<Duration
     let mut buffer = Vec::with_capacity(1024);
     loop {
         let n = shared.next.fetch_add(1, Ordering::Relaxed);
-        let Load { count, seconds, rate } = shared.load;
+        let Load { count, seconds, rate, .. } = shared.load;
         // Measured from when it was due, not from when it was sent: a stall counts for all that it held up.
         let due = if rate > 0.0 { Duration::from_secs_f64(n as f64 / rate) } else { shared.watch.elapsed() };
         if n >= count || due.as_secs_f64() >= seconds {

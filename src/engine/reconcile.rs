@@ -18,6 +18,8 @@ use crate::forge::ForgeErrorKind;
 use crate::process;
 use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
 
+/// Bytes of write-ahead log that are told of: four times the size at which it is copied into the database.
+const LARGE_LOG: u64 = 256 << 20;
 /// Open loops that are looked at one by one in a round over everything.
 const LOOKS: usize = 50;
 /// Longest that anything is put off: what is to wait for longer was put off by a clock that has been set back since. No
@@ -50,6 +52,13 @@ pub(super) async fn run(engine: Arc<Engine>) {
 impl Engine {
     /// One round: repositories with open loops, or all that are watched.
     pub async fn reconcile_step(&self, everything: bool) -> Result<(), StoreError> {
+        let (_, log) = self.store.sizes();
+        if log > LARGE_LOG {
+            tracing::warn!(
+                mib = log >> 20,
+                "the database's write-ahead log is large: does another program keep it open?"
+            );
+        }
         let now = self.clock.now();
         self.store
             .write(move |c| {

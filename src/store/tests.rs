@@ -207,6 +207,32 @@ async fn a_database_that_others_hold_is_busy_and_not_broken() {
     assert!(store.write(|c| inbox::insert(c, &delivery("d-1"), Timestamp(1))).await.expect("stored"));
 }
 
+/// D5: what another program's long reading does to the log can be seen, and passes with it.
+#[tokio::test]
+async fn the_write_ahead_log_grows_while_somebody_reads() {
+    let (_folder, path) = file();
+    let store = Store::open(&path).expect("opened");
+    let fill = async |from: u32| {
+        for n in from..from + 40 {
+            let large = Delivery { body: inbox::Body::pack(&noise(20_000)), ..delivery(&format!("d-{n}")) };
+            store.write(move |c| inbox::insert(c, &large, Timestamp(1))).await.expect("stored");
+        }
+    };
+    let other = Connection::open(&path).expect("opened");
+    let checkpoint = || other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0));
+    let reader = Connection::open(&path).expect("opened");
+    reader.execute_batch("BEGIN; SELECT count(*) FROM inbox").expect("reading");
+    fill(0).await;
+    other.busy_timeout(std::time::Duration::ZERO).expect("no wait");
+    assert_eq!(checkpoint().expect("an answer"), 1, "the reader is in its way");
+    let held = store.sizes().1;
+    assert!(held > 500_000, "{held}");
+    reader.execute_batch("COMMIT").expect("done");
+    assert_eq!(checkpoint().expect("an answer"), 0);
+    let (database, log) = store.sizes();
+    assert!(log == 0 && database > 500_000, "{database} {log}");
+}
+
 /// D4: a damaged file is said to be one, at the start or by the look at the whole of it.
 #[tokio::test]
 async fn a_damaged_file_is_told() {

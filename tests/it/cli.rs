@@ -2,10 +2,14 @@
 
 use std::path::Path;
 use std::process::Output;
+use std::time::Duration;
 
+use ralph_bot::process::sandbox::Tier;
+use ralph_bot::store::Store;
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::harness::sandbox;
 use crate::parts::command;
 
 const FILE: &str =
@@ -33,6 +37,33 @@ fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("ralph-control.yaml"), FILE).expect("written");
     folder
+}
+
+/// D4: nothing is started where the disk cannot be written, and the place is named.
+#[tokio::test]
+async fn a_read_only_disk_is_named() {
+    if sandbox().await.tier != Tier::A {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("ralph-control.yaml");
+    let secret = "a-webhook-secret-that-is-long-enough";
+    std::fs::write(&file, format!("{FILE}data_dir: data\nserver: {{ listen: '127.0.0.1:0' }}\n")).expect("written");
+    for there_is_one in [false, true] {
+        if there_is_one {
+            std::fs::create_dir(folder.path().join("data")).expect("a folder");
+            drop(Store::open(&folder.path().join("data/ralph.db")).expect("a database"));
+        }
+        let mut command = command("bwrap");
+        command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("HOME", folder.path()).env("T", "token").env("S", secret);
+        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--die-with-parent", "--"]);
+        command.arg(env!("CARGO_BIN_EXE_ralph-bot")).arg("serve").kill_on_drop(true);
+        let ended = tokio::time::timeout(Duration::from_secs(30), run(&mut command)).await.expect("it ends by itself");
+        let told = said(&ended.stderr);
+        assert!(!ended.status.success(), "{told}");
+        assert!(told.contains("data") && told.to_lowercase().contains("read-only"), "{there_is_one}: {told}");
+    }
 }
 
 /// Every `ralph-bot …` in the table of the README is there, with each of its subcommands.
