@@ -220,6 +220,11 @@ impl FakeForge {
         self.core.merge(as_user.id, repo, pull, MergeMethod::Merge, None).await
     }
 
+    /// Points a pull request at another branch.
+    pub async fn retarget(&self, as_user: &User, repo: RepoId, pull: Number, base: &str) -> Done<()> {
+        self.core.retarget(as_user.id, repo, pull, base).await
+    }
+
     /// Sets a commit status (`pending`, `success`, `failure`, `error`).
     pub async fn set_status(&self, as_user: &User, repo: RepoId, sha: &Sha, status: &StatusDraft) -> Done<()> {
         self.with(|state| state.set_status(as_user.id, repo, sha, status).map(drop))

@@ -108,6 +108,7 @@ impl Turn {
             }
             Input::PullMerged => self.end(State::Merged, "the pull request was merged"),
             Input::PullClosed => self.end(State::Closed, PULL_CLOSED),
+            Input::PullRetargeted { base } => self.retargeted(base),
             Input::Reviewed { by, items } => people::reviewed(self, by, items),
             Input::Inspected { commit, failed, pending, conflict } => {
                 people::inspected(self, &commit, failed, pending, conflict);
@@ -124,6 +125,18 @@ impl Turn {
             }
             Input::TimerDue { timer } => self.timer(timer),
             work_outcome => work::outcome(self, work_outcome),
+        }
+    }
+
+    /// From now on the other branch is what conflicts are solved with.
+    fn retargeted(&mut self, base: String) {
+        if self.next.base_branch == base {
+            return self.because("the pull request goes there already");
+        }
+        self.next.options.base = Some(base.clone());
+        self.next.base_branch = base;
+        if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == State::Review) {
+            self.effects.push(Effect::Inspect { commit });
         }
     }
 

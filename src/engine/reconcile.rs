@@ -311,6 +311,10 @@ impl Engine {
             match seat.forge.pull(&repo, pull.number).await {
                 Ok(now) if now.merged => return tell("merged", Input::PullMerged).await,
                 Ok(now) if !now.open => return tell("pull-closed", Input::PullClosed).await,
+                Ok(now) if now.base_branch != current.base_branch => {
+                    let input = Input::PullRetargeted { base: now.base_branch.clone() };
+                    return tell(&format!("pull-to-{}", now.base_branch), input).await;
+                }
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the pull request could not be looked at"),
             }

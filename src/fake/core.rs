@@ -227,7 +227,8 @@ impl Core {
         let facts = self.git.pull_facts(repo, &head, base).await?;
         self.act(|state| {
             state.pull_mut(repo, number)?.base = base.to_owned();
-            state.refresh_pull(actor, repo, number, facts)
+            state.refresh_pull(actor, repo, number, facts)?;
+            state.tell_edited(actor, repo, number)
         })
     }
 

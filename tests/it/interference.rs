@@ -11,6 +11,7 @@ on_both_forges!(
     a_pull_request_that_a_person_made_ready_stays_so,
     nothing_is_pushed_after_a_merge_in_the_middle,
     a_repository_that_is_gone_is_left_alone,
+    a_pull_request_that_goes_elsewhere_is_followed,
 );
 
 /// Gets there in its third run, and leaves something to push in each.
@@ -48,6 +49,38 @@ async fn a_pull_request_that_a_person_made_ready_stays_so(dialect: Dialect) {
     assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
     assert!(!world.is_draft(&world.the_pull().await));
     world.finish().await;
+}
+
+/// F15: the branch that it goes to now is the one that conflicts are solved with, told at once or found later.
+async fn a_pull_request_that_goes_elsewhere_is_followed(dialect: Dialect) {
+    for told in [true, false] {
+        let world = World::new(Setup::new(dialect)).await;
+        let done = world.run().await;
+        assert_eq!((done.state, done.base_branch.as_str()), (State::Review, "main"));
+        let file = [("answer.txt", Some("40\n"), false)];
+        world
+            .forge
+            .push_commit(&world.maintainer, world.repo, "stable", &file, "An older answer")
+            .await
+            .expect("another branch");
+        let pull = world.the_pull().await.number;
+        world.settle().await;
+        world.forge.hooks().drop_next(u32::from(!told));
+        world.forge.retarget(&world.maintainer, world.repo, pull, "stable").await.expect("retargeted");
+        world.settle().await;
+        if !told {
+            assert_eq!(world.the_loop().await.base_branch, "main");
+            world.reconcile().await;
+            world.settle().await;
+        }
+        let after = world.the_loop().await;
+        assert_eq!((after.state, after.base_branch.as_str()), (State::Review, "stable"), "{told}: {}", after.why);
+        assert!(after.spent.iterations > done.spent.iterations, "{told}: the conflict with it was solved");
+        let parents = world.parents(&after.branch);
+        let tip = world.git(&["rev-parse", "refs/heads/stable"]);
+        assert!(parents.iter().any(|parent| parent.as_str() == tip.trim()), "{told}: {parents:?} {tip}");
+        world.finish().await;
+    }
 }
 
 /// F15.

@@ -45,6 +45,8 @@ pub enum Input {
     PullMerged,
     /// The pull request was closed unmerged.
     PullClosed,
+    /// The pull request goes to another branch than before.
+    PullRetargeted { base: String },
     /// What somebody with permission asked for in review, each with a key that tells a repeated one.
     Reviewed { by: User, items: Vec<(String, Guidance)> },
     /// What CI and merging look like for a commit of the pull request.

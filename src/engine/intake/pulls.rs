@@ -5,7 +5,7 @@ use crate::domain::command::{self};
 use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
-use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, State};
+use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::permit::Verdict;
 use crate::engine::{Engine, ForgeSeat};
 use crate::store::loops::{self, Role};
@@ -20,15 +20,16 @@ impl Engine {
             return self.tell_open(repo, pull.number, Role::Pull, Input::PullClosed, origin).await;
         }
         let number = pull.number;
+        let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
+        if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
+            let input = Input::PullRetargeted { base: pull.base_branch.clone() };
+            return self.tell_open(repo, number, Role::Pull, input, origin).await;
+        }
         self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
 
     /// Asks for a look at CI and mergeability of the loops in review that the event may concern.
-    pub(super) async fn inspect_where(
-        &self,
-        repo: &RepoRef,
-        concerns: impl Fn(&crate::domain::lifecycle::Loop) -> bool,
-    ) -> Intake {
+    pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> Intake {
         let open = self.store.read(|c| loops::in_state(c, State::Review)).await?;
         let mut asked = 0;
         for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {

@@ -118,6 +118,15 @@ impl State {
         Ok(())
     }
 
+    /// Tells that something else of a pull request was edited than its texts.
+    pub fn tell_edited(&mut self, actor: UserId, repo: RepoId, number: Number) -> Result<(), Refusal> {
+        let issue = self.issue(repo, number)?;
+        let (title, body) = (issue.title.clone(), issue.body.clone());
+        self.log(actor, OpKind::PullEdited, repo, Some(number), title.clone());
+        self.emit(repo, actor, Happened::PullEdited { number, title, body });
+        Ok(())
+    }
+
     /// Closes or opens an issue or pull request; no change is no error.
     pub fn set_open(&mut self, actor: UserId, repo: RepoId, number: Number, open: bool) -> Result<(), Refusal> {
         self.require_own_or(actor, repo, self.issue(repo, number)?.author, self.triage_needs)?;
