@@ -57,7 +57,7 @@ async fn a_read_only_disk_is_named() {
         let mut command = command("bwrap");
         command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command.env("HOME", folder.path()).env("T", "token").env("S", secret);
-        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--die-with-parent", "--"]);
+        command.args(["--ro-bind", "/", "/", "--proc", "/proc", "--die-with-parent", "--"]);
         command.arg(env!("CARGO_BIN_EXE_ralph-bot")).arg("serve").kill_on_drop(true);
         let ended = tokio::time::timeout(Duration::from_secs(30), run(&mut command)).await.expect("it ends by itself");
         let told = said(&ended.stderr);

@@ -60,7 +60,11 @@ fn parsed(line: &str) -> Option<Call> {
     // Short lines are padded before the result.
     let (arguments, result) = rest.rsplit_once(" = ")?;
     let arguments = arguments.trim_end().strip_suffix(')')?;
-    if result.starts_with('-') || result.starts_with('?') {
+    if result.starts_with('-') {
+        return None;
+    }
+    // Killed in the middle: what changes or sends may have been done.
+    if result.starts_with('?') && matches!(name, "fsync" | "fdatasync" | "recvfrom") {
         return None;
     }
     let path = || Some(PathBuf::from(String::from_utf8(descriptor(arguments)?).ok()?));
