@@ -68,8 +68,8 @@ const READING: &str = "\
 - People are worth little once three redirects came first, and often less than they cost here: who is asked then is mostly
   asked about a hopeless task. They are asked all the same, because a real one can say what no model knows.
 - Where no check counts its tests, completion is nothing or everything, and rules that watch it take every loop for stuck:
-  before that was seen to, half of the healthy loops were disturbed and less was done than with a limit of ten. There an error
-  that was not met before counts as movement, and only a loop that goes round among its errors stands still.
+  before that was seen to, half of the healthy loops were disturbed, and a limit of ten was worth more. There an error that was
+  not met before counts as movement, and only a loop that goes round among its errors stands still.
 - PID control as such brings little; its actuators are off by default, and can be switched on.
 - The pauses of strategy itself are worth about nothing: the overseer has asked before. They are a last resort, for loops in
   which no detection fires. Detections that are worth about 0 here are not worthless: the model has no loops that run away with
