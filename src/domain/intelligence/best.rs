@@ -53,10 +53,10 @@ pub fn best(candidates: &[Candidate]) -> Option<Standing> {
     Some(Standing { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// The best state of a loop, by its iterations that count and changed something.
+/// The best state of a loop, by its iterations that were measured by the present checks and changed something.
 pub fn best_state(current: &Loop) -> Option<Standing> {
     let candidates: Vec<Candidate> = current
-        .kept()
+        .measured()
         .filter_map(|iteration| {
             let commit = iteration.commit.clone()?;
             let verified = current.verified.as_ref() == Some(&commit);

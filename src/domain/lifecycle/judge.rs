@@ -149,9 +149,9 @@ impl Loop {
         }
     }
 
-    /// The records of the iterations that count, oldest first.
+    /// The records of the iterations that were measured by the present checks, oldest first.
     pub fn records(&self) -> Vec<Record> {
-        self.kept().filter_map(|iteration| iteration.record.clone()).collect()
+        self.measured().filter_map(|iteration| iteration.record.clone()).collect()
     }
 
     /// What supervision said last.

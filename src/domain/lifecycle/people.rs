@@ -43,6 +43,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         head: None,
         pushed: None,
         baseline: None,
+        measured_after: 0,
         iterations: Vec::new(),
         guidance: Vec::new(),
         pull: None,

@@ -408,6 +408,9 @@ pub struct Loop {
     pub pushed: Option<Sha>,
     /// Checks before the first iteration.
     pub baseline: Option<CheckReport>,
+    /// Iterations up to this number were measured by other checks, and compare with none that follow.
+    #[serde(default)]
+    pub measured_after: u32,
     /// All iterations, oldest first.
     pub iterations: Vec<Iteration>,
     /// What the next prompt has to carry.
@@ -493,6 +496,11 @@ impl Loop {
     /// Iterations that count, oldest first.
     pub fn kept(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.iterations.iter().filter(|i| !i.discarded)
+    }
+
+    /// Iterations that count and were measured by the present checks, oldest first.
+    pub fn measured(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
+        self.kept().filter(|i| i.number > self.measured_after)
     }
 
     /// The newest checks' outcomes: of the last iteration that has some, else the baseline.

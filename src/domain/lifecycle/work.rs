@@ -498,6 +498,9 @@ fn checked(turn: &mut Turn, report: CheckReport) {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
             let all_hold = report.all_hold();
             turn.next.baseline = Some(report);
+            // Other checks say how far the work is from here on; what was measured before is about something else.
+            turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
+            turn.next.supervision = None;
             if all_hold && turn.next.head == turn.next.base {
                 turn.end(State::Closed, "every check holds already, before any change");
             } else if all_hold && nobody_wants_more(&turn.next) {

@@ -406,6 +406,23 @@ fn a_limit_that_is_reached_says_so_rather_than_pausing() {
 }
 
 #[test]
+fn other_checks_begin_anew() {
+    let mut run = Run::started();
+    run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
+    run.command(Command::Pause { now: true, reason: String::new() });
+    run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(Input::SlotGranted).prepared(|_| {});
+    run.is(State::Running, Step::Baseline);
+    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
+    assert_eq!((run.current.records().len(), run.current.completion_at_start().get()), (0, 0.0));
+    run.works(counted(55, 45, "error: d")).works(counted(60, 40, "error: e"));
+    let percent: Vec<f64> = run.current.records().iter().map(|record| (record.completion * 100.0).round()).collect();
+    assert_eq!(percent, [10.0, 20.0]);
+    let found = run.current.judged().map(|judged| judged.found.clone()).expect("it was judged");
+    assert_eq!(found, [], "eight of ten tests of other checks are no better state than this");
+    run.is(State::Running, Step::Agent);
+}
+
+#[test]
 fn records_are_made_of_what_was_measured() {
     let mut run = Run::started();
     let mut checks = counted(3, 7, "\u{1b}[31mFAILED tests/test_a.py::test_b - AssertionError: 3 != 4\u{1b}[0m\n");
