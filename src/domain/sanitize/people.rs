@@ -17,11 +17,11 @@ static HEADING: LazyLock<Regex> = LazyLock::new(|| constant(r"^#{1,6}(?:[ \t]+|$
 static UNDERLINE: LazyLock<Regex> = LazyLock::new(|| constant(r"^[ \t>]*(?:=+|-+)[ \t]*$"));
 /// A picture or link with its address.
 static LINK: LazyLock<Regex> = LazyLock::new(|| constant(r"(!?)\[([^\[\]]*)\]\([ \t]*([^()\s]*)[^()]*\)"));
-/// Addresses, mentions and references to issues, as they stand in running text.
+/// Addresses, mentions and references to issues, as they stand in running text; marks of emphasis within are not seen.
 static ACTIVE: LazyLock<Regex> = LazyLock::new(|| {
     constant(concat!(
         r#"(?i)(?:(?:https?|ftps?)://|(?:\b|_)(?:mailto|xmpp|data|javascript|vbscript|file):|(?:\b|_)www\.)[^\s<>"'()\[\]{}|\\^`]+"#,
-        r"|[\w.+/@\#:~!-]*(?:@[\w-]|\#\d|GH-\d|![0-9])[\w.+/@\#:~!-]*"
+        r"|[\w.+/@\#:~!-]*(?:@[*~]*[\w-]|\#[*~]*\d|GH-[*~]*\d|![*~]*[0-9])[\w.+/@\#:~!-]*"
     ))
 });
 /// A command to a bot, at the start of a line.

@@ -251,6 +251,8 @@ fn acting(markdown: &str) -> Vec<String> {
 fn text_of_others_does_nothing_in_our_comments() {
     let table = [
         ("ask @octocat and @org/team.", "ask `@octocat` and `@org/team`."),
+        ("fixes &commat;*a*", "fixes `@*a`*"),
+        ("see #**12**", "see `#**12`**"),
         ("mail a.b@example.org!", "mail `a.b@example.org`!"),
         ("fixes #1, closes org/repo#2 and GH-3", "fixes `#1`, closes `org/repo#2` and `GH-3`"),
         ("resolves https://github.com/o/r/issues/1.", "resolves `https://github.com/o/r/issues/1`."),
