@@ -455,7 +455,8 @@ pub fn moment(at: Timestamp) -> String {
 /// The comment of the newest iteration.
 pub fn iteration(current: &Loop) -> Option<View> {
     let last = current.current()?;
-    let before = current.kept().rev().find(|i| i.number < last.number && i.ended_at.is_some()).map(|i| i.completion);
+    let before =
+        current.measured().rev().find(|i| i.number < last.number && i.ended_at.is_some()).map(|i| i.completion);
     let before = before.or_else(|| current.baseline.as_ref().map(|_| current.completion_at_start()));
     let (files, more_files) = file_lines(&last.stat);
     let summary = if last.report.summary.trim().is_empty() { &last.message } else { &last.report.summary };

@@ -73,7 +73,7 @@ impl TestCounts {
 }
 
 /// How one check went.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckOutcome {
     /// Name of the check.
     pub name: String,
@@ -254,18 +254,7 @@ mod tests {
     use super::*;
 
     fn outcome(name: &str, holds: bool) -> CheckOutcome {
-        CheckOutcome {
-            name: name.to_owned(),
-            command: String::new(),
-            holds,
-            why: String::new(),
-            exit_code: Some(i32::from(!holds)),
-            duration_ms: 0,
-            tests: None,
-            measured: None,
-            wanted: None,
-            output: String::new(),
-        }
+        CheckOutcome { name: name.to_owned(), holds, ..CheckOutcome::default() }
     }
 
     fn counted(passing: u64, failing: u64) -> CheckOutcome {

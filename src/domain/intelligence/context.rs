@@ -183,7 +183,11 @@ impl Context {
         let mut before = start;
         let mut files: BTreeMap<&String, u32> = BTreeMap::new();
         let mut tries = Vec::with_capacity(done.len());
-        for iteration in done {
+        let by_present_checks = done.iter().position(|i| i.number > current.measured_after);
+        for (at, iteration) in done.iter().enumerate() {
+            if by_present_checks == Some(at) {
+                before = start;
+            }
             let completion = iteration.completion.get();
             tries.push(Try {
                 iteration: iteration.number,

@@ -225,13 +225,18 @@ impl Loop {
     /// earlier loops are said to have failed with.
     fn failed_approaches(&self) -> Vec<String> {
         let mut failed = self.failed_elsewhere.clone();
-        let mut best = self.completion_at_start().get();
-        for iteration in self.kept().filter(|iteration| iteration.ended_at.is_some()) {
-            let completion = iteration.completion.get();
-            if completion <= best && iteration.agent_problem.is_empty() {
-                failed.push(iteration.report.approach.clone());
+        let start = self.completion_at_start().get();
+        let by_other_checks = |iteration: &&Iteration| iteration.number <= self.measured_after;
+        let (before, now): (Vec<_>, Vec<_>) = self.kept().filter(|i| i.ended_at.is_some()).partition(by_other_checks);
+        for iterations in [before, now] {
+            let mut best = start;
+            for iteration in iterations {
+                let completion = iteration.completion.get();
+                if completion <= best && iteration.agent_problem.is_empty() {
+                    failed.push(iteration.report.approach.clone());
+                }
+                best = best.max(completion);
             }
-            best = best.max(completion);
         }
         failed
     }

@@ -529,9 +529,10 @@ impl Loop {
         self.kept().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 
-    /// Completion as measured last.
+    /// Completion as measured last by the present checks.
     pub fn completion(&self) -> Ratio {
-        let last = self.standing().find(|i| i.ended_at.is_some()).map(|i| i.completion);
+        let of_now = |i: &&Iteration| i.ended_at.is_some() && i.number > self.measured_after;
+        let last = self.standing().find(of_now).map(|i| i.completion);
         last.unwrap_or_else(|| self.completion_at_start())
     }
 

@@ -122,7 +122,8 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
 
 /// Completion and first error of what an iteration began with: the one whose files stood then, else the baseline.
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
-    let mut earlier = current.kept().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
+    let mut earlier =
+        current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
     let restored = current.kept().rev().find(|known| known.number < iteration.number).and_then(|last| last.restored_to);
     let found = match restored {
         Some(best) => earlier.find(|known| known.number <= best),

@@ -410,18 +410,7 @@ impl<'a> Agent<'a> {
 
 /// The checks of a task: it builds, its tests, and a lint.
 fn checks(passing: u32, failing: u32, tidy: bool, counted: bool) -> CheckReport {
-    let check = |name: &str, holds, tests| CheckOutcome {
-        name: name.to_owned(),
-        command: String::new(),
-        holds,
-        why: String::new(),
-        exit_code: Some(i32::from(!holds)),
-        duration_ms: 0,
-        tests,
-        measured: None,
-        wanted: None,
-        output: String::new(),
-    };
+    let check = |name: &str, holds, tests| CheckOutcome { name: name.to_owned(), holds, tests, ..Default::default() };
     let counts = TestCounts { passing: passing.into(), failing: failing.into(), skipped: 0 };
     CheckReport {
         outcomes: vec![

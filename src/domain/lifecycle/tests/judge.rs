@@ -413,7 +413,7 @@ fn other_checks_begin_anew() {
     run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(Input::SlotGranted).prepared(|_| {});
     run.is(State::Running, Step::Baseline);
     run.tell(Input::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
-    assert_eq!((run.current.records().len(), run.current.completion_at_start().get()), (0, 0.0));
+    assert_eq!((run.current.records().len(), run.current.completion().get()), (0, 0.0));
     run.works(counted(55, 45, "error: d")).works(counted(60, 40, "error: e"));
     let percent: Vec<f64> = run.current.records().iter().map(|record| (record.completion * 100.0).round()).collect();
     assert_eq!(percent, [10.0, 20.0]);
