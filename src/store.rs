@@ -449,12 +449,16 @@ fn write_loop(
     failed: &AtomicBool,
     mode: Mode,
 ) {
-    let (mut usual, mut took) = (1, Duration::ZERO);
-    while let Ok(first) = jobs.recv() {
-        let mut batch = vec![first];
-        batch.extend(jobs.try_iter().take(COMMIT_BATCH - 1));
-        gather(jobs, &mut batch, usual, took / 2);
-        usual = batch.len();
+    let (mut answered, mut took) = (1, Duration::ZERO);
+    loop {
+        let mut batch: Vec<_> = jobs.try_iter().take(COMMIT_BATCH).collect();
+        let waited = batch.len();
+        if waited == 0 {
+            let Ok(first) = jobs.recv() else { break };
+            batch.push(first);
+        }
+        gather(jobs, &mut batch, (waited + answered).min(COMMIT_BATCH), took / 2);
+        answered = batch.len();
         let watch = Stopwatch::start();
         let outcome = if failed.load(Ordering::SeqCst) {
             Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
@@ -480,11 +484,11 @@ fn write_loop(
     }
 }
 
-/// Waits for as many jobs as there were the last time, half as long as that commit took at most: callers who were answered
-/// together ask again together, and would else be served by halves, in two commits that wait for each other.
-fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, usual: usize, most: Duration) {
+/// Waits for so many jobs, half as long as the last commit took at most: callers who were answered together ask again
+/// together, and with those who waited meanwhile would else be served by halves, in two commits that wait for each other.
+fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, wanted: usize, most: Duration) {
     let watch = Stopwatch::start();
-    while batch.len() < usual {
+    while batch.len() < wanted {
         match jobs.recv_timeout(most.saturating_sub(watch.elapsed())) {
             Ok(job) => batch.push(job),
             Err(_) => return,
