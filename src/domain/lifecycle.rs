@@ -153,9 +153,7 @@ impl Turn {
             self.effects.push(Effect::ClearTimer { kind: TimerKind::Deadline });
         }
         if state == State::Running && self.next.spent.since.is_none() {
-            self.next.spent.since = Some(self.now);
-            let left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
-            self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
+            self.start_clock(self.now);
         }
         if self.next.state == State::Waiting && state != State::Waiting {
             self.effects.push(Effect::ClearTimer { kind: TimerKind::Reactivate });
@@ -172,6 +170,23 @@ impl Turn {
             self.effects.push(Effect::StateLabel { state: Some(state) });
         }
         self.effects.push(Effect::Status { fresh: false });
+    }
+
+    /// A wait that is not the loop's own does not count towards its time. It keeps its slot: whatever work was put off goes
+    /// on by itself, and would else be one too many then.
+    fn stop_clock(&mut self, until: Timestamp) {
+        // Tries that come to nothing are part of the wait.
+        if self.next.put_off.replace(self.next.ticket) != Some(self.next.ticket) {
+            self.next.spent.time_ms = self.next.spent.time_at(self.now);
+        }
+        self.start_clock(until.max(self.now));
+        self.because("its work is put off; until then its time does not count");
+    }
+
+    fn start_clock(&mut self, at: Timestamp) {
+        self.next.spent.since = Some(at);
+        let left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
+        self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(left) });
     }
 
     /// Stops work under way and goes to a state from which a person takes it further.

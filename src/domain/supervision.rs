@@ -93,6 +93,11 @@ impl Review {
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
     }
+
+    /// Whether the next run is for another backend: this one's runs fail.
+    pub fn leaves_backend(&self) -> bool {
+        self.verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::AgentFailure)
+    }
 }
 
 impl Supervision {

@@ -178,9 +178,11 @@ impl Engine {
         let usage =
             Usage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..Usage::default() };
         let models = self.models(current, Role::Assistant, now);
-        let open = models.iter().filter(|(name, _)| self.assistants.contains_key(name) && !failed.contains(name));
+        let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
-        let likely = open.filter_map(|(name, model)| self.estimated(name, model.as_deref(), &usage)).max();
+        let estimated =
+            |(name, models): (&String, &Vec<String>)| self.estimated(name, models.first().map(String::as_str), &usage);
+        let likely = open.filter_map(estimated).max();
         let wish = Wish {
             key: key.clone(),
             purpose,

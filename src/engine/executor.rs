@@ -99,10 +99,10 @@ impl Engine {
     pub(super) async fn record(&self, claimed: Claimed, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
+        let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
         let recorded = match outcome {
             Ok(receipt) => {
                 self.metrics.effect(&kind, "done");
-                let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
                 self.store
                     .write(move |c| {
                         outbox::finish(c, &claimed, &owner, Ended::Done, &receipt.text, now)?;
@@ -129,7 +129,15 @@ impl Engine {
                 let least = i64::try_from(waiting.as_millis()).unwrap_or(i64::MAX);
                 let wait = after_ms.unwrap_or_else(|| self.settings.backoff_ms(tries)).max(least);
                 let at = now.plus_ms(wait);
-                self.store.write(move |c| outbox::put_back(c, &claimed, &owner, at, began, &why)).await
+                self.store
+                    .write(move |c| {
+                        outbox::put_back(c, &claimed, &owner, at, began, &why)?;
+                        let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
+                            return Ok(());
+                        };
+                        loops::tell(c, id, &origin, &Input::PutOff { ticket, until: at }, now).map(drop)
+                    })
+                    .await
             }
             Err(Failure::Never { why }) => {
                 self.metrics.effect(&kind, "rejected");

@@ -1,5 +1,7 @@
 //! Calls of backends, from the choice to the booking: the same for agents and assistants.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::Engine;
 use crate::domain::backends::{
     Advice, Backends, Blocked, BlockedBy, Change, Left, Observation, ParkedFor, Request, Role, RotationMode, Status,
@@ -101,16 +103,19 @@ impl Engine {
             purpose: purpose.to_owned(),
             limits,
         };
-        let only = current.options.backend.as_ref().or(current.wanted.backend.as_ref());
-        if let (Role::Agent, Some(only)) = (role, only) {
-            exclude.extend(self.settings.backends.backends.keys().filter(|name| *name != only).cloned());
+        let all = self.settings.backends.backends.keys();
+        let mut avoid = Vec::new();
+        match (role, &current.options.backend) {
+            (Role::Assistant, _) => {}
+            (Role::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
+            (Role::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
         }
-        exclude.extend(current.wanted.other_than.clone().filter(|_| role == Role::Agent));
         let previous = current.kept().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
         let request = Request {
             role,
             task_type: current.task_type(),
             exclude,
+            avoid,
             likely_cost: likely,
             previous: previous.filter(|_| role == Role::Agent).cloned(),
             session: left.map(|left| Left { backend: left.backend, model: left.model, context_pct: left.context_pct }),
@@ -119,9 +124,8 @@ impl Engine {
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
         let begun = self.store.write(move |c| {
-            let model =
-                |name: &str| models.iter().find(|(known, _)| known == name).and_then(|(_, model)| model.clone());
-            let begun = calls::begin(c, &caller, &request, &model, &settings, seed, now)?;
+            let models = |name: &str| models.get(name).cloned().unwrap_or_default();
+            let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");
             Ok(begun)
         });
@@ -133,24 +137,40 @@ impl Engine {
         Ok(begun)
     }
 
-    /// The model that each backend would be asked for: what the schedule set, the first rule that holds, the tier that
-    /// control wants, the usual one.
-    pub(super) fn models(&self, current: &Loop, role: Role, now: Timestamp) -> Vec<(String, Option<String>)> {
-        let tier = current.course.as_ref().map_or(ModelTier::Default, |course| course.model);
-        let of = |name: &String| {
-            let models = self.settings.models.get(name);
-            if role == Role::Assistant {
-                return models.and_then(|models| models.cheap.clone().or_else(|| models.default.clone()));
+    /// The models that each backend may be asked for, the first that it has: what the schedule set, what the first rule that
+    /// holds says, the tier that control wants, the usual one, the others.
+    pub(super) fn models(&self, current: &Loop, role: Role, now: Timestamp) -> BTreeMap<String, Vec<String>> {
+        self.settings
+            .backends
+            .backends
+            .keys()
+            .map(|name| (name.clone(), self.models_of(name, current, role, now)))
+            .collect()
+    }
+
+    /// The models that a backend may be asked for.
+    pub(super) fn models_of(&self, backend: &str, current: &Loop, role: Role, now: Timestamp) -> Vec<String> {
+        let mut models = Vec::new();
+        let tiers = match role {
+            Role::Assistant => [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default],
+            Role::Agent => {
+                let facts = current.rule_facts(backend, now);
+                let choice = self.settings.rules.get(backend).map(|rules| rules.choose(&facts));
+                for broken in choice.iter().flat_map(|choice| &choice.broken) {
+                    tracing::warn!(loop_id = %current.id, backend, broken, "a rule of its models cannot be computed");
+                }
+                models.extend(current.wanted.model_for(backend).cloned());
+                models.extend(choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model));
+                let tier = current.course.as_ref().map_or(ModelTier::Default, |course| course.model);
+                [tier, ModelTier::Default, ModelTier::Cheap, ModelTier::Strong]
             }
-            let facts = current.rule_facts(name, now);
-            let choice = self.settings.rules.get(name).map(|rules| rules.choose(&facts));
-            for broken in choice.iter().flat_map(|choice| &choice.broken) {
-                tracing::warn!(loop_id = %current.id, backend = name, broken, "a rule of its models cannot be computed");
-            }
-            let by_rule = choice.filter(|choice| choice.rule.is_some()).and_then(|choice| choice.model);
-            current.wanted.model.clone().or(by_rule).or_else(|| models.and_then(|models| models.of(tier)).cloned())
         };
-        self.settings.backends.backends.keys().map(|name| (name.clone(), of(name))).collect()
+        if let Some(configured) = self.settings.models.get(backend) {
+            models.extend(tiers.into_iter().filter_map(|tier| configured.of(tier)).cloned());
+        }
+        let mut seen = BTreeSet::new();
+        models.retain(|model| seen.insert(model.clone()));
+        models
     }
 
     /// Books the end of a call; what to do about it, where waiting does not help.

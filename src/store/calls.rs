@@ -60,8 +60,10 @@ pub enum Begun {
         why: Why,
         /// Whether an earlier session may go on.
         session: Session,
-        /// What it may cost before it is ended, by limits of money.
+        /// What it may cost before it is ended, by limits of money as they are now.
         at_most: Option<Money>,
+        /// Who calls; what it costs meanwhile is noted under this.
+        caller: Box<Caller>,
         /// What changed among the backends.
         changes: Vec<Change>,
     },
@@ -149,12 +151,13 @@ pub fn observe(
 }
 
 /// Chooses a backend for a call, reserves what the call is likely to cost (by calls before it, where the request does not
-/// say it), and books that it begins; or says what is in the way. `model` names the model that a backend would be asked for.
+/// say it), and books that it begins; or says what is in the way. `models` names the models that a backend may be asked for,
+/// the first that it has, or the first of all where it seems to have none; its own where there is no name.
 pub fn begin(
     c: &Connection,
     caller: &Caller,
     request: &Request,
-    model: &dyn Fn(&str) -> Option<String>,
+    models: &dyn Fn(&str) -> Vec<String>,
     settings: &BackendsSettings,
     seed: u64,
     now: Timestamp,
@@ -165,7 +168,8 @@ pub fn begin(
         None => likely(c, caller, request.role)?,
     };
     let request = Request { likely_cost: Some(likely), ..request.clone() };
-    let (backend, why, session) = match backends::choose(&state(c)?, settings, &request, seed, now) {
+    let known = state(c)?;
+    let (backend, why, session) = match backends::choose(&known, settings, &request, seed, now) {
         Choice::Use { backend, why, session } => (backend, why, session),
         Choice::Wait { until, reasons } => return Ok(Begun::Wait { until, reasons }),
         Choice::Never { reasons } => return Ok(Begun::Never { reasons }),
@@ -174,7 +178,9 @@ pub fn begin(
         Permit::Yes { reserve, at_most } => (reserve, at_most),
         Permit::No(reached) => return Ok(Begun::NoMoney(reached)),
     };
-    let model = model(&backend);
+    let models = models(&backend);
+    let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
+    let model = models.iter().find(|model| !lacks(model)).or(models.first()).cloned();
     let same_model = request.session.as_ref().is_some_and(|left| left.model == model);
     let session = if same_model { session } else { Session::Fresh };
     let call = Call {
@@ -208,7 +214,7 @@ pub fn begin(
         now.0,
         reserve.0,
     ])?;
-    Ok(Begun::Call { backend, model, why, session, at_most, changes })
+    Ok(Begun::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
 /// The first words of a call came: its backend serves us.
@@ -219,11 +225,12 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
     observe(c, &Observation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
 }
 
-/// Notes what a call under way has cost up to now, so that a lost process is not forgotten money.
-pub fn shown(c: &Connection, key: &str, cost: Money) -> StoreResult<()> {
+/// Notes what a call under way has cost up to now, so that a lost process is not forgotten money; the limit that it reached
+/// by that, with all that others under way have cost or are likely to.
+pub fn shown(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<Reached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
-    c.prepare_cached(sql)?.execute(params![key, cost.0])?;
-    Ok(())
+    c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
+    Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
 }
 
 /// Books the end of a call and what follows from it for its backend; `seen` makes the observation of the call as it was
@@ -341,6 +348,7 @@ fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
     Ok(likely_cost(&known))
 }
 
+/// The accounts that a call is paid from, without the call itself.
 fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
@@ -349,9 +357,12 @@ fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger
     };
     let held = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
         let sql = format!(
-            "SELECT coalesce(sum(max(reserved, coalesce(shown, 0))), 0) FROM calls WHERE ended_at IS NULL AND {condition}"
+            "SELECT coalesce(sum(max(reserved, coalesce(shown, 0))), 0) FROM calls
+             WHERE ended_at IS NULL AND {condition} AND key <> ?{}",
+            values.len() + 1
         );
-        Ok(c.prepare_cached(&sql)?.query_row(values, |row| row.get(0).map(Money))?)
+        let values: Vec<_> = values.iter().copied().chain([&caller.key as &dyn rusqlite::ToSql]).collect();
+        Ok(c.prepare_cached(&sql)?.query_row(&*values, |row| row.get(0).map(Money))?)
     };
     let (day, loop_id) = (day_of(now), caller.loop_id.as_str());
     let (forge, repo) = (caller.repo.forge.as_str(), caller.repo.id.0);
@@ -391,6 +402,7 @@ mod tests {
     use crate::domain::criteria::TaskType;
     use crate::domain::ids::{ForgeName, RepoId};
     use crate::domain::limit::{Limit, LimitKind, LimitSource};
+    use crate::domain::money::LimitScope;
     use crate::store::Store;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -420,6 +432,7 @@ mod tests {
             role: Role::Agent,
             task_type: TaskType::TestFix,
             exclude: Vec::new(),
+            avoid: Vec::new(),
             likely_cost: None,
             previous: None,
             session: None,
@@ -435,7 +448,7 @@ mod tests {
 
     fn begun(c: &Connection, key: &str, of: &str, limits: MoneyLimits) -> StoreResult<Begun> {
         let caller = Caller { limits, ..caller(key, of) };
-        begin(c, &caller, &request(), &|_| None, &settings(), 1, NOW)
+        begin(c, &caller, &request(), &|_| Vec::new(), &settings(), 1, NOW)
     }
 
     fn backend_of(begun: &Begun) -> &str {
@@ -487,7 +500,7 @@ mod tests {
             assert_eq!(backend_of(&begun(c, "a/2", "a", MoneyLimits::default())?), "one");
             let mut only = request();
             only.exclude = vec!["one".into(), "two".into()];
-            let none = begin(c, &caller("a/3", "a"), &only, &|_| None, &settings(), 1, NOW)?;
+            let none = begin(c, &caller("a/3", "a"), &only, &|_| Vec::new(), &settings(), 1, NOW)?;
             let Begun::Never { reasons } = none else { panic!("{none:?}") };
             assert!(reasons.iter().all(|blocked| blocked.by == BlockedBy::Excluded));
             Ok(())
@@ -506,13 +519,58 @@ mod tests {
             let second = begun(c, "b/1", "b", limits)?;
             let Begun::NoMoney(reached) = second else { panic!("{second:?}") };
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
-            shown(c, "a/1", Money::from_usd(0.1))?;
+            shown(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
                 Observation::CallSucceeded { call, tokens: 10, cost, progress: None }
             })?;
             assert_eq!(backend_of(&begun(c, "b/1", "b", limits)?), "one");
             let booked = of_loop(c, &LoopId::new("a"))?;
             assert_eq!(booked.iter().map(|call| call.cost).collect::<Vec<_>>(), [Money::from_usd(0.01)]);
+            Ok(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn runs_side_by_side_see_what_the_others_cost() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let limits = MoneyLimits { of_service: Some(Money::from_usd(2.0)), ..MoneyLimits::default() };
+            for key in ["a/1", "b/1"] {
+                let begun = begun(c, key, &key[..1], limits)?;
+                assert!(matches!(begun, Begun::Call { at_most: Some(_), .. }), "{begun:?}");
+            }
+            let costs = |key: &str, usd: f64| {
+                let caller = Caller { limits, ..caller(key, &key[..1]) };
+                shown(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
+            };
+            assert_eq!((costs("a/1", 1.2)?, costs("b/1", 0.7)?), (None, None));
+            // Each alone is far from what it could have cost when it began.
+            assert_eq!(costs("b/1", 0.9)?, Some(LimitScope::ServiceDay));
+            assert_eq!(costs("a/1", 1.2)?, Some(LimitScope::ServiceDay));
+            Ok(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_model_that_is_missing_is_not_asked_for_while_there_is_another() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let mut request = request();
+            request.exclude = vec!["two".into()];
+            let asked = |key: &str| {
+                let models = |_: &str| vec!["m-9".to_owned(), "m-8".to_owned()];
+                let begun = begin(c, &caller(key, "a"), &request, &models, &settings(), 1, NOW)?;
+                let Begun::Call { model: Some(model), .. } = begun else { panic!("{begun:?}") };
+                let evidence = "no such model".into();
+                let limit = Limit { kind: LimitKind::ModelMissing, until: None, source: LimitSource::Stream, evidence };
+                let seen = |call, cost| Observation::CallLimited { call, cost, limit, seed: 1 };
+                end(c, key, &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
+                StoreResult::Ok(model)
+            };
+            let all = [asked("a/1")?, asked("a/2")?, asked("a/3")?];
+            assert_eq!(all, ["m-9", "m-8", "m-9"], "where it lacks all, the first is tried again");
             Ok(())
         })
         .await;
@@ -526,7 +584,7 @@ mod tests {
             let ask = |key: &str| {
                 let caller = Caller { limits, purpose: "prompt".into(), ..caller(key, "a") };
                 let request = Request { likely_cost: Some(Money::from_usd(0.01)), ..request() };
-                begin(c, &caller, &request, &|_| None, &settings(), 1, NOW)
+                begin(c, &caller, &request, &|_| Vec::new(), &settings(), 1, NOW)
             };
             // Calls for other purposes do not count.
             begun(c, "a/1/0", "a", MoneyLimits::default())?;
@@ -550,8 +608,8 @@ mod tests {
                 Observation::CallAbandoned { call, cost }
             })?;
             begun(c, "a/2/0", "a", MoneyLimits::default())?;
-            shown(c, "a/2/0", Money::from_usd(0.2))?;
-            shown(c, "a/2/0", Money::from_usd(0.1))?;
+            shown(c, &caller("a/2/0", "a"), Money::from_usd(0.2), NOW)?;
+            shown(c, &caller("a/2/0", "a"), Money::from_usd(0.1), NOW)?;
             let lost = |usd| ("one".to_owned(), Role::Agent, Money::from_usd(usd));
             let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");

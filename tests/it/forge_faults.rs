@@ -19,6 +19,7 @@ on_both_forges!(
     a_limited_forge_is_left_in_peace,
     a_refused_credential_is_tried_again,
     a_forge_that_is_down_is_asked_less_and_less_often,
+    a_forge_that_is_down_for_hours_takes_none_of_a_loops_time,
     a_status_comment_that_was_deleted_comes_back_once,
     refused_comments_do_not_stop_the_work,
     a_comment_that_no_list_showed_stands_once_in_the_end,
@@ -227,6 +228,24 @@ async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
     world.forge.faults().clear();
     world.recover().await;
     assert_eq!(outcome(&world).await, undisturbed());
+    world.finish().await;
+}
+
+async fn a_forge_that_is_down_for_hours_takes_none_of_a_loops_time(dialect: Dialect) {
+    let config = "limits: { timeout: 30m, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let world = World::new(Setup::new(dialect).config(config)).await;
+    world.label().await;
+    world.settle_until("the push", |l| l.step == Step::Push).await;
+    world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
+    for _ in 0..24 {
+        world.pass(Duration::from_secs(600)).await;
+    }
+    assert_eq!(world.the_loop().await.state, State::Running);
+    world.forge.faults().clear();
+    world.recover().await;
+    assert_eq!(outcome(&world).await, undisturbed());
+    let used = world.the_loop().await.spent.time_ms;
+    assert!(used < 30 * 60_000, "{used} ms");
     world.finish().await;
 }
 

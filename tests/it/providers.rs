@@ -14,6 +14,9 @@ use crate::story::on_both_forges;
 
 on_both_forges!(
     a_refused_run_goes_on_with_the_next_backend,
+    a_backend_that_crashes_or_hangs_is_left_to_the_next_one,
+    a_model_that_is_not_there_is_left_to_the_next_one,
+    a_backend_that_a_schedule_asks_for_is_no_condition,
     where_all_are_parked_the_loop_waits_and_goes_on,
     a_backend_that_is_not_logged_in_is_left_to_people,
     a_rule_of_the_schedule_pauses,
@@ -22,6 +25,7 @@ on_both_forges!(
     whoever_started_a_loop_is_told_once_of_a_long_wait,
     a_session_goes_on_until_it_is_full,
     another_model_and_a_thrown_away_iteration_begin_a_fresh_session,
+    control_changes_turns_and_model_and_rules_of_models_win,
     a_session_that_is_lost_costs_no_iteration,
     a_session_that_is_too_long_costs_no_iteration,
     what_was_used_is_told_in_figures_and_on_the_pull_request,
@@ -66,6 +70,61 @@ async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     let facts = done.rule_facts("mine", world.clock.now());
     assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
     // The next loop does not even try it.
+    world.finish().await;
+}
+
+async fn a_backend_that_crashes_or_hangs_is_left_to_the_next_one(dialect: Dialect) {
+    for broken in ["exit 7", "sleep 600"] {
+        let command = serde_json::to_string(&["/bin/sh", "-c", broken]).expect("a list");
+        let config = format!(
+            "  bad: {{ type: script, command: {command} }}\norder: {{ agent: [bad, mine] }}\nlimits: {{ agent_idle: 1s, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+        );
+        let world = World::new(Setup::new(dialect).config(&config)).await;
+        let done = world.run().await;
+        let served: Vec<_> = done.iterations.iter().map(|i| i.served.backend.as_str()).collect();
+        assert_eq!((done.state, served), (State::Review, vec!["bad", "mine"]), "{broken}: {}", done.why);
+        world.finish().await;
+    }
+}
+
+/// What Claude Code prints where its provider does not have the model.
+const NO_MODEL: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":404,"result":"API Error: 404 {\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":\"model: gone\"}}","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
+
+async fn a_model_that_is_not_there_is_left_to_the_next_one(dialect: Dialect) {
+    let script = format!(
+        "cat >/dev/null\ncase \"$*\" in *'--model gone'*) echo '{NO_MODEL}'; exit 1;; esac\necho 42 >answer.txt\necho '{WORKED}'"
+    );
+    let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
+    let config = format!(
+        "  claude: {{ enabled: true, command: {command}, models: {{ default: gone, cheap: here }} }}\norder: {{ agent: [claude] }}\n{LIMITS}"
+    );
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    world.say("/ralph run --backend claude").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!(done.iterations[0].served.model.as_deref(), Some("here"));
+    let id = done.id.clone();
+    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+    let asked: Vec<_> = booked.iter().map(|call| call.model.as_deref()).collect();
+    assert_eq!(asked, [Some("gone"), Some("here")]);
+    world.finish().await;
+}
+
+async fn a_backend_that_a_schedule_asks_for_is_no_condition(dialect: Dialect) {
+    let schedule = "schedule: [{ trigger: { at_iteration: 1 }, action: switch_backend, backend: claude }]\n";
+    let config = format!("{}{schedule}{LIMITS}order: {{ agent: [mine, claude] }}\n", claude(REFUSED));
+    let world = World::new(
+        Setup::new(dialect)
+            .config(&config)
+            .agent("echo $RALPH_ITERATION >answer.txt\n[ $RALPH_ITERATION = 3 ] && echo 42 >answer.txt\ntrue\n"),
+    )
+    .await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    let second = &done.iterations[1].served;
+    assert_eq!(second.backend, "mine");
+    assert!(second.switched.iter().any(|text| text.contains("claude was left")), "{:?}", second.switched);
     world.finish().await;
 }
 
@@ -235,7 +294,7 @@ if [ $how = resumed ] && [ MODE = overflow ]; then
   exit 1
 fi
 [ -f "$HOME/.bashrc" ] && echo poisoned >>calls
-echo "$how $(echo "$*" | sed -n 's/.*--model \([a-z]*\).*/\1/p')" >>calls
+echo "$how $(echo "$*" | sed -n 's/.*--model \([a-z]*\).*/\1/p')$(echo "$*" | sed -n 's/.*--max-turns \([0-9]*\).*/ \1/p')" >>calls
 mkdir -p "$HOME/.claude/projects/x"; echo turn >>"$HOME/.claude/projects/x/s.jsonl"; echo 'touch x' >"$HOME/.bashrc"
 n=$(wc -l <"$HOME/.claude/projects/x/s.jsonl")
 echo $RALPH_ITERATION >answer.txt
@@ -303,6 +362,21 @@ async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect
     let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
     assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
     assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.finish().await;
+}
+
+async fn control_changes_turns_and_model_and_rules_of_models_win(dialect: Dialect) {
+    let models = ", models: { default: small, strong: large, rules: [{ when: \"iteration == 4\", model: ruled }] }";
+    let control =
+        "control: { actuators: { effort: { enabled: true }, model: { enabled: true, strong_above: 0.5 } } }\n";
+    let config = talks("fill", models).replace("limits: { ", "limits: { agent_turns: 10, ") + control;
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    world.say("/ralph run --backend claude").await;
+    world.settle().await;
+    // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.
+    assert_eq!(calls_of(&world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
     world.say("/ralph abort").await;
     world.settle().await;
     world.finish().await;

@@ -28,6 +28,8 @@ pub struct Request {
     pub task_type: TaskType,
     /// Backends that must not be used for it.
     pub exclude: Vec<String>,
+    /// Backends that are used for it only where no other is free.
+    pub avoid: Vec<String>,
     /// What it is likely to cost, where that is known.
     pub likely_cost: Option<Money>,
     /// The backend of the loop's call before.
@@ -160,16 +162,19 @@ enum Availability {
 /// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ from loop to loop and call to call.
 pub fn choose(state: &Backends, settings: &BackendsSettings, request: &Request, seed: u64, now: Timestamp) -> Choice {
     let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
-    let (mut settled, mut unsettled) = (None, None);
+    let (mut settled, mut unsettled, mut avoided) = (None, None, None);
     let mut reasons = Vec::new();
     for name in &ranked {
         match availability(state, settings, request, name, seed, now) {
+            Availability::Free { trial, .. } if request.avoid.iter().any(|avoid| avoid == name) => {
+                avoided = avoided.or(Some((*name, trial)));
+            }
             Availability::Free { trial, settled: true } => settled = settled.or(Some((*name, trial))),
             Availability::Free { trial, settled: false } => unsettled = unsettled.or(Some((*name, trial))),
             Availability::Blocked(by, until) => reasons.push(Blocked { backend: (*name).to_owned(), by, until }),
         }
     }
-    if let Some((name, trial)) = settled.or(unsettled) {
+    if let Some((name, trial)) = settled.or(unsettled).or(avoided) {
         let why = match ranked.first() {
             _ if trial => Why::Trial,
             Some(first) if *first != name => Why::InsteadOf((*first).to_owned()),

@@ -50,6 +50,7 @@ fn request(previous: Option<&str>) -> Request {
         role: Role::Agent,
         task_type: TaskType::TestFix,
         exclude: Vec::new(),
+        avoid: Vec::new(),
         likely_cost: None,
         previous: previous.map(str::to_owned),
         session: None,

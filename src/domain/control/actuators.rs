@@ -236,16 +236,6 @@ impl Actuation {
             movements: Vec::new(),
         }
     }
-
-    /// Time for a run that usually gets `base` seconds, at most what the limit leaves.
-    pub fn seconds(&self, base: f64) -> f64 {
-        (base * self.effort).min(self.seconds_left.unwrap_or(f64::INFINITY))
-    }
-
-    /// Turns for a run that usually gets `base`, at least one.
-    pub fn turns(&self, base: u32) -> u32 {
-        (f64::from(base) * self.effort).round().max(1.0) as u32
-    }
 }
 
 /// What the laws look at.

@@ -82,6 +82,8 @@ pub enum Input {
     Merged { ticket: u64, other: Sha, conflicts: Vec<String>, up_to_date: bool },
     /// The service could not do a piece of work, for good.
     WorkFailed { ticket: u64, reason: String, advice: String },
+    /// A piece of work could not be done now, mostly because the forge does not answer; it is tried again then.
+    PutOff { ticket: u64, until: Timestamp },
     /// The repository's file does not hold.
     RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
 

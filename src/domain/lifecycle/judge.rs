@@ -3,6 +3,8 @@
 //! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
@@ -126,6 +128,23 @@ pub struct Course {
     pub breadth: Breadth,
     /// Part of the context that memory gets, 0..1.
     pub memory_share: f64,
+}
+
+impl Course {
+    /// Time limit of a run that usually gets `usual`.
+    pub fn wall(&self, usual: Duration) -> Duration {
+        usual.mul_f64(self.sound_effort())
+    }
+
+    /// Turns of a run that usually gets `usual`, at least one.
+    pub fn turns(&self, usual: u32) -> u32 {
+        (f64::from(usual) * self.sound_effort()).round().max(1.0) as u32
+    }
+
+    /// As far as a valid law goes, whatever was stored.
+    fn sound_effort(&self) -> f64 {
+        if self.effort.is_nan() { 1.0 } else { self.effort.clamp(0.1, 10.0) }
+    }
 }
 
 impl Loop {
@@ -317,6 +336,10 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     turn.next.course = Some(course(&review));
     if review.fresh_session() {
         turn.next.session = None;
+    }
+    if review.leaves_backend() {
+        let served = turn.next.current().map(|current| current.served.backend.clone());
+        turn.next.wanted.other_than = served.filter(|name| !name.is_empty());
     }
     if let Some(current) = turn.next.current_mut() {
         current.judged = Some(judged);

@@ -61,6 +61,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         wait: None,
         hidden_removed,
         agent_failures: 0,
+        put_off: None,
         supervision: None,
         course: None,
         session: None,

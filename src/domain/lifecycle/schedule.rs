@@ -93,7 +93,11 @@ fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {
             turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());
             turn.next.wanted.backend = to;
         }
-        Action::SetModel(model) => turn.next.wanted.model = Some(model),
+        Action::SetModel(model) => {
+            let of =
+                turn.next.wanted.backend.clone().or_else(|| Some(backend.to_owned()).filter(|name| !name.is_empty()));
+            (turn.next.wanted.model, turn.next.wanted.model_of) = (Some(model), of);
+        }
     }
     turn.because(why);
     false

@@ -133,9 +133,9 @@ pub struct LoopLimits {
 pub struct Spent {
     /// Iterations begun.
     pub iterations: u32,
-    /// Milliseconds in state running before `since`.
+    /// Milliseconds in state running before `since`, without waits for the forge.
     pub time_ms: i64,
-    /// Since when it has been running; `None` where it is not.
+    /// Since when it has been running, or when it goes on where its work was put off; `None` where it is not running.
     pub since: Option<Timestamp>,
     /// Money.
     pub cost: Money,
@@ -313,16 +313,25 @@ pub enum Halt {
     },
 }
 
-/// What a rule of the schedule asked for, until it asks for something else.
+/// What a rule of the schedule or a REDIRECT asked for, until something else is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
-    /// This backend.
+    /// This backend, where it is free.
     pub backend: Option<String>,
-    /// Not this backend for the next run.
+    /// Another backend than this one, where another is free.
     pub other_than: Option<String>,
-    /// This model.
+    /// This model ...
     pub model: Option<String>,
+    /// ... of this backend; of each where it is `None`.
+    pub model_of: Option<String>,
+}
+
+impl Wanted {
+    /// The model that a backend is to be asked for.
+    pub fn model_for(&self, backend: &str) -> Option<&String> {
+        self.model.as_ref().filter(|_| self.model_of.as_deref().is_none_or(|name| name == backend))
+    }
 }
 
 /// A wait that ends by itself.
@@ -445,6 +454,9 @@ pub struct Loop {
     pub hidden_removed: u32,
     /// Runs of the agent in a row that failed.
     pub agent_failures: u32,
+    /// Ticket of the work that was put off last.
+    #[serde(default)]
+    pub put_off: Option<u64>,
     /// What control, oversight and strategy remember; `None` before the first iteration, and where what was stored cannot
     /// be read: then it is made anew from the records.
     #[serde(default, deserialize_with = "readable")]
@@ -496,6 +508,17 @@ impl Loop {
     /// Iterations that count, oldest first.
     pub fn kept(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.iterations.iter().filter(|i| !i.discarded)
+    }
+
+    /// Whether the next run of an agent is for another backend, where another is free: this one's last run failed, or it is
+    /// not the one that was asked for.
+    pub fn avoids(&self, backend: &str) -> bool {
+        let ran = self.kept().rev().map(|iteration| &iteration.served.backend).find(|name| !name.is_empty());
+        let unwanted = match ran.filter(|_| self.agent_failures > 0) {
+            Some(failed) => failed == backend,
+            None => self.wanted.backend.as_ref().is_some_and(|wanted| wanted != backend),
+        };
+        unwanted || self.wanted.other_than.as_deref() == Some(backend)
     }
 
     /// Iterations that count and were measured by the present checks, oldest first.

@@ -409,6 +409,30 @@ fn time_counts_only_while_it_runs() {
 }
 
 #[test]
+fn time_stands_still_while_work_is_put_off() {
+    let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
+    run.working();
+    let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
+    // Each input comes a second later.
+    run.now = began.plus_ms(19_000);
+    run.tell(Input::PutOff { ticket, until: began.plus_ms(9_000_000) }).is(State::Running, Step::Agent);
+    let late = Effect::SetTimer { kind: TimerKind::Deadline, at: began.plus_ms(9_040_000) };
+    assert!(run.has(|e| *e == late), "{:?}", run.effects);
+    run.now = began.plus_ms(8_000_000);
+    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::Running, Step::Agent);
+    assert_eq!(run.current.spent.time_at(run.now), 20_000);
+    // A try that took minutes and came to nothing is part of the wait.
+    run.now = began.plus_ms(9_030_000);
+    run.tell(Input::PutOff { ticket, until: began.plus_ms(9_500_000) });
+    run.now = began.plus_ms(9_510_000);
+    assert_eq!(run.current.spent.time_at(run.now), 30_000);
+    // Another piece of work is none of it.
+    run.tell(Input::PutOff { ticket: ticket + 1, until: began.plus_ms(90_000_000) });
+    run.now = began.plus_ms(9_540_000);
+    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::LimitReached, Step::Idle);
+}
+
+#[test]
 fn a_pause_waits_for_the_iteration_and_is_then_forgotten() {
     let pause = Command::Pause { now: false, reason: "lunch".into() };
     let mut run = Run::in_state(State::Running);

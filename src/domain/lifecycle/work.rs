@@ -29,6 +29,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         | Input::PushRejected { ticket, .. }
         | Input::Merged { ticket, .. }
         | Input::WorkFailed { ticket, .. }
+        | Input::PutOff { ticket, .. }
         | Input::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input that this version does not know"),
     };
@@ -51,6 +52,7 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
         Input::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
         Input::WorkFailed { reason, .. } if turn.next.step == Step::Restore => judge::restore_failed(turn, &reason),
         Input::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
+        Input::PutOff { until, .. } => turn.stop_clock(until),
         Input::RepositoryFileBroken { path, problems, .. } => {
             turn.stop(State::Paused, &format!("`{path}` does not hold"));
             let key = format!("repository-file/{}", turn.next.version);

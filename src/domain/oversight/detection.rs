@@ -87,9 +87,10 @@ impl Kind {
                 "Change the code that the first failing check points at.",
                 "If nothing can be changed, say what is missing as a blocker.",
             ],
-            Self::AgentFailure => {
-                &["Switch to another backend or model.", "Make the steps smaller, so that each fits the time limit."]
-            }
+            Self::AgentFailure => &[
+                "Make the steps smaller, so that each fits the time limit.",
+                "Another backend runs next where one is free; configure one if there is none.",
+            ],
         }
     }
 }

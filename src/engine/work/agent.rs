@@ -26,7 +26,7 @@ use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
 use crate::store::StoreError;
-use crate::store::calls::{self, Begun};
+use crate::store::calls::{self, Begun, Caller};
 use crate::store::outbox::Claimed;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
@@ -47,7 +47,7 @@ struct Task<'a> {
 
 /// A backend that was chosen for a call, and the call.
 pub(super) struct Chosen {
-    pub(super) key: String,
+    pub(super) caller: Caller,
     pub(super) backend: String,
     pub(super) model: Option<String>,
     pub(super) at_most: Option<Money>,
@@ -91,7 +91,7 @@ impl Engine {
         let mut aids = self.aids(&questions, repo, &tree).await;
         let failed = std::mem::take(&mut aids.failed);
         kill_point("K39");
-        let mut run = self.run(&Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
+        let mut run = self.run(Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
         self.read_message(&questions, &mut run).await;
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
@@ -122,15 +122,15 @@ impl Engine {
     }
 
     /// Runs the agent with one backend after the other until one was not refused.
-    async fn run(&self, task: &Task<'_>, cancel: &CancellationToken) -> Result<AgentRunFacts, Failure> {
+    async fn run(&self, mut task: Task<'_>, cancel: &CancellationToken) -> Result<AgentRunFacts, Failure> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
-        let (mut exclude, mut asked_disabled) = (Vec::new(), false);
+        let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
         let mut note = None;
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_start(&task.current.id, task.ticket));
             let wish = Wish {
-                key: key.clone(),
+                key,
                 purpose: "agent",
                 role: Role::Agent,
                 exclude: exclude.clone(),
@@ -139,9 +139,9 @@ impl Engine {
                 left: left.clone(),
             };
             let chosen = match self.begin_call(task.current, wish).await? {
-                Begun::Call { backend, model, at_most, session, .. } => {
+                Begun::Call { backend, model, at_most, session, caller, .. } => {
                     let session = left.take().filter(|_| session == Session::Resume);
-                    Chosen { key, backend, model, at_most, session, number }
+                    Chosen { caller: *caller, backend, model, at_most, session, number }
                 }
                 Begun::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
@@ -165,7 +165,7 @@ impl Engine {
                     return Ok(AgentRunFacts { end, ..sum });
                 }
             };
-            let (outcome, tools) = self.call(task, &chosen, note.take(), cancel).await?;
+            let (outcome, tools) = self.call(&task, &chosen, note.take(), cancel).await?;
             sum.tools = tools;
             let limit = limit_of(&outcome, self.clock.now());
             let end = match (&limit, &outcome.status) {
@@ -176,7 +176,7 @@ impl Engine {
                 (None, status) => CallEnd::Failed(status.words()),
             };
             let used = self.used(&chosen, &outcome);
-            let advice = self.end_call(&chosen.key, (&chosen.backend, Role::Agent), &end, used).await?;
+            let advice = self.end_call(&chosen.caller.key, (&chosen.backend, Role::Agent), &end, used).await?;
             kill_point("K18c");
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
@@ -193,11 +193,19 @@ impl Engine {
             if !fresh {
                 sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
             }
-            let helpless = matches!(advice, Some(Advice::ShorterPrompt { .. } | Advice::OtherModel { .. }));
-            if !fresh && (limit.is_none() || helpless) {
+            let helpless = match advice {
+                Some(Advice::ShorterPrompt { .. }) => !task.aids.shorten(),
+                Some(Advice::OtherModel { .. }) => {
+                    lacking.push((chosen.backend.clone(), chosen.model.clone()));
+                    let all = self.models_of(&chosen.backend, task.current, Role::Agent, self.clock.now());
+                    all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
+                }
+                _ => limit.is_none(),
+            };
+            if !fresh && helpless {
                 exclude.push(chosen.backend);
             }
-            note = self.after_refusal(task, &sum).await?;
+            note = self.after_refusal(&task, &sum).await?;
         }
         let reason = sum.served.switched.join("; ");
         Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
@@ -239,7 +247,7 @@ impl Engine {
         let server = self.memory_server(current, &format!("{iteration}-{attempt}"), &scratch);
         let run = self.agent_run(task, chosen, (&prompt, &scratch), seen, server.as_ref());
         let mut hearing = Hearing {
-            key: chosen.key.clone(),
+            caller: chosen.caller.clone(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),
             iteration,
@@ -305,9 +313,9 @@ impl Engine {
         let Task { current, iteration, attempt, .. } = *task;
         let left_ms = (current.limits.time_ms - current.spent.time_at(self.clock.now())).max(1000);
         let limits = current.policy.agent;
-        // As far as a valid law goes, whatever was stored.
-        let effort = current.course.as_ref().map_or(1.0, |course| course.effort).clamp(0.1, 10.0);
-        let wall = Duration::from_secs(limits.wall_s).mul_f64(effort).min(Duration::from_millis(left_ms as u64));
+        let course = current.course.as_ref();
+        let wall = Duration::from_secs(limits.wall_s);
+        let wall = course.map_or(wall, |course| course.wall(wall)).min(Duration::from_millis(left_ms as u64));
         let of_loop = Money((current.limits.cost.0 - current.spent.cost.0).max(0));
         let of_loop = (current.limits.cost > Money(0)).then_some(of_loop);
         AgentRun {
@@ -320,7 +328,7 @@ impl Engine {
             model: chosen.model.clone(),
             wall,
             idle: Duration::from_secs(limits.idle_s),
-            max_turns: limits.turns.map(|turns| (f64::from(turns) * effort).round().max(1.0) as u32),
+            max_turns: limits.turns.map(|turns| course.map_or(turns, |course| course.turns(turns))),
             max_cost: [chosen.at_most, of_loop].into_iter().flatten().min(),
             session: chosen.session.as_ref().map(|left| Resumed {
                 id: left.id.clone(),

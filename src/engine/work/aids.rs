@@ -53,6 +53,11 @@ impl Aids {
         let written = self.compressed.as_ref().map(|answer| Compression::of(&context, tokens, &count).block(answer));
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
     }
+
+    /// Leaves out what a run can do without, for a model to which the prompt was too long; whether there was any.
+    pub fn shorten(&mut self) -> bool {
+        self.context.take().is_some()
+    }
 }
 
 impl Engine {

@@ -19,7 +19,8 @@ use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::failpoint::kill_point;
 use crate::mcp;
-use crate::store::{Store, calls, memory};
+use crate::store::calls::{self, Caller};
+use crate::store::{Store, memory};
 
 /// Events of one run that are kept.
 const MOST_EVENTS: usize = 2_000;
@@ -28,15 +29,15 @@ const MOST_TOOLS: usize = 20;
 
 /// The ear at one run.
 pub(super) struct Hearing {
-    /// The call's key.
-    pub key: String,
+    /// The call.
+    pub caller: Caller,
     /// Its backend.
     pub backend: String,
     /// Its model.
     pub model: Option<String>,
     /// Number of the iteration.
     pub iteration: u32,
-    /// What it may cost.
+    /// What it may cost, where the limits cannot be asked.
     pub at_most: Option<Money>,
     /// Whether it was heard yet.
     pub answered: bool,
@@ -54,7 +55,7 @@ impl Hearing {
         let speaks = matches!(event, AgentEvent::Text { .. } | AgentEvent::ToolCalled { .. });
         if speaks && !self.answered {
             self.answered = true;
-            engine.answered(&self.key).await;
+            engine.answered(&self.caller.key).await;
         }
         match event {
             AgentEvent::ToolCalled { name, input } => {
@@ -76,12 +77,16 @@ impl Hearing {
                 let usage = Usage { input: tokens_in, output: tokens_out, ..Usage::default() };
                 let cost = cost.or_else(|| engine.estimated(&self.backend, self.model.as_deref(), &usage));
                 let Some(cost) = cost else { return };
-                let key = self.key.clone();
-                if let Err(error) = engine.store.write(move |c| calls::shown(c, &key, cost)).await {
-                    tracing::warn!(%error, "what a run has cost up to now could not be noted");
-                }
+                let (caller, now) = (self.caller.clone(), engine.clock.now());
+                let reached = match engine.store.write(move |c| calls::shown(c, &caller, cost, now)).await {
+                    Ok(reached) => reached.is_some(),
+                    Err(error) => {
+                        tracing::warn!(%error, "what a run has cost up to now could not be noted");
+                        self.at_most.is_some_and(|most| cost > most)
+                    }
+                };
                 kill_point("K17");
-                if self.at_most.is_some_and(|most| cost > most) {
+                if reached {
                     self.over_budget = true;
                     stop.cancel();
                 }

@@ -17,6 +17,21 @@ fn each_role_has_its_own_order_and_the_rest_follows() {
 }
 
 #[test]
+fn one_that_is_to_be_avoided_is_taken_where_no_other_is_free() {
+    let mut scene = Scene::new(only(&["a", "b"]));
+    let chosen = |scene: &Scene| {
+        let avoiding = Request { avoid: vec!["a".to_owned()], ..request(None) };
+        choose(&scene.state, &scene.settings, &avoiding, 7, at(0))
+    };
+    let takes = |choice, name| matches!(choice, Choice::Use { backend, .. } if backend == name);
+    assert!(takes(chosen(&scene), "b"));
+    scene.limited("b", LimitKind::Rate, None, at(0));
+    assert!(takes(chosen(&scene), "a"));
+    scene.limited("a", LimitKind::Rate, None, at(0));
+    assert!(matches!(chosen(&scene), Choice::Wait { .. }));
+}
+
+#[test]
 fn never_says_why() {
     let scene = Scene::new(only(&[]));
     assert_eq!(scene.choose(None, at(0)), Choice::Never { reasons: Vec::new() });

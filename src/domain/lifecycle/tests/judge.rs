@@ -1,5 +1,7 @@
 //! What becomes of a loop that is judged: told, turned, held, put back, ended; and of one that goes well, nothing.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::*;
@@ -210,6 +212,39 @@ fn figures_that_cannot_be_are_put_right_and_that_is_said() {
     assert_eq!(run.current.records()[0].coverage, Some(100.0));
     let said = "One figure of iteration 1 was out of range and was put right.";
     assert!(run.reasons.iter().any(|reason| reason == said), "{:?}", run.reasons);
+}
+
+#[test]
+fn a_backend_whose_runs_fail_is_left() {
+    let mut run = Run::started();
+    for (fails, n) in [true, false, true, true].into_iter().zip(1..) {
+        assert_eq!(run.current.wanted.other_than, None);
+        let end = match fails {
+            true => AgentEnd::Failed { reason: "it crashed".into() },
+            false => AgentEnd::Finished,
+        };
+        let served = Served { backend: "mine".into(), ..Served::default() };
+        let facts = AgentRunFacts { served, ..AgentRunFacts::ending(end) };
+        run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+        run.committed(|_| {}).pushed();
+        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2 + n, 8 - n, "") });
+    }
+    assert_eq!(run.current.wanted.other_than.as_deref(), Some("mine"));
+    assert!(run.next_prompt().overrides[0].contains("failed in 3 of the last 4"), "{:?}", run.next_prompt().overrides);
+}
+
+#[test]
+fn effort_is_a_part_of_the_usual_run() {
+    let mut run = Run::started();
+    run.works(counted(3, 7, ERROR));
+    let course = run.current.course.expect("a course");
+    let all = |effort| {
+        let course = Course { effort, ..course.clone() };
+        (course.wall(Duration::from_secs(600)).as_secs(), course.turns(10))
+    };
+    assert_eq!((all(0.5), all(1.0), all(1.25)), ((300, 5), (600, 10), (750, 13)));
+    // Whatever was stored.
+    assert_eq!((all(-3.0), all(f64::INFINITY), all(f64::NAN)), ((60, 1), (6000, 100), (600, 10)));
 }
 
 #[test]
