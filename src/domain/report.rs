@@ -353,7 +353,6 @@ pub fn started(current: &Loop) -> View {
         loop_id: current.id.clone(),
         task_title: current.task.title.clone(),
         started_by: current.requested_by.login.clone(),
-        queued_behind: None,
         checks: current.checks.iter().map(named_check).collect(),
         detected: current.checks_from == Some(CheckSource::Detected),
         max_iterations: current.limits.iterations,

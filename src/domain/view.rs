@@ -13,10 +13,7 @@ pub use ask::{
     CommandReply, Confirm, DetectedCheck, HelpSetting, HelpView, NeedsConfirmView, NeedsCriteriaView,
     RepositoryFileErrorView, StartedView, WaitingView, WhoMayView,
 };
-pub use ending::{
-    CompletionView, EscalationView, IncidentView, Outcome, PullState, PullView, ReadyView, RecentIteration, Severity,
-    SpentLine,
-};
+pub use ending::{CompletionView, EscalationView, Outcome, PullState, PullView, RecentIteration, Severity, SpentLine};
 pub use progress::{CheckLine, CourseLine, DetectionLine, FileLine, IterationRow, IterationView, StatusView};
 
 use super::ids::LoopId;
@@ -63,16 +60,12 @@ pub enum View {
     Help(HelpView),
     /// The body of the pull request.
     Pull(Box<PullView>),
-    /// The pull request is ready for review.
-    Ready(ReadyView),
     /// The end of a loop, or of its limits.
     Completion(Box<CompletionView>),
     /// The body of an escalation issue, or a further comment there.
     Escalation(Box<EscalationView>),
     /// The repository's file is wrong.
     RepositoryFileError(RepositoryFileErrorView),
-    /// Something went wrong inside the service.
-    Incident(IncidentView),
 }
 
 impl View {
@@ -89,11 +82,9 @@ impl View {
             Self::Waiting(_) => "waiting",
             Self::Help(_) => "help",
             Self::Pull(_) => "pull",
-            Self::Ready(_) => "ready",
             Self::Completion(_) => "completion",
             Self::Escalation(_) => "escalation",
             Self::RepositoryFileError(_) => "repository_file_error",
-            Self::Incident(_) => "incident",
         }
     }
 
@@ -107,11 +98,10 @@ impl View {
             Self::NeedsCriteria(view) => Some(&view.loop_id),
             Self::NeedsConfirm(view) => view.loop_id.as_ref(),
             Self::Pull(view) => Some(&view.loop_id),
-            Self::Ready(view) => Some(&view.loop_id),
             Self::Completion(view) => Some(&view.loop_id),
             Self::Escalation(view) => Some(&view.loop_id),
             Self::RepositoryFileError(view) => view.loop_id.as_ref(),
-            Self::WhoMay(_) | Self::Reply(_) | Self::Help(_) | Self::Incident(_) => None,
+            Self::WhoMay(_) | Self::Reply(_) | Self::Help(_) => None,
         }
     }
 }

@@ -160,7 +160,6 @@ pub(super) fn started() -> StartedView {
         loop_id: loop_id(),
         task_title: "Parser fails on empty input".into(),
         started_by: "mona".into(),
-        queued_behind: None,
         checks: vec![DetectedCheck {
             name: "tests".into(),
             command: "cargo test".into(),
@@ -309,14 +308,6 @@ pub(super) fn all() -> Vec<View> {
             version: "ralph-bot 0.1.0".into(),
         }),
         View::Pull(Box::new(pull())),
-        View::Ready(ReadyView {
-            loop_id: loop_id(),
-            pull: link("#43", "pulls/43"),
-            checks_total: 2,
-            iterations: 4,
-            elapsed_s: 1_260,
-            cost: None,
-        }),
         View::Completion(Box::new(completion())),
         View::Escalation(Box::new(escalation())),
         View::RepositoryFileError(RepositoryFileErrorView {
@@ -324,7 +315,6 @@ pub(super) fn all() -> Vec<View> {
             path: ".github/ralph.yml".into(),
             error: "line 3: unknown key `chekcs`; did you mean `checks`?".into(),
         }),
-        View::Incident(IncidentView { id: "0192f3c1".into(), what: "The status could not be read".into() }),
     ]
 }
 

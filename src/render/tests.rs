@@ -45,6 +45,18 @@ fn every_text_as_it_is_seen() {
 }
 
 #[test]
+fn no_snapshot_is_left_of_a_text_that_is_gone() {
+    let kinds: Vec<_> = all().iter().map(View::kind).collect();
+    let named = |name: &str| include_str!("tests.rs").contains(&format!("assert_snapshot!(\"{name}\""));
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/render/snapshots");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let name = file.trim_start_matches("ralph_bot__render__tests__").trim_end_matches(".snap");
+        assert!(kinds.contains(&name.trim_start_matches("hostile_")) || named(name), "{file}");
+    }
+}
+
+#[test]
 fn texts_in_their_other_states() {
     let renderer = renderer();
     insta::assert_snapshot!("status_before_the_first_iteration", {
@@ -277,13 +289,13 @@ fn titles_say_what_it_is_about_and_call_nobody() {
 
 #[test]
 fn an_operators_template_takes_its_place_and_may_fail() {
-    let incident = View::Incident(IncidentView { id: "1".into(), what: "x".into() });
-    let with = |text: &str| Renderer::new(vec![("comment/incident.md".into(), text.into())]);
-    assert_eq!(with("Sorry: {{ what }} @all").unwrap().render(&incident), "Sorry: x @all");
-    assert_eq!(with("{{ nothing }}").unwrap().render(&incident), renderer().render(&incident));
+    let refusal = View::WhoMay(WhoMayView { who: "x".into(), label: "run".into(), who_may: "writers".into() });
+    let with = |text: &str| Renderer::new(vec![("comment/who_may.md".into(), text.into())]);
+    assert_eq!(with("Sorry, {{ who }} @all").unwrap().render(&refusal), "Sorry, x @all");
+    assert_eq!(with("{{ nothing }}").unwrap().render(&refusal), renderer().render(&refusal));
     assert!(matches!(with("{% if %}"), Err(RenderError::Invalid { .. })));
     let unknown = Renderer::new(vec![("comment/x.md".into(), String::new())]);
-    assert!(unknown.unwrap_err().to_string().contains("comment/incident.md"));
+    assert!(unknown.unwrap_err().to_string().contains("comment/who_may.md"));
 }
 
 fn prompt_view(text: &str) -> PromptView {

@@ -14,8 +14,6 @@ pub struct StartedView {
     pub task_title: String,
     /// Login of the person who started it.
     pub started_by: String,
-    /// Whether it waits for a slot; then how many loops are ahead of it.
-    pub queued_behind: Option<u32>,
     /// The checks and where each comes from.
     pub checks: Vec<DetectedCheck>,
     /// Whether the checks were found from the tree and nobody named them.

@@ -70,23 +70,6 @@ pub enum PullState {
     Partial,
 }
 
-/// The pull request became ready for review.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ReadyView {
-    /// Which loop.
-    pub loop_id: LoopId,
-    /// The pull request.
-    pub pull: Link,
-    /// Checks that passed in a fresh checkout.
-    pub checks_total: u32,
-    /// Iterations it took.
-    pub iterations: u32,
-    /// Working time.
-    pub elapsed_s: u64,
-    /// Money spent.
-    pub cost: Option<Money>,
-}
-
 /// How a loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -202,13 +185,4 @@ pub struct RecentIteration {
     pub checks_total: u32,
     /// Completion after it, whole percent.
     pub completion_percent: u8,
-}
-
-/// Something went wrong inside the service.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IncidentView {
-    /// What the operator finds it by in the log.
-    pub id: String,
-    /// What did not work, in a sentence; no internals.
-    pub what: String,
 }
