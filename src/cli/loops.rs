@@ -10,7 +10,8 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Env, Reach};
+use crate::config::{Config, Env, Reach};
+use crate::domain::backends::Role;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::intelligence::Claims;
@@ -101,6 +102,15 @@ pub struct ResumeArgs {
     /// Money, in US dollars
     #[arg(long, value_name = "USD", value_parser = dollars)]
     pub budget: Option<f64>,
+    /// A command that must exit 0 from now on, in place of the checks so far; several times for several
+    #[arg(long, value_name = "COMMAND")]
+    pub check: Vec<String>,
+    /// Name of the backend that goes on
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<String>,
+    /// Branch to work from, where no work has begun
+    #[arg(long, value_name = "BRANCH")]
+    pub base: Option<String>,
     /// What the next prompt should say
     pub guidance: Vec<String>,
 }
@@ -122,11 +132,23 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(Reach::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let shell = Shell { store: &store, json: global.json, clock: Clock::System, patience: PATIENCE };
+        let shell = Shell {
+            store: &store,
+            agents: agents(&config),
+            json: global.json,
+            clock: Clock::System,
+            patience: PATIENCE,
+        };
         let outcome = shell.run(args).await;
         store.close().await;
         outcome
     })
+}
+
+/// Names of the backends that run agents.
+fn agents(config: &Config) -> Vec<String> {
+    let runs = config.backends.iter().filter(|(_, backend)| backend.roles.contains(&Role::Agent));
+    runs.map(|(name, _)| name.clone()).collect()
 }
 
 /// Foreign text of several lines for a terminal: without characters that would move the cursor or change colours.
@@ -159,7 +181,13 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
     let mut found = None;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let shell = Shell { store: &store, json: global.json, clock: Clock::System, patience: PATIENCE };
+        let shell = Shell {
+            store: &store,
+            agents: agents(&config),
+            json: global.json,
+            clock: Clock::System,
+            patience: PATIENCE,
+        };
         let outcome = shell.find(id).await;
         store.close().await;
         found = Some(outcome?);
@@ -171,6 +199,8 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
 /// A command at work on an open database.
 struct Shell<'a> {
     store: &'a Store,
+    /// Names of the backends that run agents.
+    agents: Vec<String>,
     json: bool,
     clock: Clock,
     patience: Duration,
@@ -192,17 +222,33 @@ impl Shell<'_> {
                 self.steer(&args.id, |_| operator, command).await
             }
             Some(LoopsCommand::Resume(args)) => {
-                let options = RunOptions {
-                    max_iterations: args.max_iterations,
-                    timeout_s: args.timeout.map(|timeout| timeout.as_seconds()),
-                    budget: args.budget.map(Money::from_usd),
-                    ..RunOptions::default()
-                };
+                let options = self.options(args)?;
                 let command = Command::Resume { options, guidance: args.guidance.join(" ") };
                 // Before each push the forge is asked what this person may do; the operator is nobody to a forge.
                 self.steer(&args.id, |current| current.authority.clone(), command).await
             }
         }
+    }
+
+    /// The options of a resume, checked as those of a comment are.
+    fn options(&self, args: &ResumeArgs) -> Result<RunOptions, CliError> {
+        let mut options = RunOptions {
+            max_iterations: args.max_iterations,
+            timeout_s: args.timeout.map(|timeout| timeout.as_seconds()),
+            budget: args.budget.map(Money::from_usd),
+            ..RunOptions::default()
+        };
+        let checks = args.check.iter().map(|command| ("--check", command));
+        let named = [("--backend", &args.backend), ("--base", &args.base)];
+        let named = named.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        for (name, value) in checks.chain(named) {
+            options.set(name, value).map_err(CliError::Usage)?;
+        }
+        if let Some(name) = options.backend.as_ref().filter(|name| !self.agents.contains(name)) {
+            let there = self.agents.join(", ");
+            return Err(CliError::Usage(format!("no backend {} can be used; there is {there}", one_line(name))));
+        }
+        Ok(options)
     }
 
     async fn list(&self, all: bool) -> CliResult {

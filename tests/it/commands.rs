@@ -101,6 +101,14 @@ async fn a_base_that_is_not_there_fails_and_resume_goes_elsewhere(dialect: Diale
     let failed = world.the_loop().await;
     assert_eq!(failed.state, State::Failed, "{}", failed.why);
     assert!(failed.why.contains("nowhere"), "{}", failed.why);
+    // There is nothing to be confirmed: it is said, and nothing else of the line is done.
+    let comment = world.say("/ralph resume --confirm 0123abcd --base main").await;
+    world.settle().await;
+    assert_eq!(
+        (world.the_loop().await.state, world.reactions(comment)),
+        (State::Failed, vec!["eyes".into(), "confused".into()])
+    );
+    assert!(world.bot_said("There is no text to be confirmed"), "{:#?}", world.bot_says());
     assert_eq!(world.escalations().len(), 1);
     world.say("/ralph resume --base main").await;
     world.settle().await;

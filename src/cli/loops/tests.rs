@@ -61,7 +61,7 @@ fn args(line: &str) -> LoopsArgs {
 }
 
 async fn run(store: &Store, line: &str, patience: Duration) -> CliResult {
-    Shell { store, json: true, clock: Clock::System, patience }.run(&args(line)).await
+    Shell { store, agents: vec!["mine".into()], json: true, clock: Clock::System, patience }.run(&args(line)).await
 }
 
 /// Runs a command while a service takes the steps.
@@ -102,6 +102,18 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
     assert_eq!((resumed.state, resumed.authority), (State::Queued, user(5, "alice")), "its authority stays a person");
     assert_eq!((resumed.limits.iterations, resumed.limits.time_ms), (40, 90 * 60_000));
     assert_eq!((resumed.limits.cost, resumed.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
+
+    assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa").await), success);
+    for wrong in ["--backend other", "--base a..b", "--check \t"] {
+        let error = run(&beside, &format!("resume r-1-aaaaaa {wrong}"), PATIENCE).await.expect_err(wrong);
+        assert_eq!(error.exit_code(), 2, "{error}");
+    }
+    let other = "resume r-1-aaaaaa --check make --check ./lint --backend mine --base next";
+    assert_eq!(code(run_served(&setup, &beside, other).await), success);
+    let resumed = state(&setup).await;
+    assert_eq!(resumed.checks.iter().map(|check| check.command.as_str()).collect::<Vec<_>>(), ["make", "./lint"]);
+    assert_eq!((resumed.options.backend.as_deref(), resumed.options.base.as_deref()), (Some("mine"), Some("next")));
+    assert_eq!(resumed.limits.iterations, 40, "what is left out stays");
 
     assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
     assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);

@@ -50,7 +50,10 @@ impl RunOptions {
     }
 
     /// Sets the option `name`, one of `NAMES`.
-    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// What is wrong with the name or the value, in a sentence.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "--check" if self.checks.len() >= CHECKS => {
                 return Err(format!("A command may name at most {CHECKS} checks."));

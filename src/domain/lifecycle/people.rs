@@ -249,6 +249,10 @@ fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, com
         };
         return turn.answer(comment, false, vec![line.into()]);
     }
+    if options.confirm.is_some() {
+        let line = "There is no text to be confirmed; leave `--confirm` out.";
+        return turn.answer(comment, false, vec![line.into()]);
+    }
     if let Some(problem) = refused_options(&turn.next, options, turn.now) {
         return turn.answer(comment, false, vec![problem]);
     }

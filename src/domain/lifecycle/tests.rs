@@ -337,6 +337,7 @@ fn refusals_say_what_would_work() {
             Command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } },
             "review",
         ),
+        (State::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
         (State::Merged, resume(), "Set the label again"),
     ] {
         let mut run = Run::in_state(state);
