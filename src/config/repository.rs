@@ -44,7 +44,8 @@ const COMMAND_MAX: usize = 4096;
 pub struct RepositoryFile {
     /// Commands that must hold for a loop to be complete, in order.
     pub checks: Vec<CheckEntry>,
-    /// Commands that are run in a fresh work tree before the first check.
+    /// Commands that are run in a fresh work tree: before the first check, before each run of the agent, and before the
+    /// last check of all.
     pub setup: Vec<String>,
     /// The sort of work that issues here ask for; estimated where left out.
     pub task_type: Option<TaskType>,

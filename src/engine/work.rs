@@ -283,6 +283,23 @@ impl Engine {
         }
     }
 
+    /// Puts the tree as it is at a commit, with what the setup commands make there. They held when work began: what broke
+    /// them since is the agent's to mend, and is told.
+    async fn fresh_tree(
+        &self,
+        current: &Loop,
+        repo: &RepoRef,
+        at: &Sha,
+        cancel: &CancellationToken,
+    ) -> Result<Option<String>, Failure> {
+        self.workspaces.reset(&current.id, repo, at).await?;
+        let tree = self.workspaces.agent_view(&current.id, repo).tree;
+        match self.setup(current, &current.policy, &tree, cancel).await {
+            Err(Failure::Never { why }) => Ok(Some(format!("In the work tree as it is, {why}"))),
+            other => other.map(|()| None),
+        }
+    }
+
     async fn run_checks(
         &self,
         current: &Loop,
@@ -329,7 +346,7 @@ impl Engine {
         } else {
             let view = self.workspaces.agent_view(&current.id, repo);
             if !view.tree.is_dir() {
-                self.workspaces.reset(&current.id, repo, commit).await?;
+                self.fresh_tree(current, repo, commit, cancel).await?;
             }
             self.run_checks(current, &view.tree, &view.read_only, &current.checks, cancel).await?
         };

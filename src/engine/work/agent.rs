@@ -84,14 +84,14 @@ impl Engine {
         let Some(head) = &current.head else {
             return Err(Failure::Never { why: "the loop has no commit to work on".into() });
         };
-        self.put_tree_back(current, repo, head).await?;
+        let note = self.put_tree_back(current, repo, head, cancel).await?;
         self.mended(current).await;
         let questions = Questions::of(current, ticket, cancel);
         let tree = self.workspaces.agent_view(&current.id, repo).tree;
         let mut aids = self.aids(&questions, repo, &tree).await;
         let failed = std::mem::take(&mut aids.failed);
         kill_point("K39");
-        let mut run = self.run(Task { current, repo, head, ticket, iteration, attempt, aids }, cancel).await?;
+        let mut run = self.run(Task { current, repo, head, ticket, iteration, attempt, aids }, note, cancel).await?;
         self.read_message(&questions, &mut run).await;
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
@@ -113,19 +113,30 @@ impl Engine {
         Ok(cost)
     }
 
-    async fn put_tree_back(&self, current: &Loop, repo: &RepoRef, head: &Sha) -> Result<(), Failure> {
-        self.workspaces.reset(&current.id, repo, head).await?;
+    /// Puts the tree as it is at `head`, with the merge that is under way; what the agent is to know of it, if anything.
+    async fn put_tree_back(
+        &self,
+        current: &Loop,
+        repo: &RepoRef,
+        head: &Sha,
+        cancel: &CancellationToken,
+    ) -> Result<Option<String>, Failure> {
+        let note = self.fresh_tree(current, repo, head, cancel).await?;
         if let Some(merging) = &current.merging {
             self.workspaces.merge_base_into(&current.id, repo, head, &merging.other).await?;
         }
-        Ok(())
+        Ok(note)
     }
 
     /// Runs the agent with one backend after the other until one was not refused.
-    async fn run(&self, mut task: Task<'_>, cancel: &CancellationToken) -> Result<AgentRunFacts, Failure> {
+    async fn run(
+        &self,
+        mut task: Task<'_>,
+        mut note: Option<String>,
+        cancel: &CancellationToken,
+    ) -> Result<AgentRunFacts, Failure> {
         let mut sum = AgentRunFacts::ending(AgentEnd::Cancelled);
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
-        let mut note = None;
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
             let key = format!("{}{number}", calls::key_start(&task.current.id, task.ticket));
@@ -205,7 +216,7 @@ impl Engine {
             if !fresh && helpless {
                 exclude.push(chosen.backend);
             }
-            note = self.after_refusal(&task, &sum).await?;
+            note = self.after_refusal(&task, &sum, cancel).await?;
         }
         let reason = sum.served.switched.join("; ");
         Ok(AgentRunFacts { end: AgentEnd::Limited { until: None, reason }, ..sum })
@@ -213,10 +224,14 @@ impl Engine {
 
     /// The tree that a refused run leaves: work that went well so far stays for the next backend, which is told of it;
     /// anything else is put back.
-    async fn after_refusal(&self, task: &Task<'_>, sum: &AgentRunFacts) -> Result<Option<String>, Failure> {
+    async fn after_refusal(
+        &self,
+        task: &Task<'_>,
+        sum: &AgentRunFacts,
+        cancel: &CancellationToken,
+    ) -> Result<Option<String>, Failure> {
         if sum.tool_calls == 0 || sum.tool_errors * 2 > sum.tool_calls {
-            self.put_tree_back(task.current, task.repo, task.head).await?;
-            return Ok(None);
+            return self.put_tree_back(task.current, task.repo, task.head, cancel).await;
         }
         Ok(Some(
             "Another agent began this iteration and was cut off by its provider. What it changed is in the work tree: \
