@@ -243,6 +243,8 @@ pub enum FloorName {
 pub struct LimitsSection {
     /// Loops that run at the same time.
     pub loops: u32,
+    /// The same on one forge, each of several; only `loops` counts where left out.
+    pub loops_per_forge: Option<u32>,
     /// The same in one repository.
     pub loops_per_repository: u32,
     /// Iterations of one loop.
@@ -273,6 +275,7 @@ impl Default for LimitsSection {
         let (limits, agent) = (Limits::default(), AgentLimits::default());
         Self {
             loops: limits.loops,
+            loops_per_forge: limits.loops_per_forge,
             loops_per_repository: limits.loops_per_repository,
             iterations: limits.iterations,
             timeout: Duration::seconds(limits.timeout_s),

@@ -492,6 +492,7 @@ impl Check<'_> {
     fn limits(&mut self, limits: &LimitsSection) {
         let zero = [
             ("loops", limits.loops == 0),
+            ("loops_per_forge", limits.loops_per_forge == Some(0)),
             ("loops_per_repository", limits.loops_per_repository == 0),
             ("iterations", limits.iterations == 0),
             ("timeout", limits.timeout.as_seconds() == 0),
@@ -508,9 +509,13 @@ impl Check<'_> {
                 self.wrong(&format!("limits.{key}"), "0 would stop every loop at once");
             }
         }
-        if limits.loops_per_repository > limits.loops {
-            let why = format!("more than `limits.loops`, which is {}", limits.loops);
-            self.wrong("limits.loops_per_repository", why);
+        for (key, loops) in
+            [("loops_per_forge", limits.loops_per_forge), ("loops_per_repository", Some(limits.loops_per_repository))]
+        {
+            if loops.is_some_and(|loops| loops > limits.loops) {
+                let why = format!("more than `limits.loops`, which is {}", limits.loops);
+                self.wrong(&format!("limits.{key}"), why);
+            }
         }
         if limits.cost_usd > limits.cost_usd_per_day {
             let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
@@ -571,6 +576,7 @@ fn limits(section: &LimitsSection) -> Limits {
         cost: section.cost_usd.0,
         cost_per_day: section.cost_usd_per_day.0,
         loops: section.loops,
+        loops_per_forge: section.loops_per_forge,
         loops_per_repository: section.loops_per_repository,
         comments_per_day: section.comments_per_day,
         comments_per_hour: section.comments_per_hour,

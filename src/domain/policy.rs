@@ -119,6 +119,9 @@ pub struct Limits {
     pub cost_per_day: Money,
     /// Loops that run at the same time.
     pub loops: u32,
+    /// The same on one forge; as many as in all where left open.
+    #[serde(default)]
+    pub loops_per_forge: Option<u32>,
     /// The same in one repository.
     pub loops_per_repository: u32,
     /// Comments on one issue, a day.
@@ -135,6 +138,7 @@ impl Default for Limits {
             cost: Money(10_000_000),
             cost_per_day: Money(50_000_000),
             loops: 4,
+            loops_per_forge: None,
             loops_per_repository: 1,
             comments_per_day: 30,
             comments_per_hour: 6,

@@ -208,6 +208,7 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
         };
         notes.push(format!("{waits} for the next iteration."));
     }
+    notes.extend(current.overruled.iter().map(|note| format!("Of the repository's file, {note}.")));
     let findings = current.findings().len();
     if findings > 0 {
         let changes = if findings == 1 { "1 change".to_owned() } else { format!("{findings} changes") };

@@ -199,7 +199,11 @@ impl Engine {
         if !spare {
             return Ok(None);
         }
-        let limits = self.settings.policy(&claimed.place.repo.forge).limits;
+        let limits = match claimed.loop_id {
+            // The repository's file may have set less.
+            Some(_) => self.current(claimed).await?.policy.limits,
+            None => self.settings.policy(&claimed.place.repo.forge).limits,
+        };
         let (on, now) = (claimed.place.key(), self.clock.now());
         let (hour, day) = self
             .store

@@ -10,9 +10,10 @@ use super::Engine;
 use crate::domain::effect::{Effect, Lane};
 use crate::domain::ids::LoopId;
 use crate::domain::lifecycle::Input;
+use crate::domain::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
-use crate::store::loops::Role;
+use crate::store::loops::{Role, Slots};
 use crate::store::outbox::{self, Claimed, Ended};
 use crate::store::{StoreError, loops, posted};
 
@@ -190,9 +191,13 @@ impl Engine {
     async fn grant_slots(&self) -> Result<bool, StoreError> {
         let now = self.clock.now();
         // The limits over all forges are the operator's; the lowest of the configured policies holds.
-        let limits = self.settings.policies.values().map(|p| (p.limits.loops, p.limits.loops_per_repository));
-        let (all, each) = limits.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap_or((1, 1));
-        let granted: Vec<LoopId> = self.store.write(move |c| loops::grant_slots(c, all, each, now)).await?;
+        let lowest = |of: fn(&Limits) -> u32| self.settings.policies.values().map(|p| of(&p.limits)).min().unwrap_or(1);
+        let slots = Slots {
+            all: lowest(|limits| limits.loops),
+            per_forge: lowest(|limits| limits.loops_per_forge.unwrap_or(limits.loops)),
+            per_repository: lowest(|limits| limits.loops_per_repository),
+        };
+        let granted: Vec<LoopId> = self.store.write(move |c| loops::grant_slots(c, slots, now)).await?;
         Ok(!granted.is_empty())
     }
 }

@@ -27,7 +27,7 @@ use crate::domain::task::{Check, CheckRule, CheckSource};
 use crate::failpoint::kill_point;
 use crate::process::{self, Cookie};
 use crate::store::outbox::{self, Claimed};
-use crate::store::{StoreError, leases};
+use crate::store::{StoreError, leases, loops};
 use crate::workspace::{GitUrl, PrepareTree, WorkspaceError};
 
 /// Files that checks are found from.
@@ -213,6 +213,8 @@ impl Engine {
             }
         };
         let policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));
+        let (place, loops) = (repo.clone(), policy.limits.loops_per_repository);
+        self.store.write(move |c| loops::allow(c, &place, loops)).await?;
         let wanted = current.options.base.clone().or_else(|| policy.base.clone());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != base_branch) {
             (tree, base_branch) = prepare(wanted, current.head.clone()).await?;

@@ -577,6 +577,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_repositorys_money_is_counted_by_repository_and_day() {
+        let store = Store::in_memory().expect("a store");
+        on(&store, |c| {
+            let limits = MoneyLimits { of_repository: Some(Money::from_usd(0.6)), ..MoneyLimits::default() };
+            let at = |key: &str, forge: &str, id: i64, now: Timestamp| {
+                let repo = RepoRef { forge: ForgeName::new(forge), id: RepoId(id), ..caller("", "a").repo };
+                begin(c, &Caller { limits, repo, ..caller(key, key) }, &request(), &|_| Vec::new(), &settings(), 1, now)
+            };
+            let cost = |key: &str, usd: f64| {
+                let booking = booking(Ending::Cost(Money::from_usd(usd)));
+                end(c, key, &booking, &settings(), NOW, |call, cost| Observation::CallSucceeded {
+                    call,
+                    tokens: 10,
+                    cost,
+                    progress: None,
+                })
+            };
+            let money = |begun: Begun| !matches!(begun, Begun::NoMoney(_));
+            // Half a dollar is held by the first call, whoever makes the next one here.
+            assert!(money(at("a", "work", 7, NOW)?));
+            assert!(!money(at("b", "work", 7, NOW)?), "what is held counts");
+            assert!(money(at("c", "work", 8, NOW)?) && money(at("d", "other", 7, NOW)?), "others have their own");
+            cost("a", 0.59)?;
+            assert!(!money(at("e", "work", 7, NOW)?), "what is spent counts");
+            assert!(money(at("f", "work", 7, NOW.plus_ms(24 * 3_600_000))?), "another day");
+            Ok(())
+        })
+        .await;
+    }
+
+    #[tokio::test]
     async fn a_purpose_is_held_to_its_share() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::memory::Memory;
-use super::{StoreError, StoreResult, audit, outbox, timers};
+use super::{StoreError, StoreResult, audit, facts, outbox, timers};
 use crate::domain::effect::Effect;
 use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
@@ -226,8 +226,19 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)
 }
 
+/// How many loops may run at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// In all.
+    pub all: u32,
+    /// On one forge.
+    pub per_forge: u32,
+    /// In one repository, where its file does not set less.
+    pub per_repository: u32,
+}
+
 /// Gives free slots to loops that wait, oldest first; returns those that got one.
-pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timestamp) -> StoreResult<Vec<LoopId>> {
+pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut taken = slots_taken(c)?;
     let mut statement = c.prepare_cached(
         "SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued'
@@ -240,11 +251,15 @@ pub fn grant_slots(c: &Connection, loops: u32, per_repository: u32, now: Timesta
     let mut granted = Vec::new();
     for row in waiting.collect::<Result<Vec<_>, _>>()? {
         let (id, forge, repo, version) = row;
+        let on_forge = taken.iter().filter(|t| t.0 == forge).count();
         let in_repository = taken.iter().filter(|t| t.0 == forge && t.1 == repo).count();
-        if taken.len() >= loops as usize {
+        if taken.len() >= slots.all as usize {
             break;
         }
-        if in_repository >= per_repository as usize {
+        if on_forge >= slots.per_forge as usize || in_repository >= slots.per_repository as usize {
+            continue;
+        }
+        if in_repository > 0 && in_repository >= allowed(c, &forge, repo)? {
             continue;
         }
         let id = LoopId::new(id);
@@ -264,6 +279,21 @@ fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     )?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Keeps how many loops the repository's file allows at the same time, as it was just read.
+pub fn allow(c: &Connection, repo: &RepoRef, loops: u32) -> StoreResult<()> {
+    facts::set_meta(c, &allowed_key(repo.forge.as_str(), repo.id.0), &loops.to_string())
+}
+
+/// What [`allow`] kept; one loop alone until the file has been read.
+fn allowed(c: &Connection, forge: &str, repo: i64) -> StoreResult<usize> {
+    let kept = facts::meta(c, &allowed_key(forge, repo))?;
+    Ok(kept.and_then(|text| text.parse().ok()).unwrap_or(1))
+}
+
+fn allowed_key(forge: &str, repo: i64) -> String {
+    format!("loops/{forge}/{repo}")
 }
 
 /// One line of a loop's log.

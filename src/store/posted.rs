@@ -50,8 +50,9 @@ pub fn forget(c: &Connection, subject: &str, key: &str) -> StoreResult<()> {
     Ok(())
 }
 
-/// How many things were posted on an issue since a moment.
+/// How many comments were posted on an issue since a moment. Pull requests and escalation issues are none.
 pub fn count_since(c: &Connection, counted_on: &str, since: Timestamp) -> StoreResult<u32> {
-    let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2";
+    let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2
+        AND key <> 'pull' AND key NOT LIKE 'escalation/%'";
     Ok(c.query_row(sql, params![counted_on, since.0], |row| row.get(0))?)
 }

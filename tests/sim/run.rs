@@ -7,6 +7,7 @@ use ralph_bot::domain::effect::{Effect, Lane, Place, TimerKind};
 use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
 use ralph_bot::domain::policy::{Policy, Progress};
+use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::Memory;
 use ralph_bot::store::outbox::{self, Claimed, Ended};
 use ralph_bot::store::{Store, StoreError, StoreResult, leases, loops, posted, timers};
@@ -432,7 +433,7 @@ impl Sim {
             if decision.is_some() {
                 return Ok((decision, false, 0));
             }
-            let granted = loops::grant_slots(c, SLOTS, 1, now)?;
+            let granted = loops::grant_slots(c, Slots { all: SLOTS, per_forge: SLOTS, per_repository: 1 }, now)?;
             let sql = "SELECT count(*) FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
                 (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%'))";
             Ok((None, !granted.is_empty(), c.query_row(sql, [], |r| r.get::<_, u32>(0))?))

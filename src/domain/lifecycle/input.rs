@@ -127,7 +127,7 @@ pub struct Prepared {
     pub remote: Option<Sha>,
     /// Operator's policy narrowed by the repository's file.
     pub policy: Policy,
-    /// What of the repository's file had no effect, or a note about it; for people.
+    /// What of the repository's file has no effect, a sentence each.
     pub notes: Vec<String>,
     /// The repository's file, where there is one.
     pub settings: Option<RepositorySettings>,

@@ -57,6 +57,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         escalated: None,
         failed_elsewhere: Vec::new(),
         sandbox: String::new(),
+        overruled: Vec::new(),
         limited_tries: 0,
         wait: None,
         hidden_removed,

@@ -445,6 +445,9 @@ pub struct Loop {
     pub escalated: Option<String>,
     /// How the sandbox holds, for people.
     pub sandbox: String,
+    /// What of the repository's file has no effect because the operator's setting stands, a sentence each.
+    #[serde(default)]
+    pub overruled: Vec<String>,
     /// Limited tries in a row, for the back-off.
     pub limited_tries: u32,
     /// The wait under way, also while it is looked whether it is over.

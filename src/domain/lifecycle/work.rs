@@ -85,6 +85,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
     let first = next.base.is_none();
     next.policy = tree.policy;
     next.sandbox = tree.sandbox;
+    next.overruled = tree.notes;
     next.base_branch = tree.base_branch;
     if first {
         next.base = Some(tree.base);

@@ -9,8 +9,9 @@ use super::*;
 use crate::domain::command::RunOptions;
 use crate::domain::effect::TimerKind;
 use crate::domain::ids::{AccountKind, User, UserId};
-use crate::domain::lifecycle::{Input, Start, Task};
+use crate::domain::lifecycle::{Input, Loop, Start, Task};
 use crate::domain::policy::Policy;
+use crate::store::loops::Slots;
 use crate::store::memory::Memory;
 
 /// Writers at a time, half of them on each connection.
@@ -129,21 +130,31 @@ async fn a_timer_that_is_due_is_taken_once() {
     assert_eq!(stores[1].read(timers::next_due).await.expect("read"), None);
 }
 
-/// P15: never more than so many loops at a time, in all and in one repository, however many processes give slots.
+/// P15: never more than so many loops at a time, in all, on one forge and in one repository, however many processes give
+/// slots.
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_given_twice() {
     const ALL: u32 = 5;
-    const EACH: u32 = 2;
+    const FORGE: u32 = 4;
+    // By the file of each; that of the last was not read yet.
+    const EACH: [usize; 4] = [2, 2, 2, 1];
+    const SLOTS: Slots = Slots { all: ALL, per_forge: FORGE, per_repository: 2 };
     let (_folder, stores) = two().await;
     for repo in 1..=4 {
         for issue in 1..=6 {
-            assert!(begin(&stores[0], start(repo, repo as u64 * 100 + issue, 0)).await);
+            let mut start = start(repo, repo as u64 * 100 + issue, 0);
+            start.place.repo.forge = ForgeName::new(if repo == 3 { "g" } else { "f" });
+            let place = start.place.repo.clone();
+            assert!(begin(&stores[0], start).await);
+            if repo < 4 {
+                stores[0].write(move |c| loops::allow(c, &place, 9)).await.expect("kept");
+            }
         }
     }
     step_all(&stores[0]).await;
     let mut ended = 0;
     for round in 0..40 {
-        let grants = (0..WRITERS).map(|n| stores[n % 2].write(|c| loops::grant_slots(c, ALL, EACH, Timestamp(8))));
+        let grants = (0..WRITERS).map(|n| stores[n % 2].write(|c| loops::grant_slots(c, SLOTS, Timestamp(8))));
         let steps = (0..4).map(|n| step_all(&stores[n % 2]));
         let (granted, _) = futures::join!(join_all(grants), join_all(steps));
         let granted: Vec<LoopId> = granted.into_iter().flat_map(|one| one.expect("asked")).collect();
@@ -151,16 +162,23 @@ async fn slots_are_never_given_twice() {
         step_all(&stores[0]).await;
         let running = stores[1].read(|c| loops::in_state(c, State::Running)).await.expect("read");
         assert!(running.len() <= ALL as usize, "round {round}: {} run", running.len());
-        for repo in 1..=4 {
-            let here = running.iter().filter(|l| l.place.repo.id.0 == repo).count();
-            assert!(here <= EACH as usize, "round {round}: {here} run in one repository");
+        let full = |of: &Loop| {
+            let repo = &of.place.repo;
+            let here = running.iter().filter(|l| l.place.repo.id == repo.id).count();
+            let there = running.iter().filter(|l| l.place.repo.forge == repo.forge).count();
+            let each = EACH[usize::try_from(repo.id.0).expect("small") - 1];
+            assert!(here <= each, "round {round}: {here} run in one repository");
+            assert!(there <= FORGE as usize, "round {round}: {there} run on one forge");
+            here == each || there == FORGE as usize
+        };
+        for one in &running {
+            full(one);
         }
         // None waits for a slot that is free.
         let queued = stores[1].read(|c| loops::in_state(c, State::Queued)).await.expect("read");
         if running.len() < ALL as usize {
             for waiting in &queued {
-                let here = running.iter().filter(|l| l.place.repo.id == waiting.place.repo.id).count();
-                assert!(here >= EACH as usize, "round {round}: {} waits for nothing", waiting.id);
+                assert!(full(waiting), "round {round}: {} waits for nothing", waiting.id);
             }
         }
         let Some(one) = running.into_iter().next() else { break };
