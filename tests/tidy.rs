@@ -111,6 +111,27 @@ fn nothing_is_left_unfinished() {
 }
 
 #[test]
+fn every_dependency_has_its_line() {
+    let read = |name: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect("a file");
+    let (manifest, contributing) = (read("Cargo.toml"), read("CONTRIBUTING.md"));
+    let table = contributing.split("## Dependencies").nth(1).expect("the table");
+    let named: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|cell| cell.split(", "))
+        .collect();
+    let mut within = false;
+    report(manifest.lines().filter_map(|line| {
+        if line.starts_with('[') {
+            within = line.ends_with("dependencies]");
+        }
+        let name = line.split([' ', '.', '=']).next().filter(|name| within && !name.is_empty())?;
+        let told = name.starts_with(['[', '#']) || named.contains(name);
+        (!told).then(|| format!("CONTRIBUTING.md:1: the table of dependencies leaves out `{name}`"))
+    }));
+}
+
+#[test]
 fn every_file_says_what_it_is_for() {
     let files = sources("src").into_iter().chain(sources("tests")).collect::<Vec<_>>();
     report(

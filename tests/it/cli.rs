@@ -148,3 +148,21 @@ async fn an_old_git_is_refused() {
     let lines = said(&checked.stdout);
     assert!(lines.contains(&format!("FAIL git: {why}; install git 2.43.0 or newer")), "{lines}");
 }
+
+/// Colours are for terminals, and for those who want them.
+#[tokio::test]
+async fn no_color_is_honoured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let binary = env!("CARGO_BIN_EXE_ralph-bot");
+    for (variable, option, coloured) in [(None, "", true), (Some("1"), "", false), (None, "--color never", false)] {
+        let mut command = command("script");
+        command.current_dir(folder.path()).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        command.env("HOME", folder.path()).env("TERM", "xterm").envs(variable.map(|value| ("NO_COLOR", value)));
+        command.args(["-qec", &format!("{binary} {option} loops"), "/dev/null"]);
+        let told = said(&run(&mut command).await.stdout);
+        assert!(told.contains("ralph-control.yaml"), "{told}");
+        assert_eq!(told.contains('\u{1b}'), coloured, "{variable:?} {option}: {told:?}");
+    }
+    let piped = run(&mut ralph(folder.path(), &["loops"])).await;
+    assert!(!said(&piped.stderr).contains('\u{1b}') && !piped.status.success());
+}

@@ -26,6 +26,7 @@ on_both_forges!(
     the_path_decides_never_a_header,
     what_a_request_says_of_its_origin_changes_nothing,
     what_is_too_large_or_of_another_form_is_refused,
+    a_delivery_as_large_as_may_be_is_taken,
     broken_bodies_are_ignored_with_a_reason,
     other_paths_and_methods_lead_nowhere,
     memory_stays_bounded_and_the_silent_hold_nobody_up,
@@ -430,6 +431,21 @@ async fn what_is_too_large_or_of_another_form_is_refused(dialect: Dialect) {
         assert_eq!(post(&world, "/webhooks/forge", &all, body.clone()).await, 400, "{} bytes", bad.len());
     }
     nothing_stored(&world).await;
+    world.finish().await;
+}
+
+/// W9.
+async fn a_delivery_as_large_as_may_be_is_taken(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    let frame = r#"{"action":"opened","padding":""}"#;
+    let body = frame.replace("\"\"", &format!("\"{}\"", "x".repeat(26 * 1024 * 1024 - frame.len())));
+    assert_eq!(body.len(), 26 * 1024 * 1024);
+    assert_eq!(deliver(&world, "large", "issues", body.as_bytes()).await, 202);
+    world.settle().await;
+    let (state, why) = world.outcomes().await.pop().expect("it was stored");
+    assert_eq!(state, "ignored", "{why}");
+    // It takes nothing from those after it.
+    assert_eq!(world.run().await.state, State::Review);
     world.finish().await;
 }
 

@@ -20,6 +20,7 @@ on_both_forges!(
     protected_paths_are_put_back,
     weakened_checks_stand_at_the_top,
     a_huge_change_is_held_back,
+    what_nobody_can_look_at_is_held_back,
     a_secret_is_held_back,
     an_agent_may_ruin_its_tree,
     nothing_laid_in_git_configuration_runs,
@@ -266,6 +267,29 @@ async fn a_huge_change_is_held_back(dialect: Dialect) {
     let done = world.the_loop().await;
     assert_eq!(done.state, State::Review, "{}", done.why);
     assert_eq!(world.file(&done.branch, "file1.txt").await, None);
+    world.finish().await;
+}
+
+/// G14: a change of more than 4 MiB, and a binary of more than 1 MiB.
+async fn what_nobody_can_look_at_is_held_back(dialect: Dialect) {
+    let lines = "echo 42 >answer.txt\nhead -c 4300000 /dev/zero | tr '\\0' x | fold -w 100 >large.txt\n";
+    let world = World::new(Setup::new(dialect).agent(lines)).await;
+    let stopped = world.run().await;
+    assert_eq!((stopped.state, &stopped.pushed), (State::Paused, &None), "{}", stopped.why);
+    escalated(&world, &["larger than 4 MiB", "/ralph retry", "/ralph abort"]);
+    world.write_agent("echo 42 >answer.txt\nhead -c 1100000 /dev/zero >image.bin\n");
+    world.say("/ralph retry").await;
+    world.settle().await;
+    let stopped = world.the_loop().await;
+    assert_eq!((stopped.state, &stopped.pushed), (State::Paused, &None), "{}", stopped.why);
+    escalated(&world, &["large binary files", "image.bin", "/ralph retry", "/ralph abort"]);
+    world.write_agent("echo 42 >answer.txt\nhead -c 1000000 /dev/zero >image.bin\n");
+    world.say("/ralph retry").await;
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert!(world.escalations().is_empty());
+    assert_eq!(world.file(&done.branch, "large.txt").await, None);
     world.finish().await;
 }
 

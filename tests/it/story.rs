@@ -326,7 +326,10 @@ async fn the_limit_of_iterations(dialect: Dialect) {
     assert_eq!(world.state_labels(), ["limit-reached"]);
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let text = world.issue_of(escalation);
-    assert!(text.title.starts_with("[ralph]"), "{}", text.title);
+    assert_eq!(text.title, format!("[ralph] CRITICAL: limit of iterations reached in {}", stopped.id));
+    let mut labels = world.forge.labels(world.repo, escalation);
+    labels.sort();
+    assert_eq!(labels, ["critical", "needs-review", "ralph:escalation"]);
     for wanted in ["/ralph resume --max-iterations", "/ralph abort", "Evidence"] {
         assert!(text.body.contains(wanted), "{wanted} is missing: {}", text.body);
     }

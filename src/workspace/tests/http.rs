@@ -149,19 +149,22 @@ async fn a_token_opens_the_forge_and_shows_nowhere() {
 
 #[tokio::test]
 async fn a_second_loop_fetches_only_what_is_new() {
-    with_forge(async |world, forge| {
-        let fetches = || forge.requests.lock().unwrap().iter().filter(|request| request.ends_with("fetch")).count();
-        world.prepare().await;
-        assert_eq!(fetches(), 1);
-        let other = LoopId::new("r-43-bbbbbb");
-        let second = || PrepareTree { loop_id: &other, branch: "ralph/43", ..world.request() };
-        world.workspaces.prepare(second()).await.unwrap();
-        assert_eq!(fetches(), 1);
-        let base = world.human("main", "echo new >new");
-        assert_eq!(world.workspaces.prepare(second()).await.unwrap().head, base);
-        assert_eq!(fetches(), 2);
-    })
-    .await;
+    // Without contents, those of the commit that the tree is made of come with a request of their own.
+    for (partial, each) in [(false, 1), (true, 2)] {
+        with_forge(async |world, forge| {
+            let fetches = || forge.requests.lock().unwrap().iter().filter(|request| request.ends_with("fetch")).count();
+            world.workspaces.prepare(PrepareTree { partial, ..world.request() }).await.unwrap();
+            assert_eq!(fetches(), each, "partial: {partial}");
+            let other = LoopId::new("r-43-bbbbbb");
+            let second = || PrepareTree { loop_id: &other, branch: "ralph/43", partial, ..world.request() };
+            world.workspaces.prepare(second()).await.unwrap();
+            assert_eq!(fetches(), each, "partial: {partial}");
+            let base = world.human("main", "echo new >new");
+            assert_eq!(world.workspaces.prepare(second()).await.unwrap().head, base);
+            assert_eq!(fetches(), 2 * each, "partial: {partial}");
+        })
+        .await;
+    }
 }
 
 #[tokio::test]
