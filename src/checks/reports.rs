@@ -3,14 +3,16 @@
 //! The tree is the agent's: links are never followed, and sizes and numbers are bounded.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
+use rustix::fs::OFlags;
 
 use super::counts::read_junit;
+use crate::domain::policy::path_globs;
 use crate::domain::task::TestCounts;
 
 /// Largest report that is read, in bytes.
@@ -25,7 +27,7 @@ const SKIPPED: [&str; 2] = [".git", "node_modules"];
 /// Tells one state of a file from another: inode, time of change in seconds and nanoseconds, size.
 type Stamp = (u64, i64, i64, u64);
 
-/// Finds the reports that match some globs, relative to the top of the tree.
+/// Finds the reports that match a glob, relative to the top of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Reports {
     tree: PathBuf,
@@ -33,15 +35,9 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// `None` where there is no glob to look for. Globs that do not compile are passed over: the configuration has
-    /// refused them already.
-    pub(super) fn new(tree: &Path, globs: &[String]) -> Option<Self> {
-        let mut builder = GlobSetBuilder::new();
-        globs.iter().filter_map(|glob| Glob::new(glob).ok()).for_each(|glob| {
-            builder.add(glob);
-        });
-        let globs = builder.build().ok().filter(|set| !set.is_empty())?;
-        Some(Self { tree: tree.to_owned(), globs })
+    /// `None` where the glob does not compile; whoever wrote it was told so.
+    pub(super) fn new(tree: &Path, glob: &str) -> Option<Self> {
+        Some(Self { tree: tree.to_owned(), globs: path_globs(&[glob]).ok()? })
     }
 
     /// What is there now.
@@ -63,7 +59,7 @@ impl Reports {
                     folders.push(path);
                 } else if meta.is_file() && path.strip_prefix(&self.tree).is_ok_and(|inner| self.globs.is_match(inner))
                 {
-                    found.insert(path, (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size()));
+                    found.insert(path, stamp(&meta));
                 }
             }
         }
@@ -73,12 +69,21 @@ impl Reports {
     /// Counts of the reports that are new or changed since `before`; reports of earlier runs do not count.
     pub(super) fn counts_since(&self, before: &HashMap<PathBuf, Stamp>) -> Option<TestCounts> {
         let written = self.stamps().into_iter().filter(|(path, stamp)| before.get(path) != Some(stamp));
-        written.filter_map(|(path, _)| read_junit(&read(&path)?)).reduce(TestCounts::plus)
+        written.filter_map(|(path, found)| read_junit(&read(&path, found)?)).reduce(TestCounts::plus)
     }
 }
 
-fn read(path: &Path) -> Option<String> {
-    let file = fs::File::open(path).ok()?;
+fn stamp(meta: &Metadata) -> Stamp {
+    (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size())
+}
+
+/// The text of the file that was found there. What took its place meanwhile is not read: it may lie elsewhere.
+fn read(path: &Path, found: Stamp) -> Option<String> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.cast_signed()).open(path).ok()?;
+    if stamp(&file.metadata().ok()?) != found {
+        return None;
+    }
     let mut bytes = Vec::new();
     let read = file.take(MAX_REPORT + 1).read_to_end(&mut bytes).ok()?;
     (read as u64 <= MAX_REPORT).then(|| String::from_utf8_lossy(&bytes).into_owned())

@@ -39,8 +39,6 @@ pub struct CheckRunner {
     pub masker: Masker,
     /// Mark by which processes that left their group are found.
     pub cookie: Option<Cookie>,
-    /// Globs of JUnit files that checks write, from the top of the tree; their counts are taken before printed ones.
-    pub junit: Vec<String>,
 }
 
 /// Why there is no report. How a check went is never an error, but an outcome.
@@ -72,7 +70,6 @@ impl CheckRunner {
             env: Vec::new(),
             masker: Masker::default(),
             cookie: None,
-            junit: Vec::new(),
         }
     }
 
@@ -109,7 +106,7 @@ impl CheckRunner {
         check: &Check,
         cancel: &CancellationToken,
     ) -> Result<CheckOutcome, ChecksError> {
-        let reports = Reports::new(tree, &self.junit);
+        let reports = check.junit.as_deref().and_then(|glob| Reports::new(tree, glob));
         let before = match reports.clone() {
             Some(reports) => blocking(move || reports.stamps()).await.unwrap_or_default(),
             None => Default::default(),

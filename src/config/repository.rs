@@ -14,7 +14,7 @@ use super::thresholds::{self, Thresholds};
 use super::tree::Node;
 use super::{schema, typed, validate};
 use crate::domain::control::ControlSettings;
-use crate::domain::criteria::TaskType;
+use crate::domain::criteria::{TaskType, report_path};
 use crate::domain::ids::Percent;
 use crate::domain::intelligence::Intelligence;
 use crate::domain::oversight::OversightSettings;
@@ -107,6 +107,9 @@ pub struct CheckSection {
     pub timeout: Option<Duration>,
     /// Regular expression with groups named passed, failed or skipped, to read test counts by.
     pub counts: Option<String>,
+    /// Path of the JUnit file that it writes, or a pattern for several (`*` stays within a folder); their test counts come
+    /// before printed ones.
+    pub junit: Option<String>,
 }
 
 /// Rules for the outcome of a check.
@@ -126,7 +129,7 @@ pub enum CheckKind {
 pub struct RepositoryProtected {
     /// What happens to a change; the operator's where left out or laxer.
     pub policy: Option<ProtectedName>,
-    /// Globs from the top of the tree, beside the operator's.
+    /// Globs from the top of the tree, beside the operator's; `*` stays within a folder.
     pub paths: Vec<String>,
 }
 
@@ -292,6 +295,7 @@ impl Reading<'_> {
                 rule: self.rule(&key, &section),
                 timeout_s: self.check_timeout(&key, section.timeout),
                 counts: section.counts.as_deref().and_then(|pattern| self.counts(&key, pattern)),
+                junit: section.junit.filter(|glob| self.report(&key, glob)),
                 command: section.run,
                 source: CheckSource::RepositoryFile,
             });
@@ -386,6 +390,15 @@ impl Reading<'_> {
             Ok(_) => {}
             Err(_) => self.wrong(&key, "not a regular expression"),
         }
+    }
+
+    /// Whether JUnit files can be found by this pattern.
+    fn report(&mut self, key: &str, glob: &str) -> bool {
+        let valid = report_path(glob);
+        if let Err(reason) = &valid {
+            self.wrong(&format!("{key}.junit"), reason);
+        }
+        valid.is_ok()
     }
 
     fn counts(&mut self, key: &str, pattern: &str) -> Option<String> {

@@ -10,6 +10,7 @@ use std::collections::HashSet;
 
 use regex::{Regex, RegexBuilder};
 
+use super::policy::path_globs;
 use super::task::{Check, CheckRule, CheckSource};
 
 pub use detect::detect;
@@ -62,6 +63,7 @@ pub fn plain(command: &str, source: CheckSource) -> Check {
         source,
         timeout_s: None,
         counts: None,
+        junit: None,
     }
 }
 
@@ -123,6 +125,9 @@ pub fn validate(check: &Check) -> Result<(), String> {
             return Err("the pattern in `counts` needs a group `(?P<passed>…)` or `(?P<failed>…)`".to_owned());
         }
     }
+    if let Some(glob) = &check.junit {
+        report_path(glob).map_err(|reason| format!("`junit`: {reason}"))?;
+    }
     match &check.rule {
         CheckRule::ExitCode | CheckRule::EmptyOutput => Ok(()),
         CheckRule::Coverage { pattern, min } => {
@@ -137,6 +142,16 @@ pub fn validate(check: &Check) -> Result<(), String> {
             one_group(pattern)?;
             bounds(*at_least, *at_most)
         }
+    }
+}
+
+/// Says what is wrong with the glob of a check's JUnit files.
+pub fn report_path(glob: &str) -> Result<(), String> {
+    let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
+    match path_globs(&[glob]) {
+        Ok(_) if inside && !glob.is_empty() && glob.len() <= MAX_PATTERN => Ok(()),
+        Ok(_) => Err("expected a path from the top of the tree, in which `*` and `**` may stand".to_owned()),
+        Err(error) => Err(format!("not a pattern: {}", error.kind())),
     }
 }
 

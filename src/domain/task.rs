@@ -48,6 +48,9 @@ pub struct Check {
     /// Pattern with groups `passed`, `failed`, `skipped` to read test counts by, where no runner is recognised.
     #[serde(default)]
     pub counts: Option<String>,
+    /// Glob of the JUnit files that it writes, from the top of the tree; their counts come before printed ones.
+    #[serde(default)]
+    pub junit: Option<String>,
 }
 
 /// What a test runner counted.

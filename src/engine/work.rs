@@ -269,6 +269,7 @@ impl Engine {
             source: CheckSource::RepositoryFile,
             timeout_s: Some(SETUP_TIMEOUT_S),
             counts: None,
+            junit: None,
         });
         let commands: Vec<_> = commands.collect();
         let report = self.run_checks(current, tree, &[], &commands, cancel).await?;

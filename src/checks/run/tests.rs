@@ -154,8 +154,7 @@ async fn our_own_failures_are_errors() {
 
 #[tokio::test]
 async fn junit_files_count_when_the_check_wrote_them() {
-    let mut place = Place::new();
-    place.runner.junit = vec!["**/reports/*.xml".into()];
+    let place = Place::new();
     let reports = place.tree().join("a/reports");
     std::fs::create_dir_all(&reports).expect("folder");
     let suite = |cases: &str| format!("<testsuite>{cases}</testsuite>");
@@ -164,10 +163,16 @@ async fn junit_files_count_when_the_check_wrote_them() {
     std::os::unix::fs::symlink(place.folder.path().join("outside.xml"), reports.join("link.xml")).expect("link");
     let write = "echo '<testsuite><testcase/><testcase><failure/></testcase></testsuite>' > a/reports/new.xml; \
                  ln -s ../../../outside.xml a/reports/other.xml; echo '1..1'; echo 'ok 1'; exit 1";
-    let outcome = place.one(write).await;
+    let with = |command: &str| Check { junit: Some("**/reports/*.xml".into()), ..check(command) };
+    let outcome = place.run(&[with(write)]).await.remove(0);
     assert_eq!(outcome.tests, Some(TestCounts { passing: 1, failing: 1, skipped: 0 }));
+    // One that is too large to be read.
+    let large =
+        format!("yes '<testcase/>' | head -c {} > a/reports/large.xml; echo '1..1'; echo 'ok 1'", (16 << 20) + 1);
+    let large = place.run(&[with(&large)]).await.remove(0);
+    assert_eq!(large.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
     // Nothing written: what was printed counts.
-    let printed = place.one("echo '1..1'; echo 'ok 1'").await;
+    let printed = place.run(&[with("echo '1..1'; echo 'ok 1'")]).await.remove(0);
     assert_eq!(printed.tests, Some(TestCounts { passing: 1, failing: 0, skipped: 0 }));
 }
 

@@ -10,11 +10,12 @@ use crate::domain::task::{Check, CheckRule, CheckSource};
 const ANY_PERCENTAGE: &str = r"(\d+(?:\.\d+)?)\s?%";
 
 /// Every key a check may have.
-const KEYS: [&str; 9] = ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "timeout", "counts"];
+const KEYS: [&str; 10] =
+    ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "timeout", "counts", "junit"];
 
 /// Reads one entry of a `checks:` list: a string is a command that must exit 0; a mapping has `command` and may have
 /// `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`, `at_most`,
-/// `timeout` (seconds, or `90s`, `10m`, `1h`) and `counts`. The check that comes back is valid.
+/// `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The check that comes back is valid.
 pub fn check_from_value(value: &Value, source: CheckSource) -> Result<Check, CriteriaError> {
     let check = match value {
         Value::String(command) => plain(command.trim(), source),
@@ -80,7 +81,7 @@ fn from_map(map: &Map<String, Value>, source: CheckSource) -> Result<Check, Crit
             })?),
         };
     let name = text(map, "name").unwrap_or_else(|| name_of(&command));
-    Ok(Check { name, command, rule, source, timeout_s, counts: text(map, "counts") })
+    Ok(Check { name, command, rule, source, timeout_s, counts: text(map, "counts"), junit: text(map, "junit") })
 }
 
 fn guess_kind(min: Option<f64>, bound: Option<f64>) -> &'static str {

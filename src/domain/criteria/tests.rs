@@ -65,7 +65,7 @@ fn issues_give_the_commands_they_mean_and_no_prose() {
 #[test]
 fn a_block_gives_rules_timeouts_and_counts() {
     let body = "```ralph\nchecks:\n  - {name: cover, command: make cover, min: 80.5, timeout: 10m}\n  - {command: tsc, \
-                kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)'}\n```";
+                kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)', junit: 'build/*.xml'}\n```";
     let checks = from_issue(body).expect("criteria");
     assert_eq!(checks[0].name, "cover");
     assert_eq!(checks[0].timeout_s, Some(600));
@@ -74,6 +74,7 @@ fn a_block_gives_rules_timeouts_and_counts() {
     assert!(matches!(&checks[1].rule, CheckRule::Count { at_most: Some(most), at_least: None, .. } if *most == 0.0));
     assert_eq!(checks[2].rule, CheckRule::EmptyOutput);
     assert_eq!(checks[3].counts.as_deref(), Some("ok (?P<passed>\\d+)"));
+    assert_eq!(checks[3].junit.as_deref(), Some("build/*.xml"));
     assert!(checks.iter().all(|check| check.source == CheckSource::Issue));
     let silent = from_issue("## Completion criteria\n- `npm run lint` prints nothing").expect("criteria");
     assert_eq!(silent[0].rule, CheckRule::EmptyOutput);
@@ -102,6 +103,8 @@ fn bad_blocks_say_what_is_wrong() {
         ("```ralph\nchecks:\n  - {command: x, timeout: soon}\n```", "`timeout` must be"),
         ("```ralph\nchecks:\n  - {command: x, timeout: 0}\n```", "between 1 s"),
         ("```ralph\nchecks:\n  - {command: x, counts: '(\\d+)'}\n```", "needs a group `(?P<passed>"),
+        ("```ralph\nchecks:\n  - {command: x, junit: ../r.xml}\n```", "a path from the top of the tree"),
+        ("```ralph\nchecks:\n  - {command: x, junit: 'r[.xml'}\n```", "`junit`: not a pattern"),
         (&many, "at most 20"),
     ];
     for (body, part) in cases {

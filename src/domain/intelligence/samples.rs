@@ -80,6 +80,7 @@ pub(crate) fn fresh() -> Loop {
         source: CheckSource::RepositoryFile,
         timeout_s: Some(300),
         counts: None,
+        junit: None,
     };
     current.checks = vec![check("tests", "pytest -q"), check("types", "mypy src")];
     current.limits.iterations = 10;
