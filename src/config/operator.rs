@@ -306,7 +306,7 @@ pub enum ProgressStyle {
 pub struct ProtectedSection {
     /// What happens to a change: put back before the commit, the loop stops, or kept and shown.
     pub policy: ProtectedName,
-    /// Globs from the top of the tree.
+    /// Globs from the top of the tree; `*` stays within a folder.
     pub paths: Vec<String>,
 }
 

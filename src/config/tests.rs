@@ -174,7 +174,7 @@ fn all_contradictions_are_found_at_once() {
     insta::assert_snapshot!(problems(
         "server: { listen: localhost, public_url: 'ftp://x' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
          permissions: { allow: [octocat, 'wrk:1', 0], teams: [leads, 'wrk:acme/leads', acme/leads] }\n\
-         limits: { loops: 1, loops_per_repository: 2, iterations: 0, timeout: 0s, cost_usd: 60 }\n\
+         limits: { loops: 1, loops_per_repository: 2, loops_per_forge: 3, iterations: 0, timeout: 0s, cost_usd: 60 }\n\
          label_prefix: ''\nbranch_prefix: '-x'\nchecks: { timeout: 0s }\nprotected: { paths: ['a[', ok] }\n\
          sandbox: { network: ['https://x', 'ok.example.org:443'] }\n\
          forges:\n  - { name: work, kind: gitea, url: 'https://g.example', token_env: T, webhook_secret_env: S }\n"
@@ -191,15 +191,16 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected a team, as `organisation/team`
     conf/ralph-control.yaml:3:61: `permissions.teams[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:4:43: `limits.loops_per_repository`: more than `limits.loops`, which is 1
-    conf/ralph-control.yaml:4:58: `limits.iterations`: 0 would stop every loop at once
-    conf/ralph-control.yaml:4:70: `limits.timeout`: 0 would stop every loop at once
-    conf/ralph-control.yaml:4:84: `limits.cost_usd`: more than `limits.cost_usd_per_day`, which is $50.00
+    conf/ralph-control.yaml:4:63: `limits.loops_per_forge`: more than `limits.loops`, which is 1
+    conf/ralph-control.yaml:4:78: `limits.iterations`: 0 would stop every loop at once
+    conf/ralph-control.yaml:4:90: `limits.timeout`: 0 would stop every loop at once
+    conf/ralph-control.yaml:4:104: `limits.cost_usd`: more than `limits.cost_usd_per_day`, which is $50.00
     conf/ralph-control.yaml:5:15: `label_prefix`: expected 1 to 20 characters without commas, such as `ralph:`
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:21: `sandbox.network`: this version cannot hold agents to single hosts; write `all`, or `none` for no network at all
-    20 errors in the configuration; nothing was started
+    21 errors in the configuration; nothing was started
     ");
 }
 
@@ -666,7 +667,7 @@ checks:
   - npm ci && npm test
   - { name: lint, run: "cargo clippy", kind: empty_output, timeout: 5m }
   - { name: coverage, run: ./cov, kind: coverage, pattern: "([0-9.]+)%", min: 80 }
-  - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, counts: "(?P<passed>\\d+) ok" }
+  - { name: errors, run: ./tsc, kind: count, pattern: "(\\d+) errors", at_most: 0, counts: "(?P<passed>\\d+) ok", junit: "out/**/*.xml" }
 setup: [npm ci]
 task_type: test-fix
 progress: status-only
@@ -696,6 +697,7 @@ fn a_repository_file_is_read_as_it_is_meant() {
     assert!(settings.checks.iter().all(|c| c.source == CheckSource::RepositoryFile));
     assert!(matches!(&settings.checks[3].rule, CheckRule::Coverage { min, .. } if min.0 == 80.0));
     assert!(matches!(&settings.checks[4].rule, CheckRule::Count { at_least: None, at_most: Some(0.0), .. }));
+    assert_eq!(settings.checks[4].junit.as_deref(), Some("out/**/*.xml"));
     assert_eq!(settings.protected, Some(ProtectedPolicy::Block));
     let policy = Policy::default().with_repository(&settings);
     assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 1800));
@@ -730,7 +732,8 @@ fn mistakes_in_checks_say_what_is_wrong() {
     ");
     insta::assert_snapshot!(repository_problems(
         "checks:\n  - { run: a, kind: coverage }\n  - { run: b, kind: coverage, pattern: '(', min: 101 }\n  \
-         - { run: c, kind: count, pattern: x }\n  - { run: d, kind: count, pattern: (x), at_least: 2, at_most: 1, counts: '(y)' }\n"
+         - { run: c, kind: count, pattern: x }\n  - { run: d, kind: count, pattern: (x), at_least: 2, at_most: 1, counts: '(y)' }\n  \
+         - { run: e, junit: /tmp/r.xml }\n  - { run: f, junit: 'r[.xml' }\n"
     ), @r"
     .ralph.yml:2:5: `checks[0]`: `pattern` is missing; its first group is the number
     .ralph.yml:2:5: `checks[0]`: `min` is missing; the lowest percentage
@@ -740,6 +743,8 @@ fn mistakes_in_checks_say_what_is_wrong() {
     .ralph.yml:4:37: `checks[2].pattern`: the pattern has no group `(…)` for the number
     .ralph.yml:5:52: `checks[3].at_least`: more than `at_most`, which is 1
     .ralph.yml:5:75: `checks[3].counts`: the pattern has no group named `passed`, `failed` or `skipped`
+    .ralph.yml:6:22: `checks[4].junit`: expected a path from the top of the tree, in which `*` and `**` may stand
+    .ralph.yml:7:22: `checks[5].junit`: not a pattern: unclosed character class; missing ']'
     ");
 }
 
@@ -821,6 +826,7 @@ fn document() -> impl Strategy<Value = String> {
         "at_least",
         "timeout",
         "counts",
+        "junit",
         "iterations",
         "cost_usd",
         "paths",

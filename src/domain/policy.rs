@@ -1,5 +1,6 @@
 //! What decisions depend on: the operator's settings and the repository's, merged into one value.
 
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -10,7 +11,7 @@ use super::permit::Team;
 use super::rules::ScheduleEntry;
 use super::settings::overlay;
 use super::supervision::SupervisionSettings;
-use super::task::Check;
+use super::task::{Check, DiffStat};
 
 /// Paths that an agent may not change unless configured otherwise: CI, ownership, the bot's own file, agents'
 /// configuration, hooks. Globs from the top of the tree.
@@ -54,6 +55,18 @@ pub const PROTECTED_PATHS: &[&str] = &[
 /// Longest name of a check, in characters.
 pub const CHECK_NAME_MAX: usize = 60;
 
+/// Compiles globs of paths from the top of the tree; `*` stays within a folder.
+///
+/// # Errors
+/// The first that is no pattern.
+pub fn path_globs<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(GlobBuilder::new(glob.as_ref()).literal_separator(true).build()?);
+    }
+    set.build()
+}
+
 /// The least right that somebody needs for a command or the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -82,7 +95,7 @@ pub enum Progress {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectedPolicy {
-    /// It is kept, and stands at the top of the pull request.
+    /// It is kept, and the pull request names it among what to look at first.
     Allow,
     /// It is put back before the commit.
     #[default]
@@ -96,8 +109,16 @@ pub enum ProtectedPolicy {
 pub struct Protected {
     /// What happens to a change.
     pub policy: ProtectedPolicy,
-    /// Globs from the top of the tree.
+    /// Globs from the top of the tree; `*` stays within a folder.
     pub paths: Vec<String>,
+}
+
+impl Protected {
+    /// Those of a change's files that are protected.
+    pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
+        let globs = path_globs(&self.paths).unwrap_or_default();
+        change.files.iter().map(|file| file.path.as_str()).filter(|path| globs.is_match(path)).collect()
+    }
 }
 
 impl Default for Protected {

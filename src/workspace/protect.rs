@@ -3,25 +3,20 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 
 use super::git::Call;
 use super::layout::Place;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::ids::Sha;
+use crate::domain::policy::path_globs;
 
-/// Builds the set of patterns; `*` stays within a folder.
+/// Builds the set of patterns.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        let pattern = glob.as_ref();
-        let bad = |error: globset::Error| WorkspaceError::BadPattern {
-            pattern: pattern.to_owned(),
-            detail: error.to_string(),
-        };
-        set.add(GlobBuilder::new(pattern).literal_separator(true).build().map_err(bad)?);
-    }
-    set.build().map_err(|error| WorkspaceError::BadPattern { pattern: String::new(), detail: error.to_string() })
+    path_globs(globs).map_err(|error| WorkspaceError::BadPattern {
+        pattern: error.glob().unwrap_or_default().to_owned(),
+        detail: error.to_string(),
+    })
 }
 
 /// Leading folders or file that a pattern names without wildcards; empty where it begins with one. What is to be found in

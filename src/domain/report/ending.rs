@@ -5,6 +5,7 @@ use super::{
 };
 use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::{Found, Loop, State};
+use crate::domain::policy::ProtectedPolicy;
 use crate::domain::tamper;
 use crate::domain::task::{CheckReport, DiffStat};
 use crate::domain::view::{
@@ -70,6 +71,10 @@ fn spent_on(current: &Loop) -> Vec<SpentLine> {
 
 fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
     let mut lines = Vec::new();
+    let touched = current.policy.protected.touched(stat);
+    if current.policy.protected.policy == ProtectedPolicy::Allow && !touched.is_empty() {
+        lines.push(format!("Protected files were changed, which the settings allow: {}.", touched.join(", ")));
+    }
     let restored: Vec<_> = current.kept().flat_map(|i| i.restored.clone()).collect();
     if !restored.is_empty() {
         lines.push(format!("The agent changed protected files, which were put back: {}.", restored.join(", ")));

@@ -2,7 +2,7 @@
 
 use crate::domain::ids::{RepoRef, Sha};
 use crate::domain::lifecycle::{Change, Input, Loop, MergeWith};
-use crate::domain::policy::ProtectedPolicy;
+use crate::domain::policy::{Protected, ProtectedPolicy};
 use crate::domain::tamper;
 use crate::engine::executor::{Failure, Receipt};
 use crate::engine::{Engine, ForgeSeat};
@@ -43,7 +43,7 @@ impl Engine {
         let info = self.workspaces.commit(request).await?;
         kill_point("K21");
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
-        let blocked = blocked(&info, protected.policy, &protected.paths);
+        let blocked = blocked(&info, protected);
         let change = Change {
             commit: info.commit,
             tree: info.tree,
@@ -172,7 +172,7 @@ impl Engine {
 }
 
 /// Why a change must not be pushed before a person has looked at it, if so.
-fn blocked(info: &CommitInfo, policy: ProtectedPolicy, paths: &[String]) -> Option<String> {
+fn blocked(info: &CommitInfo, protected: &Protected) -> Option<String> {
     if info.changed_files > MAX_CHANGED_FILES {
         return Some(format!("the change touches {} files, more than {MAX_CHANGED_FILES}", info.changed_files));
     }
@@ -190,11 +190,9 @@ fn blocked(info: &CommitInfo, policy: ProtectedPolicy, paths: &[String]) -> Opti
             secrets.mask(line.trim_start_matches('+').trim())
         ));
     }
-    if policy == ProtectedPolicy::Block {
-        let globs: Vec<_> =
-            paths.iter().filter_map(|p| globset::Glob::new(p).ok()).map(|g| g.compile_matcher()).collect();
-        let hit = info.stat.files.iter().find(|f| globs.iter().any(|g| g.is_match(&f.path)));
-        return hit.map(|file| format!("the change touches the protected file `{}`", file.path));
+    if protected.policy == ProtectedPolicy::Block {
+        let hit = protected.touched(&info.stat).into_iter().next()?;
+        return Some(format!("the change touches the protected file `{hit}`"));
     }
     None
 }
