@@ -44,6 +44,8 @@ pub struct Setup {
     pub patience: Patience,
     /// Further variables of the service's environment.
     pub env: Vec<(&'static str, String)>,
+    /// What the service finds of a sandbox, which is required then, in place of what this machine has.
+    pub sandbox: Option<SandboxProbe>,
 }
 
 impl Setup {
@@ -69,6 +71,7 @@ impl Setup {
             body: "It should be 42.".into(),
             patience: Patience::USUAL,
             env: Vec::new(),
+            sandbox: None,
         }
     }
 
@@ -186,7 +189,11 @@ impl World {
         format!(
             "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
             url = self.forge.url(),
-            required = if sandboxed { "auto" } else { "none" },
+            required = match (&self.setup.sandbox, sandboxed) {
+                (Some(_), _) => "bubblewrap",
+                (None, true) => "auto",
+                (None, false) => "none",
+            },
             extra = self.setup.config,
         )
     }
@@ -225,7 +232,10 @@ impl World {
             role: if self.live { Role::All } else { Role::Ingest },
             clock: self.clock.clone(),
             pace: Pace { mutation_interval_ms: 0, attempts: 1, patience: self.setup.patience, ..Pace::default() },
-            sandbox: Some(sandbox().await),
+            sandbox: Some(match &self.setup.sandbox {
+                Some(found) => found.clone(),
+                None => sandbox().await,
+            }),
             tune,
             ..Options::default()
         };

@@ -25,6 +25,7 @@ mod providers;
 mod real;
 mod replay;
 mod service;
+mod settings;
 mod story;
 mod supervised;
 mod texts;
