@@ -8,7 +8,7 @@ use crate::domain::backends::{
 };
 use crate::domain::control::ModelTier;
 use crate::domain::ids::{Money, Timestamp};
-use crate::domain::lifecycle::{AgentSession, Loop};
+use crate::domain::lifecycle::{AgentSession, Iteration, Loop};
 use crate::domain::limit::Limit;
 use crate::domain::money::Ending;
 use crate::domain::prices::Usage;
@@ -281,10 +281,11 @@ impl Engine {
         }
     }
 
-    /// What the iteration's backend was worth, where backends are chosen by that.
+    /// What the iteration's backend was worth, where backends are chosen by that. A run that failed was counted then.
     pub(super) async fn judge_backend(&self, current: &Loop, report: &CheckReport) {
         let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
-        let Some(last) = current.current().filter(|last| adaptive && !last.served.backend.is_empty()) else { return };
+        let worked = |last: &&Iteration| !last.served.backend.is_empty() && current.agent_failures == 0;
+        let Some(last) = current.current().filter(|_| adaptive).filter(worked) else { return };
         let judged = Observation::Judged {
             backend: last.served.backend.clone(),
             task_type: current.task_type(),
