@@ -25,7 +25,8 @@ mod tests;
 
 pub use extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered};
 pub use learning::{Content, Kind, Learning, Source, State};
-pub use merge::{absorb, are_same, contradict, contradicts, promote};
+pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
+pub(in crate::domain) use observe::judged_anew;
 pub use observe::{Observation, observed, reflection};
 pub use query::{Asked, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};

@@ -27,9 +27,7 @@ use super::StoreResult;
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{RepoRef, Timestamp};
 use crate::domain::intelligence::Estimate;
-use crate::domain::memory::{
-    Asked, Content, Learning, Match, MemorySettings, State, absorb, are_same, contradict, contradicts,
-};
+use crate::domain::memory::{Asked, Content, Learning, Match, MemorySettings, State, Taken, take_in};
 use crate::domain::similarity::words;
 use crate::process::Masker;
 
@@ -105,37 +103,23 @@ pub fn learn(
     settings: &MemorySettings,
     now: Timestamp,
 ) -> StoreResult<Learnt> {
-    let mut learning = learning.map_text(&|text| masker.mask(text).into_owned());
-    if let Some(known) = get(c, &learning.id, now)? {
-        return merge(c, &known, &learning, settings, now);
-    }
-    let alike = alike(c, &learning, now)?;
-    if let Some(known) = alike.iter().find(|known| are_same(known, &learning, settings)) {
-        return merge(c, known, &learning, settings, now);
-    }
-    for mut known in alike {
-        if contradicts(&known, &learning, settings) {
-            contradict(&mut known, &mut learning, settings, now);
-            save(c, &known)?;
+    let learning = learning.map_text(&|text| masker.mask(text).into_owned());
+    let near = match get(c, &learning.id, now)? {
+        Some(known) => vec![known],
+        None => alike(c, &learning, now)?,
+    };
+    Ok(match take_in(learning, &near, settings, now) {
+        Taken::Known(known) => Learnt::Known(known),
+        Taken::Merged(merged) => {
+            save(c, &merged)?;
+            Learnt::Merged(merged)
         }
-    }
-    save(c, &learning)?;
-    Ok(Learnt::Stored(learning))
-}
-
-fn merge(
-    c: &Connection,
-    known: &Learning,
-    new: &Learning,
-    settings: &MemorySettings,
-    now: Timestamp,
-) -> StoreResult<Learnt> {
-    let merged = absorb(known, new, settings, now);
-    if merged == *known {
-        return Ok(Learnt::Known(merged));
-    }
-    save(c, &merged)?;
-    Ok(Learnt::Merged(merged))
+        Taken::New { learning, lowered } => {
+            lowered.iter().try_for_each(|known| save(c, known))?;
+            save(c, &learning)?;
+            Learnt::Stored(learning)
+        }
+    })
 }
 
 /// Known learnings of the same repository and task type that share rare words with a new one.

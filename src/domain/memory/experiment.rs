@@ -1,8 +1,8 @@
 //! Does memory help? Tasks of many families, in each of which one approach works and others do not, played by an agent
 //! without memory, with memory, and with memory full of wrong learnings. From a seed, so that it repeats.
 //!
-//! The agent is simulated; what it remembers goes through the real thing: extraction, merging, promotion, retrieval and
-//! credit.
+//! The agent is simulated; what it remembers goes through the real thing: extraction, merging, promotion, ranking and
+//! credit. Only the store's look-up is not there: every learning that is believed comes into question for a prompt.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::{
     Candidate, Content, Credit, Ended, Evidence, IterationFacts, Learning, LoopFacts, MemorySettings, Query, Source,
-    State, absorb, are_same, contradict, contradicts, credit, credit_of_iteration, from_iteration, from_loop, rank,
+    State, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank, take_in,
 };
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{ForgeName, LoopId, Money, RepoId, RepoRef, Timestamp};
@@ -407,22 +407,24 @@ impl Loop<'_> {
         }
     }
 
-    /// Keeps what was learnt, as the store does it.
-    fn keep(&mut self, mut new: Learning) {
-        let near =
-            |known: &Learning| known.id == new.id || known.about.split(' ').next() == new.about.split(' ').next();
-        let near: Vec<usize> = (0..self.memory.len()).filter(|at| near(&self.memory[*at])).collect();
-        let same = near.iter().find(|at| are_same(&self.memory[**at], &new, self.settings));
-        if let Some(at) = same {
-            self.memory[*at] = absorb(&self.memory[*at], &new, self.settings, self.now);
-            return;
-        }
-        for at in near {
-            if contradicts(&self.memory[at], &new, self.settings) {
-                contradict(&mut self.memory[at], &mut new, self.settings, self.now);
+    /// Keeps what was learnt, as the store does it; those that it may be one with are those of its family.
+    fn keep(&mut self, new: Learning) {
+        let subject = |learning: &Learning| learning.about.split(' ').next().map(str::to_owned);
+        let near = |known: &&Learning| known.id == new.id || subject(known) == subject(&new);
+        let near: Vec<Learning> = self.memory.iter().filter(near).cloned().collect();
+        let changed = match take_in(new, &near, self.settings, self.now) {
+            Taken::Known(_) => Vec::new(),
+            Taken::Merged(merged) => vec![merged],
+            Taken::New { learning, lowered } => {
+                self.memory.push(learning);
+                lowered
+            }
+        };
+        for learning in changed {
+            if let Some(known) = self.memory.iter_mut().find(|known| known.id == learning.id) {
+                *known = learning;
             }
         }
-        self.memory.push(new);
     }
 
     fn id(&self) -> LoopId {

@@ -59,6 +59,41 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
     merged
 }
 
+/// What became of something that was learnt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Taken {
+    /// It is known from the same source: nothing changes. The known one.
+    Known(Learning),
+    /// It is one with a known one, which is this now.
+    Merged(Learning),
+    /// It is new.
+    New {
+        /// It.
+        learning: Learning,
+        /// Known ones that it contradicts, lowered.
+        lowered: Vec<Learning>,
+    },
+}
+
+/// Takes in something that was learnt, beside the known learnings that it may be one with or contradict: merged into the
+/// first that is the same, else new; what it contradicts is lowered, and so is it.
+pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> Taken {
+    let itself = near.iter().find(|known| known.id == new.id);
+    if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
+        let merged = absorb(known, &new, settings, now);
+        return if merged == *known { Taken::Known(merged) } else { Taken::Merged(merged) };
+    }
+    let mut lowered = Vec::new();
+    for known in near {
+        if contradicts(known, &new, settings) {
+            let mut known = known.clone();
+            contradict(&mut known, &mut new, settings, now);
+            lowered.push(known);
+        }
+    }
+    Taken::New { learning: new, lowered }
+}
+
 /// Makes a candidate active once it was seen often enough, or is sure and was part of a merged pull request.
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;

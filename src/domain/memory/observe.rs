@@ -62,7 +62,7 @@ fn is_known(before: &Loop, guidance: &Guidance) -> bool {
 }
 
 /// The iteration that supervision judged in this step, if an agent ran in it.
-fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
+pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
     // The next one may have begun in the same step.
     let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
     let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
