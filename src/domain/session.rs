@@ -4,6 +4,7 @@
 //! secrets, and what is stored is shown to agents as it is.
 
 mod answer;
+mod happened;
 mod query;
 mod summary;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::ids::{Money, Timestamp};
 
 pub use answer::{Found, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
+pub use happened::happened;
 pub use query::{Form, Iterations, MAX_LIMIT, Patterns, Query, Tier, forms, terms};
 pub use summary::{due, extract};
 

@@ -160,7 +160,8 @@ pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Times
 /// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
 /// caller's transaction, so that it happens wholly or not at all. An input that cannot be read, or whose loop is not
 /// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
-/// What the `audiences` want to hear of goes into the outbox with the rest, and what the step teaches into `memory`.
+/// What the `audiences` want to hear of goes into the outbox with the rest; what happened and what the step teaches is
+/// kept by `memory`.
 pub fn step_next(
     c: &Connection,
     audiences: &[Audience],
@@ -177,7 +178,9 @@ pub fn step_next(
         let why = match (get(c, &id), serde_json::from_str::<Input>(&text)) {
             (Ok(Some(current)), Ok(input)) => {
                 c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
+                let noted = input.clone();
                 let decision = step(c, &current, input, audiences, now)?;
+                memory.note(c, &current, &decision.next, &noted, now)?;
                 memory.learn_from(c, &current, &decision.next, now)?;
                 return Ok(Some(decision));
             }

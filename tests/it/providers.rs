@@ -5,6 +5,7 @@ use std::time::Duration;
 use ralph_bot::domain::backends::Status;
 use ralph_bot::domain::ids::Money;
 use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::session::{EventKind, Query};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,7 +30,10 @@ on_both_forges!(
     a_session_that_is_lost_costs_no_iteration,
     a_session_that_is_too_long_costs_no_iteration,
     what_was_used_is_told_in_figures_and_on_the_pull_request,
+    a_cost_that_is_an_estimate_is_told_as_one,
     prompts_are_kept_with_their_turns,
+    what_happened_is_found_by_search,
+    each_run_counts_once_for_what_its_backend_is_worth,
     a_prompt_that_fits_in_no_argument_is_in_a_file,
 );
 
@@ -143,6 +147,11 @@ async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
     let waiting = world.the_loop().await;
     assert_eq!((waiting.state, waiting.spent.iterations), (State::Waiting, 0), "{}", waiting.why);
     assert!(world.bot_said("goes on by itself"), "{:#?}", world.bot_says());
+    assert!(
+        world.bot_said("Waiting until 2026-09-21 14:14 UTC"),
+        "refused at 14:13:20 for 90s: {:#?}",
+        world.bot_says()
+    );
     // A restart forgets nothing: it still waits, and asks nobody.
     world.restart().await;
     world.settle().await;
@@ -199,13 +208,103 @@ async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
     world.finish().await;
 }
 
-async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
+async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
+    let silent = WORKED.replace("\"total_cost_usd\":0.25,", "");
+    let worked = printing(&silent, "echo 42 >answer.txt").replace("exit 1", "exit 0");
+    let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "second"]).expect("a list");
+    let priced = "models: { default: small }, prices: { small: { input: 10000, output: 10000 } }";
+    let config = format!(
+        "  second: {{ type: script, output: claude, command: {command}, roles: [agent], {priced} }}\norder: {{ agent: [second] }}\n{LIMITS}"
+    );
+    let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    let id = done.id.clone();
+    assert_eq!((done.state, done.spent.cost), (State::Review, Money::from_usd(0.15)), "{}", done.why);
+    for told in ["second (small)", "Its cost is an estimate by published prices"] {
+        assert!(world.bot_said(told), "{told}: {:#?}", world.bot_says());
+    }
+    let pull = world.the_pull().await;
+    assert!(pull.body.contains("$0.15 (second about $0.15)"), "{}", pull.body);
+    world.finish().await;
+}
+
+async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
+    let mut setup = Setup::new(dialect);
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    setup.body = format!("It should be 42, says {token}.");
+    let world = World::new(setup).await;
+    let done = world.run().await;
+    let (id, of) = (done.id.clone(), done.id.clone());
     let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
     assert_eq!(turns.len() as u32, done.spent.iterations);
     assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
+    // What people wrote comes back to agents by search, and without their secrets.
+    assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
+    let asked = Query { query: token, ..Query::default() };
+    let found = world.engine().store.read(move |c| session::search(c, &of, &asked)).await.expect("searched");
+    assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
+    world.finish().await;
+}
+
+async fn each_run_counts_once_for_what_its_backend_is_worth(dialect: Dialect) {
+    let config = format!("rotation: {{ mode: adaptive }}\n{LIMITS}");
+    let agent = "[ $RALPH_ITERATION = 1 ] && exit 1\necho 42 >answer.txt\n";
+    let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    let known = world.engine().store.read(calls::state).await.expect("a state");
+    let worth = known.posteriors.of("mine", done.task_type());
+    assert_eq!((worth.gained, worth.missed), (1.0, 1.0), "one run that failed, and one that did it all: {worth:?}");
+    world.finish().await;
+}
+
+/// An agent of the form of Claude Code that edits, fails with a tool, and gets nowhere.
+const LOST: &str = r#"cat >/dev/null
+echo $RALPH_ITERATION >notes.txt
+echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id":"t","name":"Edit","input":{"file_path":"notes.txt"}},{"type":"tool_use","id":"u","name":"Bash","input":{"command":"ls /gone"}}]},"session_id":"s"}'
+echo '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"},{"type":"tool_result","tool_use_id":"u","is_error":true,"content":"no such folder"}]},"session_id":"s"}'
+echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"looked","session_id":"s","total_cost_usd":0.01,"usage":{}}'"#;
+
+async fn what_happened_is_found_by_search(dialect: Dialect) {
+    let command = serde_json::to_string(&["/bin/sh", "-c", LOST, "lost"]).expect("a list");
+    let rules = "models: { default: small, rules: [{ when: \"iteration >= 2\", model: large }] }";
+    let config = format!(
+        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent], {rules} }}\norder: {{ agent: [claude, second] }}\n{LIMITS}oversight: {{ redirects: 1 }}\n",
+        claude(&REFUSED.replace("try again in 90s", "try again in 4 hours"))
+    );
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    world.label().await;
+    world.settle_until("its checks", |l| !l.checks.is_empty()).await;
+    let token = format!("ghp_{}", "a1B2".repeat(9));
+    world.say(&format!("/ralph guide Mind the line feed and {token}")).await;
+    world.settle().await;
+    let held = world.the_loop().await;
+    assert_eq!(held.state, State::Paused, "{}", held.why);
+    let found = async |kind: EventKind| {
+        let (id, asked) = (held.id.clone(), Query { event_types: vec![kind], ..Query::default() });
+        let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
+        format!("{found:#?}")
+    };
+    for (kind, words) in [
+        (EventKind::ToolCall, "ls /gone"),
+        (EventKind::ToolResult, "no such folder"),
+        (EventKind::FileChange, "notes.txt"),
+        (EventKind::BackendSwitch, "second ran; claude was left"),
+        (EventKind::ModelSwitch, "second ran with large instead of small"),
+        (EventKind::Check, "exited with 1: the answer is #"),
+        (EventKind::Detection, "The loop is stuck"),
+        (EventKind::Intervention, "REDIRECT"),
+        (EventKind::Command, "mira: /ralph guide Mind the line feed and ***"),
+    ] {
+        let found = found(kind).await;
+        assert!(found.contains(words), "{kind}: {found}");
+    }
+    world.say("/ralph abort").await;
+    world.settle().await;
+    // What a loop came to tells of them.
+    let id = held.id.clone();
+    let told = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
+    let told = told.expect("a summary");
+    assert!(told.decisions.iter().any(|line| line.contains("intervention: ")), "{told:#?}");
     world.finish().await;
 }
 

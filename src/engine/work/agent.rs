@@ -422,7 +422,8 @@ impl Engine {
             iteration: task.iteration,
             attempt: task.attempt,
             role: session::Role::Agent,
-            prompt,
+            // What the agent said is masked as it comes; what it was told has people's words in it.
+            prompt: self.checks.masker.mask(&prompt).into_owned(),
             response: outcome.final_message.clone(),
             backend: chosen.backend.clone(),
             model: chosen.model.clone(),

@@ -4,12 +4,31 @@ use rusqlite::Connection;
 
 use super::{Learnt, Outcome, add_reflection, credit_iteration, credit_loop, learn, save};
 use crate::domain::ids::{LoopId, Timestamp};
-use crate::domain::lifecycle::Loop;
+use crate::domain::lifecycle::{Input, Loop};
 use crate::domain::memory::{
     Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
 };
+use crate::domain::session;
 use crate::process::Masker;
 use crate::store::StoreResult;
+use crate::store::session as kept;
+
+/// Does something in the caller's transaction that is not worth the step: where it fails, or panics, it is undone and told
+/// in the log.
+fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> StoreResult<()>) -> StoreResult<()> {
+    c.prepare_cached("SAVEPOINT memory")?.execute([])?;
+    let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("it panicked".to_owned()),
+    };
+    if let Some(why) = why {
+        tracing::warn!(loop_id = %id, why, "{what}");
+        c.prepare_cached("ROLLBACK TO memory")?.execute([])?;
+    }
+    c.prepare_cached("RELEASE memory")?.execute([])?;
+    Ok(())
+}
 
 /// What learning needs beside the database.
 #[derive(Debug, Clone, Default)]
@@ -35,19 +54,24 @@ impl Memory {
         if !self.settings.enabled {
             return Ok(());
         }
-        c.prepare_cached("SAVEPOINT memory")?.execute([])?;
-        let learning = std::panic::AssertUnwindSafe(|| self.take_in(c, before, after, now));
-        let why = match std::panic::catch_unwind(learning) {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error.to_string()),
-            Err(_) => Some("learning panicked".to_owned()),
-        };
-        if let Some(why) = why {
-            tracing::warn!(loop_id = %after.id, why, "nothing was learnt from a step");
-            c.prepare_cached("ROLLBACK TO memory")?.execute([])?;
+        guarded(c, &after.id, "nothing was learnt from a step", || self.take_in(c, before, after, now))
+    }
+
+    /// Keeps what happened in a step among the loop's own events, in the caller's transaction and as harmlessly as
+    /// [`Self::learn_from`]; also where nothing is learnt.
+    ///
+    /// # Errors
+    /// Where the database has lost the caller's transaction.
+    pub fn note(&self, c: &Connection, before: &Loop, after: &Loop, input: &Input, now: Timestamp) -> StoreResult<()> {
+        let mut events = session::happened(before, after, input, now);
+        if events.is_empty() {
+            return Ok(());
         }
-        c.prepare_cached("RELEASE memory")?.execute([])?;
-        Ok(())
+        for event in &mut events {
+            event.text = self.masker.mask(&event.text).into_owned();
+        }
+        let events: Vec<_> = events.into_iter().map(kept::NewEvent::pack).collect();
+        guarded(c, &after.id, "what happened in a step is not kept", || kept::add_events(c, &after.id, &events))
     }
 
     fn take_in(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
