@@ -114,7 +114,8 @@ pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(Reach::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;
-        let shell = Shell { store: &store, json: global.json, now: Clock::System.now() };
+        let (settings, now) = (config.memory.clone(), Clock::System.now());
+        let shell = Shell { store: &store, settings, json: global.json, now };
         let outcome = shell.run(args).await;
         store.close().await;
         outcome
@@ -124,6 +125,8 @@ pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
 /// A command at work on an open database.
 struct Shell<'a> {
     store: &'a Store,
+    /// How confidence fades and what imports are merged by, as the service has it.
+    settings: MemorySettings,
     json: bool,
     now: Timestamp,
 }
@@ -176,7 +179,6 @@ impl Shell<'_> {
         if self.json {
             return print(&format!("{}\n", self.line(&learning, uplift.as_deref())));
         }
-        let settings = MemorySettings::default();
         let sources: Vec<String> = learning.sources.iter().map(|source| one_line(source.loop_id.as_str())).collect();
         print(&format!(
             "{} {} {} in {}\n{}\nconfidence {:.2}, success rate {:.2}, seen {} times, used {} times{}\n\
@@ -186,7 +188,7 @@ impl Shell<'_> {
             learning.kind().as_str(),
             one_line(&learning.repository.to_string()),
             one_line(&learning.line()),
-            learning.confidence_at(self.now, &settings),
+            learning.confidence_at(self.now, &self.settings),
             learning.success_rate(),
             learning.seen,
             learning.uses,
@@ -270,8 +272,8 @@ impl Shell<'_> {
         let text = std::fs::read_to_string(file).map_err(|error| failed_with(error.to_string()))?;
         // The tokens of this process are no secrets of the file's; what looks like one is masked all the same.
         let learnings = memory::parse(&text, &Masker::default()).map_err(failed_with)?;
-        let now = self.now;
-        let imported = self.write(move |c| memory::import(c, &learnings, &MemorySettings::default(), now)).await?;
+        let (settings, now) = (self.settings.clone(), self.now);
+        let imported = self.write(move |c| memory::import(c, &learnings, &settings, now)).await?;
         if self.json {
             return print(&format!("{}\n", serde_json::to_value(imported).map_err(failed)?));
         }
@@ -288,7 +290,7 @@ impl Shell<'_> {
             "repository": learning.repository.to_string(),
             "task_type": learning.task_type,
             "says": learning.line(),
-            "confidence": learning.confidence_at(self.now, &MemorySettings::default()),
+            "confidence": learning.confidence_at(self.now, &self.settings),
             "success_rate": learning.success_rate(),
             "seen": learning.seen,
             "uses": learning.uses,
@@ -297,10 +299,9 @@ impl Shell<'_> {
     }
 
     fn table<'a>(&self, rows: impl Iterator<Item = (&'a Learning, &'a str)>) -> String {
-        let settings = MemorySettings::default();
         rows.map(|(one, uplift)| {
             let says: String = one_line(&one.line()).chars().take(TEXT_MAX).collect();
-            let confidence = one.confidence_at(self.now, &settings);
+            let confidence = one.confidence_at(self.now, &self.settings);
             let (kind, state) = (one.kind().as_str(), one.state.as_str());
             let line = format!("{}  {kind:<11}  {state:<9}  {confidence:.2}  {:>4}  {says}", one.id, one.uses);
             if uplift.is_empty() { format!("{line}\n") } else { format!("{line}  [{uplift}]\n") }

@@ -4,8 +4,17 @@ use std::path::Path;
 use std::process::Output;
 use std::time::Duration;
 
+use ralph_bot::clock::Clock;
+use ralph_bot::domain::command::RunOptions;
+use ralph_bot::domain::effect::Place;
+use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId};
+use ralph_bot::domain::lifecycle::{Start, Task};
+use ralph_bot::domain::memory::{MemorySettings, remembered};
+use ralph_bot::domain::policy::Policy;
+use ralph_bot::domain::session::{Role, Turn};
+use ralph_bot::process::Masker;
 use ralph_bot::process::sandbox::Tier;
-use ralph_bot::store::Store;
+use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
 use tokio::process::Command;
 
@@ -110,6 +119,108 @@ async fn the_database_is_looked_at_without_any_secret() {
     let output = run(&mut ralph(folder.path(), &["serve"])).await;
     assert_eq!(output.status.code(), Some(2), "the service needs them");
     assert!(said(&output.stderr).contains("the environment variable T is not set"), "{}", said(&output.stderr));
+}
+
+/// A database with a loop, `r-1-aaaaaa`, a prompt of its second iteration, and a rule that was learnt ten days ago.
+async fn with_a_loop(folder: &Path) {
+    let now = Clock::System.now();
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    let id = LoopId::from_parts(Number(1), 0);
+    let start = Start {
+        id: id.clone(),
+        place: Place { repo: repo.clone(), issue: Number(1) },
+        by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
+        task: Task {
+            title: "Fix it".into(),
+            body: String::new(),
+            url: String::new(),
+            hash: "0".repeat(64),
+            author: None,
+            author_trusted: true,
+            unconfirmed_editor: None,
+            labels: Vec::new(),
+        },
+        options: RunOptions::default(),
+        policy: Policy::default(),
+        comment: None,
+        hidden_removed: 0,
+        round: 1,
+    };
+    let turn = Turn {
+        iteration: 2,
+        attempt: 1,
+        role: Role::Agent,
+        prompt: "Mend\u{1b}[2J the parser".into(),
+        response: "done".into(),
+        backend: "mine".into(),
+        model: Some("small".into()),
+        tokens_in: 10,
+        tokens_out: 5,
+        tokens_cached: 0,
+        cost: Money::from_usd(0.25),
+        estimated: false,
+        error: None,
+        learnings: Vec::new(),
+        started: Timestamp(1_790_000_000_000),
+        ended: Timestamp(1_790_000_001_000),
+    };
+    let then = now.plus_ms(-10 * 24 * 3_600_000);
+    let rule = remembered(&repo, "Never touch vendor", &id, then);
+    std::fs::create_dir(folder.join("data")).expect("made");
+    let store = Store::open(&folder.join("data/ralph.db")).expect("a database");
+    let kept = store.write(move |c| {
+        loops::begin(c, start, "first", now)?;
+        session::add_turn(c, &id, &session::NewTurn::pack(turn))?;
+        memory::learn(c, &Masker::default(), rule, &MemorySettings::default(), then)
+    });
+    kept.await.expect("written");
+    store.close().await;
+}
+
+#[tokio::test]
+async fn the_prompts_of_an_iteration_are_shown() {
+    let folder = folder();
+    with_a_loop(folder.path()).await;
+    let show = |iteration: &'static str, more: &'static [&'static str]| {
+        let arguments: Vec<_> =
+            ["loops", "show", "r-1-aaaaaa", "--prompt", iteration].iter().chain(more).copied().collect();
+        ralph(folder.path(), &arguments)
+    };
+    let output = run(&mut show("2", &[])).await;
+    let told = said(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output.stderr));
+    assert!(told.starts_with("agent of mine (small), try 1, 2026-09-21") && told.ends_with("the parser\n"), "{told}");
+    assert!(told.contains("\n\nMend") && !told.contains('\u{1b}'), "{told}");
+    let output = run(&mut show("2", &["--json"])).await;
+    let turns: Value = serde_json::from_str(&said(&output.stdout)).expect("JSON");
+    assert_eq!(
+        (turns[0]["prompt"].as_str(), turns[0]["cost"].as_i64()),
+        (Some("Mend\u{1b}[2J the parser"), Some(250_000))
+    );
+    assert_eq!(turns.as_array().map(Vec::len), Some(1), "{turns}");
+    let output = run(&mut show("7", &[])).await;
+    let why = said(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output.stdout));
+    assert!(why.contains("no prompt of iteration 7 is kept; the loop is at iteration 0"), "{why}");
+}
+
+#[tokio::test]
+async fn confidence_is_shown_as_the_configuration_has_it_fade() {
+    let folder = folder();
+    with_a_loop(folder.path()).await;
+    let mut shown = Vec::new();
+    for more in ["", "memory: { half_life_days: 1 }\n"] {
+        std::fs::write(folder.path().join("ralph-control.yaml"), format!("{FILE}{more}")).expect("written");
+        let output = run(&mut ralph(folder.path(), &["memory", "--json"])).await;
+        let told: Value = serde_json::from_str(&said(&output.stdout)).expect("JSON");
+        shown.push(told["learnings"][0]["confidence"].as_f64().expect("a figure"));
+        let id = told["learnings"][0]["id"].as_str().expect("an id").to_owned();
+        let one = said(&run(&mut ralph(folder.path(), &["memory", "show", &id])).await.stdout);
+        let table = said(&run(&mut ralph(folder.path(), &["memory"])).await.stdout);
+        let figure = format!("{:.2}", shown.last().expect("a figure"));
+        assert!(one.contains(&format!("confidence {figure}")) && table.contains(&figure), "{one}{table}");
+    }
+    assert!(shown[0] > 0.8 && shown[1] < 0.01, "half of it is gone after a day: {shown:?}");
 }
 
 /// Programs that read `check` get its lines whatever is wrong.

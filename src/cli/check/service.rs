@@ -14,7 +14,7 @@ use crate::domain::notice::level_name;
 use crate::forge::http::Pace;
 use crate::forge::{Forge, ForgeError, ForgeErrorKind, Permission, Repository};
 use crate::process::sandbox::{SandboxProbe, Tier, probe};
-use crate::store::{Store, inbox};
+use crate::store::{Store, inbox, memory};
 
 /// Longest wait for one forge.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,7 +94,20 @@ async fn database(config: &Config, findings: &mut Vec<Finding>) -> Option<Store>
         Ok(damage) => Finding::fail(NAME, format!("{} is damaged: {}", path.display(), damage.join("; ")), fix),
         Err(error) => Finding::fail(NAME, error.to_string(), fix),
     });
+    findings.extend(learnings(&store).await);
     Some(store)
+}
+
+/// Whether learnings were found damaged; which nobody would else notice, as loops go on without them.
+async fn learnings(store: &Store) -> Option<Finding> {
+    let fix = "look at the disk; `ralph-bot memory import` brings back what an earlier export has of them";
+    // What cannot be read was told of the database.
+    let damaged = store.read(memory::quarantined).await.ok()?;
+    Some(match damaged {
+        0 => Finding::ok("memory", "no learning is known to be damaged"),
+        1 => Finding::warn("memory", "one learning was damaged and is set aside", fix),
+        _ => Finding::warn("memory", format!("{damaged} learnings were damaged and are set aside"), fix),
+    })
 }
 
 async fn ask_forge(config: &Config, forge: &ForgeConfig) -> Vec<Finding> {

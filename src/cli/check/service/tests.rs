@@ -5,8 +5,10 @@ use std::path::Path;
 use super::*;
 use crate::cli::check::Outcome;
 use crate::config::ForgeKind;
-use crate::domain::ids::{AccountKind, ForgeName};
+use crate::domain::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
+use crate::domain::memory::{MemorySettings, remembered};
 use crate::fake::{Access, Dialect, FakeForge};
+use crate::process::Masker;
 use crate::process::sandbox::EscapeTest;
 use crate::store::inbox::{Body, Delivery};
 
@@ -61,10 +63,32 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
     let row = Delivery { forge: forge_name, delivery: "1".into(), event: "ping".into(), body: Body::pack(b"") };
     store.write(move |c| inbox::insert(c, &row, Clock::System.now())).await.expect("stored");
     let findings = look(&config, &env).await;
-    for name in ["repositories of work", "webhook of work", "database"] {
+    for name in ["repositories of work", "webhook of work", "database", "memory"] {
         assert_eq!(of(&findings, name).outcome, Outcome::Ok, "{:?}", of(&findings, name));
     }
     assert!(forge.ops().iter().all(|op| !format!("{op:?}").contains("Label")), "nothing is written");
+}
+
+#[tokio::test]
+async fn damaged_learnings_are_told() {
+    let store = Store::in_memory().expect("opened");
+    let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
+    for (damaged, rule) in ["Never touch vendor", "Run the formatter"].iter().enumerate() {
+        let told = learnings(&store).await.expect("told");
+        let words = ["no learning is", "one learning was"][damaged];
+        assert!(told.detail.starts_with(words), "{told:?}");
+        assert_eq!(told.outcome, if damaged == 0 { Outcome::Ok } else { Outcome::Warn });
+        let learning = remembered(&repo, rule, &LoopId::new("r-1"), Timestamp(1));
+        let id = learning.id.clone();
+        let harmed = store.write(move |c| {
+            memory::learn(c, &Masker::default(), learning, &MemorySettings::default(), Timestamp(1))?;
+            c.execute("UPDATE learnings SET data = replace(data, 'r-1', 'r-2') WHERE learning = ?1", [&id])?;
+            memory::get(c, &id, Timestamp(2))
+        });
+        assert_eq!(harmed.await.expect("read"), None, "its checksum does not hold");
+    }
+    let told = learnings(&store).await.expect("told");
+    assert!(told.detail.starts_with("2 learnings were damaged") && told.fix.contains("memory import"), "{told:?}");
 }
 
 /// S14.
