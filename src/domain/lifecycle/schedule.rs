@@ -2,11 +2,13 @@
 //! models speak of.
 
 use super::Turn;
-use super::state::{Loop, State};
+use super::state::{Loop, State, WaitsFor};
+use super::waits::{give_back, wait_for_backend};
+use super::work::next_iteration;
 use crate::domain::criteria::task_type;
 use crate::domain::ids::{Money, Timestamp};
 use crate::domain::intelligence::usual;
-use crate::domain::rules::{Action, Facts, Firing, Schedule, ScheduleState};
+use crate::domain::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
 
 /// An hour, in milliseconds.
 const HOUR_MS: i64 = 3_600_000;
@@ -25,6 +27,7 @@ impl Loop {
             elapsed_minutes: u64::try_from(self.spent.time_at(now) / 60_000).unwrap_or_default(),
             consec_errors: self.agent_failures,
             error_count: u32::try_from(ended.iter().filter(|i| failed(&i.agent_problem)).count()).unwrap_or(u32::MAX),
+            refused: self.refused(),
             last_error: ended.last().map(|i| i.agent_problem.clone()).filter(|problem| failed(problem)),
             cost: self.spent.cost,
             cost_hour: recent.fold(Money(0), |sum, iteration| sum.plus(iteration.cost)),
@@ -37,6 +40,14 @@ impl Loop {
             backend: backend.to_owned(),
             context_pct: ended.last().and_then(|i| i.served.context_pct).unwrap_or_default(),
         }
+    }
+
+    /// What backends said that refused the last run.
+    fn refused(&self) -> Vec<String> {
+        let Some(last) = self.kept().next_back() else { return Vec::new() };
+        // A run that nobody took on has no iteration that could end with its error.
+        let waits_for = Some(&last.agent_problem).filter(|words| last.ended_at.is_none() && !words.is_empty());
+        last.served.switched.iter().chain(waits_for).cloned().collect()
     }
 
     /// The sort of task: as a file names it, else by title, labels and checks.
@@ -56,21 +67,71 @@ pub(super) fn acts(turn: &mut Turn) -> bool {
     if turn.next.policy.schedule.is_empty() {
         return false;
     }
-    // They were checked with the configuration; the names of backends are not known here.
-    let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
-    let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
-        turn.because("the schedule that the loop began with cannot be read any more");
-        return false;
-    };
-    let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
-    let facts = turn.next.rule_facts(&backend, turn.now);
-    let mut state = turn.next.schedule.take().unwrap_or_else(|| ScheduleState::begun(turn.next.created_at));
-    let look = schedule.look(&facts, turn.now, &mut state);
-    turn.next.schedule = Some(state);
+    let now = turn.now;
+    let (look, backend) = look(turn, |schedule, facts, state| schedule.look(facts, now, state));
     for broken in look.broken {
         turn.because(format!("a rule could not be computed: {broken}"));
     }
     look.firings.into_iter().any(|firing| act(turn, firing, &backend))
+}
+
+/// What the schedule makes of a run that no backend took on.
+enum Refused {
+    /// The loop waits.
+    Waits,
+    /// Another backend or model is wanted, so it is tried again at once.
+    Retried,
+    /// The loop stopped.
+    Stopped,
+}
+
+/// No backend took the run on: the loop waits, unless a rule of the schedule wants something else.
+pub(super) fn limited(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
+    match refused(turn) {
+        Refused::Waits => wait_for_backend(turn, until, reason),
+        Refused::Retried => next_iteration(turn),
+        Refused::Stopped => {}
+    }
+}
+
+/// Lets the schedule act on a run that no backend took on, once for each wait; the iteration is given back then.
+fn refused(turn: &mut Turn) -> Refused {
+    if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitsFor::Backend) {
+        return Refused::Waits;
+    }
+    let (look, backend) = look(turn, Schedule::look_at_refusal);
+    let before = turn.next.wanted.clone();
+    for firing in look.firings {
+        if firing.action.stops() {
+            give_back(turn);
+        }
+        if act(turn, firing, &backend) {
+            return Refused::Stopped;
+        }
+    }
+    // Once in a row: two rules must not send the loop to and fro between backends that all refuse.
+    if turn.next.wanted == before || turn.next.limited_tries > 0 {
+        return Refused::Waits;
+    }
+    turn.next.limited_tries += 1;
+    give_back(turn);
+    Refused::Retried
+}
+
+/// Looks at the schedule by what the loop is now; what came of it, and the backend that ran last.
+fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &Facts, &mut ScheduleState) -> Look) -> (Look, String) {
+    let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
+    // They were checked with the configuration; the names of backends are not known here.
+    let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
+    let Ok(schedule) = Schedule::compile(&turn.next.policy.schedule, "schedule", &names) else {
+        turn.because("the schedule that the loop began with cannot be read any more");
+        return (Look::default(), backend);
+    };
+    let facts = turn.next.rule_facts(&backend, turn.now);
+    let mut state = turn.next.schedule.take().unwrap_or_else(|| ScheduleState::begun(turn.next.created_at));
+    let look = how(&schedule, &facts, &mut state);
+    turn.next.schedule = Some(state);
+    (look, backend)
 }
 
 fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {

@@ -5,7 +5,7 @@ use super::judge::{self, Onward};
 use super::people::used_up;
 use super::schedule;
 use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, WaitsFor};
-use super::waits::{give_back, wait, wait_for_backend};
+use super::waits::{give_back, wait};
 use super::{CLEAN_MERGE, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::criteria;
 use crate::domain::effect::{CheckPurpose, Effect};
@@ -179,7 +179,7 @@ fn unpushed(turn: &Turn) -> Option<Sha> {
 }
 
 /// Begins the next iteration, or says why not.
-fn next_iteration(turn: &mut Turn) {
+pub(super) fn next_iteration(turn: &mut Turn) {
     if let Some(why) = turn.next.pause_wanted.take() {
         return turn.go(State::Paused, &why);
     }
@@ -303,7 +303,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
             give_back(turn);
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
-        AgentEnd::Limited { until, reason } => wait_for_backend(turn, until, &reason),
+        AgentEnd::Limited { until, reason } => schedule::limited(turn, until, &reason),
         AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitsFor::Money, at, &reason),
         AgentEnd::NoMoney { reason, until: None } => {
             give_back(turn);

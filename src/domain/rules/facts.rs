@@ -24,6 +24,9 @@ pub struct Facts {
     /// ended with, and in the backend's words where there are any: where a limited backend was left and the next one did
     /// the work, there is no error.
     pub last_error: Option<String>,
+    /// What backends said that refused the last run: those that were left on the way, and those that it waits for. No
+    /// condition sees it; `on_error` of the schedule does.
+    pub refused: Vec<String>,
     /// `cost` (or `total_cost`): dollars that the loop has cost.
     pub cost: Money,
     /// `cost_hour`: dollars of those in the last 60 minutes.
@@ -55,6 +58,7 @@ impl Default for Facts {
             consec_errors: 0,
             error_count: 0,
             last_error: None,
+            refused: Vec::new(),
             cost: Money(0),
             cost_hour: Money(0),
             tokens: 0,
@@ -136,6 +140,12 @@ pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
 }
 
 impl Facts {
+    /// What `on_error` looks for its words in; `None` where nothing went wrong.
+    pub(super) fn errors(&self) -> Option<String> {
+        let told: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();
+        (!told.is_empty()).then(|| told.join("\n"))
+    }
+
     /// The value of a variable; figures that are none or out of their range are brought into it.
     pub(super) fn value(&self, name: &str) -> Option<Value> {
         let whole = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));

@@ -31,7 +31,8 @@ pub struct Trigger {
     pub at_iteration: Option<u32>,
     /// After every so many iterations.
     pub every_iterations: Option<u32>,
-    /// Words in the error of a run that failed, in upper or lower case.
+    /// Words in the error of a run that failed, or in what a backend said that refused one, such as `rate_limit`; in upper
+    /// or lower case, `_` for a space as well.
     pub on_error: Option<String>,
     /// Five fields, in UTC: `0 9 * * MON-FRI`.
     pub cron: Option<String>,
@@ -124,7 +125,7 @@ struct Entry {
     when: Option<Rule>,
     at_iteration: Option<u32>,
     every_iterations: Option<u32>,
-    /// In lower case.
+    /// As [`compared`] gives it.
     on_error: Option<String>,
     cron: Option<Cron>,
     action: Action,
@@ -162,7 +163,7 @@ impl Schedule {
                     when,
                     at_iteration,
                     every_iterations,
-                    on_error: on_error.as_ref().map(|words| words.to_lowercase()),
+                    on_error: on_error.as_deref().map(compared),
                     cron,
                     action,
                     reason: entry.reason.clone(),
@@ -203,6 +204,17 @@ impl Schedule {
         state.remember(held);
         look
     }
+
+    /// Which rules act on a run that every backend refused: those with `on_error` alone, as no iteration has ended.
+    pub fn look_at_refusal(&self, facts: &Facts, state: &mut ScheduleState) -> Look {
+        let errors = Some(facts.refused.join("\n")).filter(|errors| state.meets(Some(errors)));
+        let firing = |(rule, entry): (usize, &Entry)| {
+            let trigger = entry.is_in(errors.as_deref()?)?;
+            let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
+            Some(Firing { rule, action: entry.action.clone(), reason, trigger })
+        };
+        Look { firings: self.entries.iter().enumerate().filter_map(firing).collect(), broken: Vec::new() }
+    }
 }
 
 impl Entry {
@@ -215,15 +227,23 @@ impl Entry {
         if let Some(every) = self.every_iterations.filter(|every| facts.iteration / every > since.iteration / every) {
             return Some(format!("every {every} iterations"));
         }
-        let words = self.on_error.as_deref().filter(|_| since.new_error);
-        if let Some(words) =
-            words.filter(|words| facts.last_error.as_ref().is_some_and(|error| error.to_lowercase().contains(words)))
-        {
-            return Some(format!("an error with \"{}\"", shortened(words)));
+        if let Some(trigger) = facts.errors().filter(|_| since.new_error).and_then(|errors| self.is_in(&errors)) {
+            return Some(trigger);
         }
         let cron = self.cron.as_ref().filter(|cron| cron.came(since.moment, since.now))?;
         Some(format!("{} (UTC)", cron.text()))
     }
+
+    /// What came true where the words that this rule waits for are among these.
+    fn is_in(&self, errors: &str) -> Option<String> {
+        let words = self.on_error.as_deref().filter(|words| compared(errors).contains(words))?;
+        Some(format!("an error with \"{}\"", shortened(words)))
+    }
+}
+
+/// A text as words of errors are compared in: backends write `rate_limit_error` and `Rate limit`.
+fn compared(text: &str) -> String {
+    text.to_lowercase().replace('_', " ")
 }
 
 fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut Vec<RuleProblem>) -> Option<Action> {

@@ -17,6 +17,7 @@ pub(super) fn facts() -> Facts {
         consec_errors: 2,
         error_count: 7,
         last_error: Some("error[E0308]: mismatched types".to_owned()),
+        refused: Vec::new(),
         cost: Money(8_500_000),
         cost_hour: Money(2_250_000),
         tokens: 1_200_000,

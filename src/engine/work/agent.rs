@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::aids::Aids;
-use super::ended::{add, charge, files_name, limit_of, outcome_word, warm_up};
+use super::ended::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
 use super::hearing::{Hearing, Server};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
@@ -202,7 +202,8 @@ impl Engine {
                 return Ok(sum);
             }
             if !fresh {
-                sum.served.switched.push(format!("{} was left: {why}", chosen.backend));
+                let kind = limit.as_ref().map_or("", |limit| limit_words(limit.kind));
+                sum.served.switched.push(format!("{} was left{kind}: {why}", chosen.backend));
             }
             let helpless = match advice {
                 Some(Advice::ShorterPrompt { .. }) => !task.aids.shorten(),

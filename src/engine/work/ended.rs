@@ -35,6 +35,19 @@ pub(super) fn limit_of(outcome: &AgentOutcome, now: Timestamp) -> Option<Limit> 
     }
 }
 
+/// What a limit is, as it follows "was left"; the provider's own words may not say it.
+pub(super) fn limit_words(kind: LimitKind) -> &'static str {
+    match kind {
+        LimitKind::Rate => " for its rate limit",
+        LimitKind::Quota => " for a used-up quota",
+        LimitKind::Overload => ", overloaded",
+        LimitKind::Auth => ", not logged in",
+        LimitKind::Billing => ", without money",
+        LimitKind::ContextTooLong => ", its context too long",
+        LimitKind::ModelMissing => ", without the model",
+    }
+}
+
 /// Adds a call to what the run is made of; its end and words are those of the run as long as none follows. `window` is the
 /// number of tokens that fit into the context.
 pub(super) fn add(

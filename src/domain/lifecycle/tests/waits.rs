@@ -188,3 +188,59 @@ fn what_was_thrown_away_is_not_remembered() {
     run.is(State::Paused, Step::Idle);
     assert_eq!(run.current.session, None);
 }
+
+/// A loop with these rules of the schedule, whose agent runs.
+fn scheduled(rules: serde_json::Value) -> Run {
+    let mut run = Run::in_state(State::Running);
+    run.current.policy.schedule = serde_json::from_value(rules).expect("rules");
+    run
+}
+
+const PARKED: &str = "claude: parked for rate limit (try again in 5h)";
+
+impl Run {
+    fn refused(&mut self, reason: &str) -> &mut Self {
+        self.agent(AgentEnd::Limited { until: Some(self.after(HOUR_MS)), reason: reason.into() })
+    }
+}
+
+#[test]
+fn the_schedule_sees_that_backends_refuse() {
+    let on = |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
+    let mut run = scheduled(on("rate_limit", "pause"));
+    run.refused(PARKED).is(State::Paused, Step::Idle);
+    assert!(run.current.why.contains("an error with \"rate limit\""), "{}", run.current.why);
+    assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0), "nothing ran");
+    let mut run = scheduled(on("rate_limit", "abort"));
+    run.refused(PARKED).is(State::Aborted, Step::Idle);
+    let mut run = scheduled(on("overloaded", "pause"));
+    run.refused(PARKED).is(State::Waiting, Step::Idle);
+    // People are told once a wait, however the words change.
+    let mut run = scheduled(on("rate_limit", "escalate"));
+    let first = run.after(HOUR_MS);
+    run.refused(PARKED).is(State::Waiting, Step::Idle);
+    assert!(run.escalates("schedule"));
+    run.awake(first).refused("claude: parked for rate limit (try again in 4h)").is(State::Waiting, Step::Idle);
+    assert!(!run.escalates("schedule"));
+    // Where the work went on with another backend, too.
+    let mut run = scheduled(on("rate_limit", "pause"));
+    let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
+    facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
+    run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+    run.committed(|_| {}).pushed().checked(false).is(State::Paused, Step::Idle);
+    assert_eq!(run.current.spent.iterations, 1);
+}
+
+#[test]
+fn another_backend_that_the_schedule_wants_is_tried_at_once_and_once() {
+    let to = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
+    let mut run = scheduled(serde_json::json!([to("codex", "claude: parked"), to("claude", "codex: parked")]));
+    run.refused(PARKED).is(State::Running, Step::Agent);
+    assert_eq!((run.current.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
+    run.refused("codex: parked for used-up quota").is(State::Waiting, Step::Idle);
+    assert_eq!(run.current.spent.iterations, 0);
+    // Money that is gone is nothing that a backend said.
+    let mut run = scheduled(serde_json::json!([to("codex", "budget")]));
+    run.out_of_money(Some(run.after(HOUR_MS))).is(State::Waiting, Step::Idle);
+    assert_eq!(run.current.wanted.backend, None);
+}

@@ -21,7 +21,7 @@ pub struct ScheduleState {
     looked_at: Option<Timestamp>,
     /// The iteration that had ended.
     iteration: Option<u32>,
-    /// The error of that iteration, shortened.
+    /// The error of that iteration, or of the run that was refused since, shortened.
     error: Option<String>,
     /// Conditions that held.
     held: BTreeSet<String>,
@@ -55,12 +55,18 @@ impl ScheduleState {
         // A loop that was not looked at before, or began anew, comes from the iteration before this one.
         let last = self.iteration.filter(|last| *last <= facts.iteration);
         let iteration = last.unwrap_or(facts.iteration.saturating_sub(1));
-        let error = facts.last_error.as_ref().map(|error| error.chars().take(ERROR_MAX).collect::<String>());
-        let new_error = error.is_some() && (self.iteration != Some(facts.iteration) || self.error != error);
+        let another = self.iteration != Some(facts.iteration);
+        let new_error = self.meets(facts.errors().as_deref()) || (another && self.error.is_some());
         self.looked_at = Some(moment.max(now));
         self.iteration = Some(facts.iteration);
-        self.error = error;
         Since { moment, now, iteration, new_error }
+    }
+
+    /// Whether there is an error, and not the one that was seen last; from now on it is.
+    pub(super) fn meets(&mut self, error: Option<&str>) -> bool {
+        let error = error.map(|error| error.chars().take(ERROR_MAX).collect::<String>());
+        let before = std::mem::replace(&mut self.error, error);
+        self.error.is_some() && self.error != before
     }
 
     /// Whether a condition held at the last look.

@@ -110,6 +110,28 @@ fn errors_are_found_in_the_backends_words_and_each_once() {
 }
 
 #[test]
+fn what_refused_backends_say_is_an_error_for_on_error_alone() {
+    let schedule = schedule(json!([
+        { "trigger": { "on_error": "rate_limit" }, "action": "escalate" },
+        { "trigger": { "when": "has_error" }, "action": "pause" },
+        { "trigger": { "at_iteration": 2 }, "action": "pause" },
+        { "trigger": { "on_error": "boom" }, "action": "pause" },
+    ]));
+    let refused = |n: u32, words: &str| Facts { refused: vec![words.to_owned()], ..iteration(n) };
+    let left = refused(1, "claude was left for its rate limit: try again in 5m");
+    assert_eq!(played(&schedule, [left.clone(), left]), [&[0][..], &[]]);
+    // No iteration has ended where all refuse, and what the one before ended with was seen.
+    let mut state = ScheduleState::begun(START);
+    let failed = Facts { last_error: Some("boom".to_owned()), ..iteration(1) };
+    let rules = |look: Look| look.firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>();
+    assert_eq!(rules(schedule.look(&failed, START, &mut state)), [1, 3]);
+    let waits = Facts { last_error: failed.last_error, ..refused(2, "claude: parked for rate limit (5m)") };
+    assert_eq!(rules(schedule.look_at_refusal(&waits, &mut state)), [0]);
+    assert!(schedule.look_at_refusal(&waits, &mut state).firings.is_empty());
+    assert_eq!(rules(schedule.look(&iteration(2), START, &mut state)), [2], "once it has ended");
+}
+
+#[test]
 fn moments_between_looks_are_not_lost_and_rules_do_not_take_them_from_each_other() {
     let schedule = schedule(json!([
         { "trigger": { "cron": "30 * * * *" }, "action": "escalate", "reason": "half past" },
