@@ -15,6 +15,9 @@ use crate::store::{StoreError, session};
 /// Learnings that get their vectors in one round; the rest have their turn with the next prompt, or in the daily look.
 const EMBEDDED: usize = 256;
 
+/// Most changed files, and most that failing checks name, that learnings are looked up by.
+const PATHS: usize = 12;
+
 /// What is remembered for the next prompt of a loop.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recalled {
@@ -133,13 +136,23 @@ fn told(learning: memory::Learning, confidence: f64) -> Learning {
     Learning { kind, text: learning.line(), confidence, id: learning.id }
 }
 
-/// What a loop's task is looked up by: its text, the checks that fail and their first errors.
+/// What a loop's task is looked up by: its title, the checks that fail and their first errors, the files that were changed
+/// or that failing checks name, and its text. Of a long text the end is not looked at, so it comes last.
 fn query(current: &Loop) -> Query {
-    let mut text = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
-    let failing = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
-    for outcome in failing.iter().filter(|outcome| !outcome.holds) {
+    let clean = |text: &str| sanitize::for_prompt(text).text;
+    let mut text = clean(&current.task.title);
+    let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
+    let failing = || outcomes.iter().filter(|outcome| !outcome.holds);
+    for outcome in failing() {
         let error = error_signature(&CheckReport { outcomes: vec![outcome.clone()] });
         text.push_str(&format!("\n{} {}", outcome.name, error.unwrap_or_default()));
     }
+    let changed = current.whole().map_or(&[][..], |whole| &whole.files).iter().map(|file| file.path.as_str());
+    let named = failing().flat_map(|outcome| memory::paths_in(&outcome.output, PATHS));
+    for path in changed.take(PATHS).chain(named.take(PATHS)) {
+        text.push('\n');
+        text.push_str(path);
+    }
+    text.push_str(&format!("\n\n{}", clean(&current.task.body)));
     Query { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
 }

@@ -11,6 +11,7 @@ use crate::story::on_both_forges;
 on_both_forges!(
     what_a_loop_learnt_is_told_to_the_next,
     without_memory_every_loop_begins_anew,
+    what_was_learnt_on_a_file_is_found_by_its_path,
     a_way_that_failed_in_one_loop_is_not_tried_in_the_next,
 );
 
@@ -77,6 +78,43 @@ async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
     }
     let counts = world.engine().store.read(memory::counts).await.expect("counted");
     assert_eq!(counts, memory::Counts::default());
+    world.finish().await;
+}
+
+/// Its second task takes it two iterations.
+const HERD: &str = r#"mkdir -p herd
+case "$(cat)" in
+  *zorps*|*blems*) echo $((5 + RALPH_ITERATION)) >herd/gnus.txt ;;
+  *) echo 1 >herd/gnus.txt; echo 42 >answer.txt
+    printf '{"approach": "Write the bare number into the text file", "summary": "Done."}' >"$RALPH_REPORT" ;;
+esac
+"#;
+
+async fn what_was_learnt_on_a_file_is_found_by_its_path(dialect: Dialect) {
+    let mut setup = Setup::new(dialect).agent(HERD);
+    for (name, says) in [("quiet", ""), ("loud", "echo 'see herd/gnus.txt'; echo 'no good'; ")] {
+        let text = format!("#!/bin/sh\ngrep -q 7 herd/gnus.txt && exit; {says}exit 1\n");
+        setup.files.push((name.into(), text, true));
+    }
+    let world = World::new(setup).await;
+    let first = world.run().await;
+    assert_eq!(first.state, State::Review, "{}", first.why);
+    world.forge.merge(&world.maintainer, world.repo, first.pull.expect("a pull request").number).await.expect("merged");
+    world.settle().await;
+    // Nothing in the words of these tasks is in what was learnt. The first changes the file, the other's check names it.
+    for (title, check, known) in [("Seven zorps", "./quiet", [false, true]), ("Seven blems", "./loud", [true, true])] {
+        world.clock.advance_ms(60_000);
+        let issue =
+            world.forge.open_issue(&world.maintainer, world.repo, title, "Please.", &[]).await.expect("an issue");
+        let start = format!("/ralph run --check \"{check}\"");
+        world.forge.comment(&world.maintainer, world.repo, issue, &start).await.expect("commented");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.place.issue, done.state, done.spent.iterations), (issue, State::Review, 2), "{}", done.why);
+        let prompts = world.prompts().await;
+        let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
+        assert_eq!(told, known, "{title}: {prompts:#?}");
+    }
     world.finish().await;
 }
 

@@ -50,7 +50,7 @@ pub struct MemorySettings {
     pub retention_days: u32,
     /// Most prompts and answers of a loop that are kept; the oldest go first, summaries stay.
     pub max_raw_turns: u32,
-    /// Rarest terms of a task that learnings are looked up by.
+    /// Rarest terms of a task that learnings are looked up by; its failing checks, their errors and its files count as well.
     pub query_terms: u32,
     /// Learnings that hold any of these terms, more than which no further term is taken; bounds the time of a look-up.
     pub query_postings: u32,

@@ -1,0 +1,38 @@
+//! Files that the output of a check names.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// A path with a folder, or a file with a line number.
+static PATH: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?:[\w@+.-]*/)+[\w@+.-]*\w\.[A-Za-z]\w{0,4}\b|\b[\w@+-][\w@+.-]*\.[A-Za-z]\w{0,4}[:(]\d")
+        .expect("constant pattern")
+});
+
+/// The files that a text names, each once, in the order in which they come; at most so many.
+pub fn paths_in(text: &str, most: usize) -> Vec<&str> {
+    let mut paths: Vec<&str> = Vec::new();
+    for path in PATH.find_iter(text).map(|found| found.as_str()) {
+        let path = path.find([':', '(']).map_or(path, |end| &path[..end]);
+        if paths.len() < most && !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_found_in_what_tools_print() {
+        let output = "error[E0308]: mismatched types\n  --> src/ledger/sum.rs:12:5\nledger.py:3: in total\n\
+                      File \"/w/tree/app/money.py\", line 4, in add\nFAIL ./ui/cart.test.tsx (2.1 s)\n\
+                      self.assertEqual(1, 2) took 1.5s and/or e.g. v1.2.3; src/ledger/sum.rs again";
+        let found = paths_in(output, 9);
+        assert_eq!(found, ["src/ledger/sum.rs", "ledger.py", "/w/tree/app/money.py", "./ui/cart.test.tsx"]);
+        assert_eq!(paths_in(output, 1), ["src/ledger/sum.rs"]);
+    }
+}
