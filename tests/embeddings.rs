@@ -6,10 +6,15 @@ use std::path::Path;
 
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
+use ralph_bot::domain::command::RunOptions;
 use ralph_bot::domain::criteria::TaskType;
-use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::effect::Place;
+use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
+use ralph_bot::domain::lifecycle::{self, Start, Task};
 use ralph_bot::domain::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, Spread, State};
+use ralph_bot::domain::policy::Policy;
 use ralph_bot::embed::StaticModel;
+use ralph_bot::engine::Role;
 use ralph_bot::store::Store;
 use ralph_bot::store::memory::{import, recall, vectors};
 use safetensors::Dtype;
@@ -138,7 +143,7 @@ fn a_model_is_known_by_all_of_its_files() {
     assert_ne!(first, name());
 }
 
-const CONFIG: &str = "data_dir: data\nsandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\nforges: [{ name: f, kind: gitea, url: \"http://127.0.0.1:9\", own_id: 7, token_env: T, webhook_secret_env: S }]\n";
+const CONFIG: &str = "data_dir: data\nserver: { listen: \"127.0.0.1:0\" }\nsandbox: { required: none }\nbackends: { mine: { type: script, command: [/bin/true], roles: [agent] } }\nforges: [{ name: f, kind: gitea, url: \"http://127.0.0.1:9\", own_id: 7, token_env: T, webhook_secret_env: S }]\n";
 
 fn config(folder: &Path) -> Result<Config, String> {
     let text = format!("{CONFIG}memory: {{ embeddings: model }}\n");
@@ -167,22 +172,71 @@ async fn the_configuration_says_which_file_is_missing_and_the_start_which_is_bro
     );
 }
 
+fn repository() -> RepoRef {
+    RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() }
+}
+
+/// Two approaches that are believed, of which one is about animals.
+fn learnings(now: Timestamp) -> Vec<Learning> {
+    let learning = |approach: &str| {
+        let (approach, iterations) = (approach.into(), Spread::of(2.0));
+        let content = Content::Strategy { approach, tools: Vec::new(), resolution: String::new(), iterations };
+        let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
+        let learning = Learning::new(&repository(), TaskType::Other, content, 0.9, source, now);
+        Learning { state: State::Active, evidence: Evidence { successes: 4.0, failures: 0.0 }, ..learning }
+    };
+    ["Feed the marmot", "Rewrite the parser"].map(learning).into()
+}
+
+#[tokio::test]
+async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let model = folder.path().join("model");
+    std::fs::create_dir(&model).expect("made");
+    write(&model, &[table()]);
+    let env = Env::of([("PATH", "/usr/bin:/bin")]);
+    let options = Options { role: Role::Ingest, ..Options::default() };
+    let app = App::start(&config(folder.path()).expect("a model"), &env, options).await.expect("it starts");
+    let now = app.engine.clock.now();
+    let learnt = learnings(now);
+    app.engine.store.write(move |c| import(c, &learnt, &MemorySettings::default(), now)).await.expect("imported");
+    let task = Task {
+        title: "The groundhog is hungry".into(),
+        body: String::new(),
+        url: String::new(),
+        hash: String::new(),
+        author: None,
+        author_trusted: true,
+        unconfirmed_editor: None,
+        labels: Vec::new(),
+    };
+    let begun = lifecycle::start(
+        Start {
+            id: LoopId::new("r-2"),
+            place: Place { repo: repository(), issue: Number(1) },
+            by: User { id: UserId(5), login: "mira".into(), kind: AccountKind::User },
+            task,
+            options: RunOptions::default(),
+            policy: Policy::default(),
+            comment: None,
+            hidden_removed: 0,
+            round: 1,
+        },
+        now,
+    );
+    // Without vectors nothing would be found: no word is shared. The first look makes them.
+    let recalled = app.engine.recall(&begun.next).await;
+    let told: Vec<_> = recalled.learnings.iter().map(|learning| learning.text.as_str()).collect();
+    assert!(told.first().is_some_and(|text| text.contains("Feed the marmot")), "{told:?}");
+    app.stop().await;
+}
+
 #[tokio::test]
 async fn what_shares_no_word_is_found_by_a_real_model() {
     let folder = folder(&[table()]);
     let model = StaticModel::load(folder.path()).expect("a model");
-    let repository = RepoRef { forge: ForgeName::new("f"), id: RepoId(1), owner: "acme".into(), name: "app".into() };
-    let now = Timestamp(1_000);
-    let learnings: Vec<Learning> = ["Feed the marmot", "Rewrite the parser"]
-        .into_iter()
-        .map(|approach| {
-            let (approach, iterations) = (approach.into(), Spread::of(2.0));
-            let content = Content::Strategy { approach, tools: Vec::new(), resolution: String::new(), iterations };
-            let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
-            let learning = Learning::new(&repository, TaskType::Other, content, 0.9, source, now);
-            Learning { state: State::Active, evidence: Evidence { successes: 4.0, failures: 0.0 }, ..learning }
-        })
-        .collect();
+    let (repository, now) = (repository(), Timestamp(1_000));
+    let learnings = learnings(now);
     let store = Store::in_memory().expect("opened");
     store.write(move |c| import(c, &learnings, &MemorySettings::default(), now)).await.expect("imported");
     let name = model.name().to_owned();
