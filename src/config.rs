@@ -36,7 +36,7 @@ pub use secret::WEBHOOK_SECRET_MIN;
 
 use crate::domain::backends::{BackendsSettings, Thresholds};
 use crate::domain::ids::{ForgeName, Money, RepoRef, UserId};
-use crate::domain::intelligence::Intelligence;
+use crate::domain::intelligence::{ContextSettings, Intelligence};
 use crate::domain::memory::MemorySettings;
 use crate::domain::notice::ChannelKind;
 use crate::domain::oversight::EscalationLevel;
@@ -93,6 +93,8 @@ pub struct Config {
     pub backends: BTreeMap<String, BackendConfig>,
     /// Whether prompts are made for the moment, and whether models help with it.
     pub intelligence: Intelligence,
+    /// The context block of prompts, and the models that write it and the summaries.
+    pub context: ContextSettings,
     /// What loops learn, and how much of it a prompt carries.
     pub memory: MemorySettings,
     /// Money that is spent at most, beside what one loop may cost.

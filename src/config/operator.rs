@@ -16,7 +16,7 @@ pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelNa
 
 use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
 use crate::domain::control::ControlSettings;
-use crate::domain::intelligence::Intelligence;
+use crate::domain::intelligence::{ContextSettings, Intelligence};
 use crate::domain::memory::MemorySettings;
 use crate::domain::oversight::OversightSettings;
 use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
@@ -76,6 +76,8 @@ pub struct OperatorFile {
     /// Whether prompts are made for the moment, and whether models help with it: `full` asks the backends with the role
     /// `assistant`.
     pub intelligence: Intelligence,
+    /// The context block of prompts, and the models that write it and the summaries.
+    pub context: ContextSettings,
     /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
     /// (the defaults below), or those of the design, which stay.
     pub preset: Preset,
@@ -121,6 +123,7 @@ impl Default for OperatorFile {
             rotation: RotationSettings::default(),
             parking: ParkingSettings::default(),
             intelligence: Intelligence::default(),
+            context: ContextSettings::default(),
             preset: Preset::default(),
             control: Map::new(),
             oversight: Map::new(),

@@ -49,6 +49,7 @@ pub(super) fn operator(
     let backends = check.backends(&file.backends);
     let choice = check.choice(&file);
     check.schedule(&file);
+    check.settings(file.context.validate());
     check.settings(file.memory.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
     let channels = if reach == Reach::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
@@ -77,6 +78,7 @@ pub(super) fn operator(
         },
         channels,
         intelligence: file.intelligence,
+        context: file.context,
         memory: MemorySettings { embeddings, ..file.memory },
         policy,
         allow,

@@ -15,6 +15,7 @@ mod job;
 mod message;
 mod middle;
 mod reflect;
+mod settings;
 mod summarise;
 mod text;
 mod tokens;
@@ -40,6 +41,7 @@ pub use job::{Ask, Job, JobKind, ask};
 pub use message::{MessageAnalysis, MessageReport, report_of, reported};
 pub use middle::Middle;
 pub use reflect::{Reflecting, ReflectionAnswer};
+pub use settings::ContextSettings;
 pub use summarise::{Summarising, SummaryAnswer};
 pub use tokens::count;
 

@@ -22,6 +22,7 @@ use cel::parser::Parser;
 use cel::{Context, Env, ExecutionError, Value};
 
 pub use facts::Facts;
+pub(in crate::domain) use models::INVALID_NAME;
 pub use models::{ModelChoice, ModelRule, ModelRules, valid_model_name};
 pub use schedule::{Action, ActionName, Firing, Look, Schedule, ScheduleEntry, ScheduleState, Trigger};
 

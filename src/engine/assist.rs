@@ -105,7 +105,7 @@ impl Engine {
             return serde_json::from_str(&known).ok().and_then(|answer| job.checked(answer).ok());
         }
         let nonce = format!("{:08x}{:08x}", self.random(), self.random());
-        let asked = ask(job, &nonce);
+        let asked = Ask { max_output_tokens: self.settings.context.max_answer_tokens(J::KIND), ..ask(job, &nonce) };
         let question = Question {
             system: String::new(),
             prompt: self.checks.masker.mask(&asked.prompt).into_owned(),
@@ -180,8 +180,10 @@ impl Engine {
         let models = self.models(current, Role::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
-        let estimated =
-            |(name, models): (&String, &Vec<String>)| self.estimated(name, models.first().map(String::as_str), &usage);
+        let wanted = self.settings.context.model_for(asked.kind).map(str::to_owned);
+        let estimated = |(name, own): (&String, &Vec<String>)| {
+            self.estimated(name, wanted.as_ref().or(own.first()).map(String::as_str), &usage)
+        };
         let likely = open.filter_map(estimated).max();
         let wish = Wish {
             key: key.clone(),
@@ -189,6 +191,7 @@ impl Engine {
             role: Role::Assistant,
             exclude: failed,
             likely: Some(likely.unwrap_or(Money(0))),
+            model: wanted,
             share: asked.kind.budget_share(),
             left: None,
         };

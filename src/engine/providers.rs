@@ -55,6 +55,8 @@ pub(super) struct Wish {
     pub role: Role,
     /// Backends that must not be used for it.
     pub exclude: Vec<String>,
+    /// The model that is asked for, whoever serves; that of the backend, where left open.
+    pub model: Option<String>,
     /// What it is likely to cost; by calls before it, where that is left open.
     pub likely: Option<Money>,
     /// Most of the loop's money that all calls for the purpose may cost together, 0..1.
@@ -86,7 +88,7 @@ impl Used {
 impl Engine {
     /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
     pub(super) async fn begin_call(&self, current: &Loop, wish: Wish) -> Result<Begun, StoreError> {
-        let Wish { key, purpose, role, mut exclude, likely, share, left } = wish;
+        let Wish { key, purpose, role, mut exclude, model: wanted, likely, share, left } = wish;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
         let limits = MoneyLimits {
             of_loop,
@@ -124,7 +126,7 @@ impl Engine {
         let models = self.models(current, role, now);
         let settings = self.settings.backends.clone();
         let begun = self.store.write(move |c| {
-            let models = |name: &str| models.get(name).cloned().unwrap_or_default();
+            let models = |name: &str| wanted.iter().chain(models.get(name).into_iter().flatten()).cloned().collect();
             let begun = calls::begin(c, &caller, &request, &models, &settings, seed, now)?;
             kill_point("K15b");
             Ok(begun)

@@ -11,6 +11,7 @@ use super::notify::NotifySettings;
 use crate::config::{Models, MoneyLimits};
 use crate::domain::backends::BackendsSettings;
 use crate::domain::ids::{ForgeName, RepoRef};
+use crate::domain::intelligence::ContextSettings;
 use crate::domain::memory::MemorySettings;
 use crate::domain::policy::Policy;
 use crate::domain::prices::PriceTable;
@@ -49,6 +50,8 @@ pub struct EngineSettings {
     pub context_windows: HashMap<String, u64>,
     /// Longest wait for an assistant's answer; that of the sort of question where there is none.
     pub answer_timeout: Option<Duration>,
+    /// How long context blocks are, and who writes them and the summaries.
+    pub context: ContextSettings,
     /// What loops learn, and how much of it a prompt carries.
     pub memory: MemorySettings,
     /// The embedding model that learnings are found by, beside their words.

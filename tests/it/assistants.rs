@@ -10,6 +10,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use ralph_bot::domain::backends::Status;
 use ralph_bot::domain::ids::Money;
+use ralph_bot::domain::intelligence::count;
 use ralph_bot::domain::lifecycle::{Loop, State};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
@@ -23,6 +24,7 @@ use crate::story::on_both_forges;
 on_both_forges!(
     what_models_say_is_in_the_next_prompts,
     context_and_summaries_are_written_by_models,
+    the_context_block_is_as_the_configuration_wants_it,
     nonsense_is_asked_for_once_more_and_then_done_without,
     the_next_assistant_helps_where_one_is_limited,
     what_needs_no_other_answer_is_asked_at_the_same_time,
@@ -283,6 +285,43 @@ async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
         assert!(text.contains(&paid.to_string()), "{paid}: {text}");
     }
     world.finish().await;
+}
+
+async fn the_context_block_is_as_the_configuration_wants_it(dialect: Dialect) {
+    let guide: String = (0..400).map(|n| format!("rule {n} is {}; ", n * 7919 % 1009)).collect();
+    let command = serde_json::to_string(&["/bin/sh", "-c", TWO_TRIES]).expect("a list");
+    let tiny = format!("  tiny: {{ type: script, command: {command}, roles: [agent], context_window: 4000 }}\n");
+    // 4 % of 4,000 tokens are 160 as well.
+    for (by_model, budget) in
+        [(true, "max_output_tokens: 160"), (false, "max_output_tokens: 160"), (false, "budget_pct: 4")]
+    {
+        let models = Models::start(good).await;
+        let context = format!("{{ enabled: {by_model}, model: squeezer, summary_model: summer, {budget} }}");
+        let rest = format!("order: {{ agent: [tiny] }}\n{FULL}context: {context}\nmemory: {{ summary_interval: 1 }}\n");
+        let config = format!("{tiny}{}{rest}", models.helper("helper"));
+        let mut setup = Setup::new(dialect).config(&config).file("AGENTS.md", &guide);
+        for n in 0..40 {
+            setup = setup.file(&format!("unremarkable-file-number-{n}-with-a-long-name.txt"), "x\n");
+        }
+        let world = World::new(setup).await;
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+        for prompt in world.prompts().await {
+            let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
+            let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
+            let (_, facts) = block.split_once("\n\n- ").expect("what is said of the block, and its facts");
+            assert!(facts.contains("Run by tiny.") && count(facts) <= 160, "{} tokens: {block}", count(facts));
+            assert_eq!(block.contains("The answer was seven first."), by_model, "{block}");
+        }
+        let asked =
+            |purpose: &str| -> Vec<_> { models.seen().into_iter().filter(|seen| seen.purpose == purpose).collect() };
+        assert_eq!(asked("context").len(), if by_model { 2 } else { 0 });
+        let told = asked("context").iter().all(|seen| seen.model == "squeezer" && !seen.text.contains("At most 4"));
+        assert!(told, "{:#?}", asked("context"));
+        assert!(!asked("summary").is_empty() && asked("summary").iter().all(|seen| seen.model == "summer"));
+        assert!(asked("prompt").iter().all(|seen| seen.model == "helper-helper"), "{:#?}", asked("prompt"));
+        world.finish().await;
+    }
 }
 
 async fn nonsense_is_asked_for_once_more_and_then_done_without(dialect: Dialect) {

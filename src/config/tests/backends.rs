@@ -179,6 +179,27 @@ fn prices_memory_and_money_are_in_range() {
 }
 
 #[test]
+fn the_context_block_is_in_range() {
+    let context = "{ enabled: false, model: haiku, summary_model: sonnet, max_output_tokens: 900, budget_pct: 2.5 }";
+    let read = parse(&format!("{SMALL}context: {context}\n")).expect("valid").context;
+    assert_eq!(
+        (read.enabled, read.model.as_deref(), read.summary_model.as_deref()),
+        (false, Some("haiku"), Some("sonnet"))
+    );
+    assert_eq!((read.max_output_tokens, read.budget_pct), (900, 2.5));
+    insta::assert_snapshot!(
+        problems(&format!("{SMALL}context: {{ model: '-x', max_output_tokens: 20, budget_pct: 80, sumary_model: x }}\n")),
+        @r"
+    conf/ralph-control.yaml:4:19: `context.model` is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
+    conf/ralph-control.yaml:4:44: `context.max_output_tokens` is 20; 100 to 20000 is allowed
+    conf/ralph-control.yaml:4:60: `context.budget_pct` is 80; 0.1 to 50 is allowed
+    conf/ralph-control.yaml:4:64: unknown key `sumary_model` in `context`; did you mean `summary_model`?
+    4 errors in the configuration; nothing was started
+    "
+    );
+}
+
+#[test]
 fn what_a_backend_has_no_use_for_is_told() {
     insta::assert_snapshot!(problems(&file(
         "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''] }\n  \

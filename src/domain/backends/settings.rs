@@ -85,7 +85,9 @@ pub struct Thresholds {
     #[serde(with = "dollars")]
     #[schemars(schema_with = "dollars::schema")]
     pub max_cost_per_day: Option<Money>,
-    /// Percent of the context window, from which on a session is not resumed but begun anew; where the context window is not known, a session goes on until it is too long for the model.
+    /// Percent of the context window, from which on a session is not resumed but begun anew. Claude Code and codex tell their
+    /// window, `internal` has one; of gemini, opencode, kimi and programs of your own it is known where `context_window` is
+    /// set alone, and a session goes on until it is too long for the model otherwise.
     #[schemars(range(min = 1, max = 100))]
     pub max_context_pct: u8,
     /// Errors in a row, of whichever loops, after which it is left alone for a while.

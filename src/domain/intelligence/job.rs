@@ -36,7 +36,7 @@ impl JobKind {
         }
     }
 
-    /// Tokens that the answer may have.
+    /// Tokens that the answer may have; for the context block with its usual length.
     pub fn max_output_tokens(self) -> u32 {
         match self {
             Self::Prompt => 1_200,

@@ -89,7 +89,7 @@ impl ModelRules {
     }
 }
 
-pub(super) const INVALID_NAME: &str =
+pub(in crate::domain) const INVALID_NAME: &str =
     "is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first";
 
 /// Whether a name can be given to a program as an argument: nothing that a shell reads, and not an option.

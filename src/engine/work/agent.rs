@@ -145,6 +145,7 @@ impl Engine {
                 purpose: "agent",
                 role: Role::Agent,
                 exclude: exclude.clone(),
+                model: None,
                 likely: None,
                 share: 1.0,
                 left: left.clone(),
@@ -373,7 +374,9 @@ impl Engine {
         // A session that goes on knows what the block would tell it.
         let fresh = chosen.session.is_none();
         let window = self.settings.context_windows.get(&chosen.backend).copied();
-        let block = fresh.then(|| task.aids.block(&chosen.backend, chosen.model.as_deref(), window)).flatten();
+        let block = fresh
+            .then(|| task.aids.block(&self.settings.context, &chosen.backend, chosen.model.as_deref(), window))
+            .flatten();
         let Aids { middle, tools, .. } = &task.aids;
         let (middle, tools) = (middle.clone(), tools.clone());
         let extras = Extras { intelligence, context: block.clone(), middle, tools };

@@ -10,8 +10,8 @@ use super::project;
 use crate::domain::criteria::TaskType;
 use crate::domain::ids::{Money, RepoRef};
 use crate::domain::intelligence::{
-    Analysis, Block, Compressed, Compression, Context, Estimate, MessageAnalysis, Middle, Reflecting, Summarising,
-    ToolUse, count, token_budget,
+    Analysis, Block, Compressed, Compression, Context, ContextSettings, Estimate, MessageAnalysis, Middle, Reflecting,
+    Summarising, ToolUse, count, token_budget,
 };
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Iteration, Loop};
 use crate::domain::memory::Reflection;
@@ -20,10 +20,7 @@ use crate::engine::Engine;
 use crate::engine::assist::Questions;
 use crate::store::{StoreError, StoreResult, calls, memory, session};
 
-/// Tokens of the context block, and its most as a share of the model's window in percent.
-const CONTEXT_TOKENS: usize = 500;
-const CONTEXT_PCT: f64 = 10.0;
-/// Tokens of it that are left for the names of backend and model, which are not known yet when a model writes it.
+/// Tokens of the context block that are left for the names of backend and model, which are not known yet when a model writes it.
 const NAMES_TOKENS: usize = 40;
 /// Bytes of a change that a question about it is made of.
 const CHANGE_BYTES: usize = 64 * 1024;
@@ -45,11 +42,17 @@ pub(super) struct Aids {
 
 impl Aids {
     /// The context block for a backend and its model, within its budget.
-    pub fn block(&self, backend: &str, model: Option<&str>, window: Option<u64>) -> Option<Block> {
+    pub fn block(
+        &self,
+        settings: &ContextSettings,
+        backend: &str,
+        model: Option<&str>,
+        window: Option<u64>,
+    ) -> Option<Block> {
         let mut context = self.context.clone()?;
         context.session.backend = backend.to_owned();
         context.session.model = model.unwrap_or_default().to_owned();
-        let tokens = token_budget(CONTEXT_TOKENS, CONTEXT_PCT, window);
+        let tokens = token_budget(settings.max_output_tokens as usize, settings.budget_pct, window);
         let written = self.compressed.as_ref().map(|answer| Compression::of(&context, tokens, &count).block(answer));
         Some(written.filter(|block| block.tokens <= tokens).unwrap_or_else(|| context.block(tokens, &count)))
     }
@@ -93,9 +96,11 @@ impl Engine {
         context.history.decisions = recalled.decisions;
         context.recall = recalled.learnings;
         context.project = project::look(tree, &current.branch);
-        let room = CONTEXT_TOKENS - NAMES_TOKENS;
+        let settings = &self.settings.context;
+        let room = (settings.max_output_tokens as usize).saturating_sub(NAMES_TOKENS);
         // What fits as it is needs nobody to choose from it.
         let compressed = match context.block(room, &count).left_out {
+            _ if !settings.enabled => None,
             0 => None,
             _ => self.consult(questions, &Compression::of(&context, room, &count), about).await,
         };
