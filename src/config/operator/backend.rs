@@ -52,8 +52,8 @@ pub struct Backend {
     pub api_key_env: Option<String>,
     /// File with the key of the HTTP interface.
     pub api_key_file: Option<PathBuf>,
-    /// Tokens that fit into its context; 128000 for `internal` where left out. Claude Code and codex tell it themselves after a
-    /// run; without it, `max_context_pct` and `context.budget_pct` have no effect on the others.
+    /// Tokens that fit into its context; 128000 for `internal` where left out. Claude Code and codex tell it after a run, for
+    /// `max_context_pct`; `context.budget_pct`, and both of the other backends, go by this figure alone.
     #[schemars(range(min = 4_000, max = 100_000_000))]
     pub context_window: Option<u64>,
     /// How far it is used before another one gets the work.
