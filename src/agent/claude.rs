@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde_json::Value;
 
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::refused;
+use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -215,7 +215,7 @@ impl ClaudeStream {
 
     fn judged(&mut self, result: &Value) -> AgentStatus {
         for error in result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str) {
-            self.gathered.failed(error);
+            self.gathered.erred(error, is_refusal(result));
         }
         let is_error = result["is_error"] == true;
         let reason = result["terminal_reason"].as_str().unwrap_or("completed");
@@ -247,7 +247,12 @@ impl ClaudeStream {
     /// An error that it gave up on.
     fn gave_up(&mut self, result: &Value, said: &str) -> AgentStatus {
         let signals = &mut self.gathered.signals;
-        signals.learn(said);
+        let of_provider = is_refusal(result);
+        if of_provider {
+            signals.learn(said);
+        } else {
+            signals.hear(said);
+        }
         if let Some(status) = result["api_error_status"].as_u64() {
             signals.status = http_error(status);
         }
@@ -259,7 +264,8 @@ impl ClaudeStream {
             (Some(limit), until) => {
                 AgentStatus::Limited { until_ms: until.map(|at| at.0), reason: format!("{said} ({limit})") }
             }
-            (None, _) => refused(signals, said),
+            (None, _) if of_provider => refused(signals, said),
+            (None, _) => gave_up(signals, said),
         }
     }
 }
@@ -302,6 +308,11 @@ impl Reader for ClaudeStream {
         }
         self.gathered.reading(status, finished)
     }
+}
+
+/// Whether an error is its provider's: a request that was refused counts as a success of the program.
+fn is_refusal(result: &Value) -> bool {
+    result["subtype"] == "success" || result["api_error_status"].is_u64()
 }
 
 /// Tokens of an answer.

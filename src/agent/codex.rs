@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::mcp::for_codex;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
-use super::refusal::refused;
+use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -118,7 +118,10 @@ impl CodexStream {
             "turn.failed" => {
                 self.end = Some(End::Failed);
                 "failed".clone_into(&mut self.gathered.stop_reason);
-                self.error(event["error"]["message"].as_str().unwrap_or("it did not say why"));
+                let message = event["error"]["message"].as_str().unwrap_or("it did not say why");
+                self.error(message);
+                // A turn fails where its provider is given up.
+                self.gathered.signals.learn(message);
             }
             "error" => {
                 let message = event["message"].as_str().unwrap_or_default();
@@ -135,7 +138,7 @@ impl CodexStream {
 
     fn error(&mut self, message: &str) {
         if self.error.as_deref() != Some(message) {
-            self.gathered.failed(message);
+            self.gathered.erred(message, false);
             self.error = Some(message.to_owned());
         }
     }
@@ -239,7 +242,7 @@ impl Reader for CodexStream {
             (Some(End::Completed), _) => AgentStatus::Finished,
             (Some(End::Failed), Some(error)) => refused(&self.gathered.signals, &error),
             (None, Some(error)) if !matches!(finished.ended, Ended::Signalled(_)) => {
-                refused(&self.gathered.signals, &error)
+                gave_up(&self.gathered.signals, &error)
             }
             _ => self.gathered.without_result(finished),
         };

@@ -235,6 +235,7 @@ impl CommandBackend {
     fn outcome(&self, run: &AgentRun, folders: &Folders, finished: Finished, reader: &mut dyn Reader) -> AgentOutcome {
         let complete = reader.complete();
         let mut reading = reader.finish(&finished);
+        reading.signals.zone = place::zone(&self.settings);
         self.add_up(&mut reading, folders);
         let account = take_off(&mut reading, run, reader.seen());
         let session_unknown = run.session.is_some() && session::is_unknown(&reading);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::mcp::for_gemini;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::refused;
+use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -182,6 +182,11 @@ impl GeminiStream {
             if self.gathered.signals.code.is_none() {
                 self.gathered.signals.code = Some(shortened(&parts[1], 100));
             }
+        } else if let Some(delay) = line.trim().strip_prefix("retryDelayMs: ").filter(|_| self.error.is_some()) {
+            // What the provider asked for, of a limit that it did not wait for; `undefined` where that was nothing.
+            if let Ok(ms) = delay.trim_end_matches(',').parse::<f64>() {
+                self.gathered.signals.headers.push(("retry-after-ms".to_owned(), format!("{ms:.0}")));
+            }
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
@@ -200,10 +205,12 @@ impl GeminiStream {
             return if silent { silence } else { AgentStatus::Finished };
         }
         let said = result["error"]["message"].as_str().unwrap_or("it did not say why").to_owned();
-        self.gathered.failed(&said);
+        // What the provider refused is told of on standard error, or so in the words.
+        let of_provider = self.error.is_some() || said.starts_with("[API Error: ");
+        self.gathered.erred(&said, of_provider);
         let Signals { status, .. } = &mut self.gathered.signals;
         *status = status_of(exit).or(*status);
-        refused(&self.gathered.signals, &said)
+        if of_provider { refused(&self.gathered.signals, &said) } else { gave_up(&self.gathered.signals, &said) }
     }
 
     /// It ended before it said how; older versions leave the error on standard error alone.

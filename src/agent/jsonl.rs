@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::preset::{Reader, Reading};
-use super::refusal::refused;
+use super::refusal::gave_up;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
 use crate::domain::ids::Money;
@@ -82,7 +82,7 @@ impl JsonLines {
             self.gathered.signals.status = Some(status);
         }
         let said = text_in(error, 3).map_or_else(|| event.to_string(), str::to_owned);
-        self.gathered.failed(&said);
+        self.gathered.erred(&said, false);
         self.error = Some(said);
     }
 
@@ -123,7 +123,7 @@ impl Reader for JsonLines {
     fn finish(&mut self, finished: &Finished) -> Reading {
         let spoke = self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty();
         let status = match (&finished.ended, self.error.take()) {
-            (Ended::Exited(_), Some(error)) => refused(&self.gathered.signals, &error),
+            (Ended::Exited(_), Some(error)) => gave_up(&self.gathered.signals, &error),
             (Ended::Exited(0), None) if spoke => AgentStatus::Finished,
             _ => self.gathered.without_result(finished),
         };

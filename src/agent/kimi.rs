@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::preset::{
     Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
 };
-use super::refusal::refused;
+use super::refusal::{gave_up, refused};
 use super::session::{Filled, Ledger};
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -171,18 +171,19 @@ impl Reader for KimiStream {
     fn finish(&mut self, finished: &Finished) -> Reading {
         // `error: failed to run prompt: provider.rate_limit: 429 …`
         let errors = finished.stderr.last(MAX_EVENT_TEXT).to_owned();
-        let gave_up = errors.lines().rev().find_map(|line| line.strip_prefix("error: failed to run prompt: "));
-        let status = match (&finished.ended, gave_up) {
+        let error = errors.lines().rev().find_map(|line| line.strip_prefix("error: failed to run prompt: "));
+        let status = match (&finished.ended, error) {
             (Ended::Exited(0), _) if self.gathered.json_lines > 0 && !self.gathered.last_text.trim().is_empty() => {
                 AgentStatus::Finished
             }
             (Ended::Exited(code), Some(said)) if *code != 0 => {
                 let (kind, words) = said.split_once(": ").unwrap_or(("", said));
-                self.gathered.failed(words);
+                let of_provider = kind.starts_with("provider.");
+                self.gathered.erred(words, of_provider);
                 if kind.contains('.') {
                     self.gathered.signals.code = Some(shortened(kind, 100));
                 }
-                refused(&self.gathered.signals, said)
+                if of_provider { refused(&self.gathered.signals, said) } else { gave_up(&self.gathered.signals, said) }
             }
             _ => self.gathered.without_result(finished),
         };

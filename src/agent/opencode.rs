@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
-use super::refusal::refused;
+use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
@@ -22,6 +22,8 @@ use crate::process::{Ended, Finished, Stream};
 const EDITORS: [&str; 3] = ["write", "edit", "multiedit"];
 /// Answers without content, on end, after which it is stopped; it would go on asking for ever.
 const MAX_EMPTY: u32 = 3;
+/// Names of errors that are its provider's; others can be those of anything.
+const OF_PROVIDER: [&str; 2] = ["APIError", "ProviderAuthError"];
 /// Most headers of a refusal that are kept.
 const MAX_HEADERS: usize = 50;
 
@@ -89,6 +91,8 @@ struct OpencodeStream {
     gathered: Gathered,
     dollars: f64,
     error: Option<String>,
+    /// Whether that error is its provider's.
+    of_provider: bool,
     /// Whether its last step was its last of all.
     stopped: bool,
     /// Whether anything came in this step.
@@ -170,7 +174,8 @@ impl OpencodeStream {
         for (name, value) in data["responseHeaders"].as_object().into_iter().flatten().take(MAX_HEADERS) {
             signals.headers.push((name.clone(), value.as_str().unwrap_or_default().to_owned()));
         }
-        self.gathered.failed(message);
+        self.of_provider = OF_PROVIDER.contains(&name);
+        self.gathered.erred(message, self.of_provider);
         if let Some(status) = data["statusCode"].as_u64().and_then(http_error) {
             self.gathered.signals.status = Some(status);
         }
@@ -180,12 +185,13 @@ impl OpencodeStream {
     /// A line of its log, which has errors only: a refusal of the provider that it does not give up on yet.
     fn log(&mut self, line: &str, on_event: &mut dyn FnMut(AgentEvent)) {
         static FAILED: LazyLock<Regex> = LazyLock::new(|| {
-            Regex::new(r#"message="stream error".* small=false .*error\.error="(?:AI_\w+: )?(.*)"$"#)
+            Regex::new(r#"message="stream error".* small=false .*error\.error="((?:AI_\w+: )?(.*))"$"#)
                 .expect("the expression is fixed and valid")
         });
         if let Some(parts) = FAILED.captures(line) {
+            // With its name: that is the word that it comes from a provider.
             self.gathered.signals.learn(&parts[1]);
-            self.gathered.retried(parts[1].to_owned(), on_event);
+            self.gathered.retried(parts[2].to_owned(), on_event);
         } else if !line.trim().is_empty() {
             on_event(AgentEvent::Text { text: shortened(line, MAX_EVENT_TEXT) });
         }
@@ -221,7 +227,8 @@ impl Reader for OpencodeStream {
             self.gathered.signals.learn("the provider's answers had no content");
         }
         let status = match self.error.take() {
-            Some(error) => refused(&self.gathered.signals, &error),
+            Some(error) if self.of_provider => refused(&self.gathered.signals, &error),
+            Some(error) => gave_up(&self.gathered.signals, &error),
             None if self.stopped && !self.gathered.last_text.trim().is_empty() => AgentStatus::Finished,
             None if self.stopped && matches!(finished.ended, Ended::Exited(0)) => {
                 AgentStatus::Failed { reason: "it ended without a word".to_owned() }

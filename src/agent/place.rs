@@ -17,6 +17,8 @@ use crate::process::{Masker, Sandbox};
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// File of the report in its folder.
 pub(super) const REPORT: &str = "report.json";
+/// Variable with the zone of the agent's clock.
+const ZONE: &str = "TZ";
 /// Between SIGTERM and SIGKILL.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
 
@@ -112,9 +114,17 @@ pub(super) fn granted(settings: &BackendSettings) -> impl Iterator<Item = (OsStr
     settings.env.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
 }
 
+/// The zone of times that an agent prints, where the operator gives it another than UTC.
+pub(super) fn zone(settings: &BackendSettings) -> Option<String> {
+    let (_, zone) = settings.env.iter().find(|(name, _)| name == ZONE)?;
+    Some(zone.expose_secret().trim_start_matches(':').to_owned())
+}
+
 /// What is masked in all output.
 pub(super) fn secrets(settings: &BackendSettings) -> Masker {
-    Masker::new(settings.env.iter().map(|(_, value)| value).chain(&settings.masked).map(|value| value.expose_secret()))
+    // A zone is no secret, and limits name it.
+    let granted = settings.env.iter().filter(|(name, _)| name != ZONE).map(|(_, value)| value);
+    Masker::new(granted.chain(&settings.masked).map(|value| value.expose_secret()))
 }
 
 /// What every agent has in its environment. Nothing of ours is inherited.
@@ -124,6 +134,8 @@ pub(super) fn environment(path: &OsStr, tools: &[PathBuf], home: &Path, temporar
         ("HOME".into(), home.into()),
         ("TMPDIR".into(), temporary.into()),
         ("LANG".into(), "C.UTF-8".into()),
+        // Agents print when a limit ends as their clock shows it, and without its zone.
+        (ZONE.into(), "UTC".into()),
         ("TERM".into(), "dumb".into()),
         ("NO_COLOR".into(), "1".into()),
         ("CI".into(), "true".into()),

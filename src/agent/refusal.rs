@@ -12,11 +12,23 @@ use crate::domain::limit::{LimitKind, Signals};
 
 /// Longest text without structure that may be a refusal and no answer, in characters.
 const MAX_REFUSAL: usize = 2_000;
+/// Most lines of such a text from a program that exits with 0, and their length in characters.
+const BRIEF_LINES: usize = 2;
+const MAX_BRIEF: usize = 200;
 
-/// A run that ended with an error of its provider's, which `said` are the words of: what comes next.
+/// A run that ended with an error that is certainly its provider's, which `said` are the words of: what comes next.
 pub(super) fn refused(signals: &Signals, said: &str) -> AgentStatus {
+    judged(signals.refusal_of_provider(said), signals, said)
+}
+
+/// A run that ended with an error of whatever it used: its provider's, or that of a tool.
+pub(super) fn gave_up(signals: &Signals, said: &str) -> AgentStatus {
+    judged(signals.refusal(said), signals, said)
+}
+
+fn judged(refusal: Option<LimitKind>, signals: &Signals, said: &str) -> AgentStatus {
     let reason = shortened(said.trim(), MAX_NOTE);
-    match signals.refusal(said) {
+    match refusal {
         Some(LimitKind::Rate | LimitKind::Quota | LimitKind::Overload) => {
             AgentStatus::Limited { until_ms: signals.resets_at.map(|at| at.0), reason }
         }
@@ -24,6 +36,12 @@ pub(super) fn refused(signals: &Signals, said: &str) -> AgentStatus {
         // Another prompt may do.
         Some(LimitKind::ContextTooLong) | None => AgentStatus::Failed { reason },
     }
+}
+
+/// Whether a text is one or two short lines and nothing else, as the refusal of a program is that exits as if all were well.
+pub(super) fn is_brief(text: &str) -> bool {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+    lines.by_ref().take(BRIEF_LINES).all(|line| line.trim().chars().count() <= MAX_BRIEF) && lines.next().is_none()
 }
 
 /// The line by which a short text without structure is no answer: the program wants a login, is called wrongly, or is

@@ -43,6 +43,7 @@ impl Reader for Plain {
         };
         let mut gathered = Gathered::default();
         said.clone_into(&mut gathered.last_text);
+        gathered.printed_by_failed(finished);
         gathered.reading(status, finished)
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::preset::{MAX_EVENT_TEXT, Reading, shortened};
-use super::refusal::{no_answer, refused};
+use super::refusal::{is_brief, no_answer, refused};
 use super::script::how_it_ended;
 use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
@@ -22,7 +22,7 @@ pub(super) const MAX_KEPT: usize = 10_000;
 pub(super) const MAX_NAME: usize = 100;
 /// Longest summary of a call's input, in characters.
 const MAX_INPUT: usize = 500;
-/// Most lines of standard error that count as messages of an error, and the bytes that they are looked for in.
+/// Most lines of an output's end that count as messages of an error, and the bytes that they are looked for in.
 const ERROR_LINES: (usize, usize) = (10, 16 * 1024);
 
 /// Fields that say best what a call is about, the best first.
@@ -182,13 +182,22 @@ impl Gathered {
         }
     }
 
-    /// An error of the structured output: what it says, and what is packed into its words.
+    /// An error of the provider in the structured output: what it says, and what is packed into its words.
     pub(super) fn failed(&mut self, message: &str) {
+        self.erred(message, true);
+    }
+
+    /// An error in the structured output; where it can be anybody's, numbers in its words are no status of an answer.
+    pub(super) fn erred(&mut self, message: &str, of_provider: bool) {
         let message = message.trim();
         if message.is_empty() {
             return;
         }
-        self.signals.learn(message);
+        if of_provider {
+            self.signals.learn(message);
+        } else {
+            self.signals.hear(message);
+        }
         self.note(message.to_owned());
     }
 
@@ -216,9 +225,18 @@ impl Gathered {
         }
         let printed = finished.stdout.last(MAX_EVENT_TEXT).trim().to_owned();
         let plain = self.json_lines == 0;
+        if plain {
+            self.printed_by_failed(finished);
+        }
         let answer = if plain { &printed } else { &self.last_text };
-        let refusal = || no_answer(&printed).or_else(|| no_answer(finished.stderr.last(MAX_EVENT_TEXT)));
-        if plain && let Some(line) = refusal() {
+        let ended_well = finished.ended == Ended::Exited(0);
+        let said = finished.stderr.last(MAX_EVENT_TEXT);
+        let refusal = match printed.as_str() {
+            // What it says of its work can hold the same words.
+            answer if ended_well && !is_brief(answer) => None,
+            printed => no_answer(printed).or_else(|| no_answer(said).filter(|_| !ended_well || printed.is_empty())),
+        };
+        if plain && let Some(line) = refusal {
             let how = match &finished.ended {
                 Ended::Exited(code) if *code != 0 => format!("it exited with {code}"),
                 _ => "it did not run".to_owned(),
@@ -238,13 +256,23 @@ impl Gathered {
         }
     }
 
+    /// Takes the end of what a program without structured output printed before it exited with an error: some tell of a
+    /// refusal there. Of one that was ended, the words are those of its work.
+    pub(super) fn printed_by_failed(&mut self, finished: &Finished) {
+        if matches!(finished.ended, Ended::Exited(code) if code != 0) {
+            // One message, as it may be broken over lines.
+            let end = last_lines(finished.stdout.last(ERROR_LINES.1)).join("\n");
+            self.signals.messages.extend(Some(end).filter(|end| !end.is_empty()));
+        }
+    }
+
     /// Everything, with a status.
     pub(super) fn reading(&mut self, status: AgentStatus, finished: &Finished) -> Reading {
         let mut signals = std::mem::take(&mut self.signals);
         signals.succeeded = status == AgentStatus::Finished;
         signals.exit_code = finished.exit_code;
         if !signals.succeeded {
-            signals.messages.extend(error_lines(finished));
+            signals.messages.extend(last_lines(finished.stderr.last(ERROR_LINES.1)));
             signals.messages.dedup();
         }
         Reading {
@@ -281,9 +309,8 @@ pub(super) fn summary(input: &Value) -> String {
     shortened(text.trim(), MAX_INPUT)
 }
 
-/// The last lines of standard error that are not steps of a stack.
-fn error_lines(finished: &Finished) -> Vec<String> {
-    let end = finished.stderr.last(ERROR_LINES.1);
+/// The last lines of an output that are not steps of a stack.
+fn last_lines(end: &str) -> Vec<String> {
     let told = |line: &&str| !line.is_empty() && !line.starts_with("at ") && line.chars().any(char::is_alphanumeric);
     let mut lines: Vec<String> =
         end.lines().rev().map(str::trim).filter(told).take(ERROR_LINES.0).map(|l| shortened(l, MAX_NOTE)).collect();

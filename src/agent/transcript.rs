@@ -49,6 +49,11 @@ pub(super) fn recorded(reader: Box<dyn Reader>, cli: &str, case: &str, how: Ende
 pub(super) fn spoilt(reader: fn() -> Box<dyn Reader>, cli: &str, case: &str, check: &mut dyn FnMut(&str, Reading)) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents").join(cli);
     let text = std::fs::read_to_string(file.join(format!("{case}.out"))).unwrap();
+    spoilt_text(reader, &text, check);
+}
+
+/// The same of any output.
+pub(super) fn spoilt_text(reader: fn() -> Box<dyn Reader>, text: &str, check: &mut dyn FnMut(&str, Reading)) {
     for end in (0..text.len()).step_by(7).filter(|end| text.is_char_boundary(*end)) {
         check(&text[..end], played(reader(), &text[..end], "", Ended::Signalled(9)).0);
     }

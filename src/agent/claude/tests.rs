@@ -1,7 +1,7 @@
 //! Recorded lines of Claude Code (2.1.197 and 2.1.330, shortened), and the table of how runs end.
 
 use super::*;
-use crate::agent::transcript::ended;
+use crate::agent::transcript::{ended, spoilt_text};
 use crate::domain::limit::Signals;
 use crate::process::Ended;
 
@@ -126,6 +126,13 @@ fn how_it_ended_is_judged_by_the_result_line() {
         (
             vec![result(r#""subtype":"error_during_execution","is_error":true,"errors":["it broke"]"#)],
             broken("it broke"),
+        ),
+        // An error of its own, which its provider did not say: the words of a tool mean nothing.
+        (
+            vec![result(
+                r#""subtype":"error_during_execution","is_error":true,"errors":["hook: expected status 429, connection refused"]"#,
+            )],
+            broken("hook: expected status 429, connection refused"),
         ),
         (
             vec![result(r#""subtype":"success","is_error":false,"result":"x","terminal_reason":"aborted""#)],

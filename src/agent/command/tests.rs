@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::agent::{BackendKind, Resumed, build};
-use crate::domain::ids::Money;
+use crate::domain::ids::{Money, Timestamp};
+use crate::domain::limit::classify;
 use crate::process::{Cookie, sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.
@@ -93,6 +94,28 @@ async fn a_script_gets_its_prompt_and_environment_and_is_read() {
     assert_eq!((report.summary.as_str(), report.completion_percentage), ("used ***", Some(40.0)));
     assert!(events.contains(&AgentEvent::Text { text: first.into() }), "{events:?}");
     assert!(events.contains(&AgentEvent::Text { text: "key is ***".into() }), "{events:?}");
+}
+
+/// What an agent prints of its clock is in a zone that is known.
+#[tokio::test]
+async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
+    let place = Place::new("echo $TZ; date -d @1769599920 '+try again at %b %dth, %Y %I:%M %p.'; exit 1");
+    let now = Timestamp(1_769_500_000_000);
+    let read = async |zone: Option<&str>| {
+        let mut settings = place.settings(BackendKind::Script);
+        settings.env.extend(zone.map(|zone| ("TZ".to_owned(), zone.into())));
+        let (outcome, _) = outcome(settings, place.run()).await;
+        let mut signals = outcome.signals.clone();
+        // The words of a provider before its clock's.
+        signals.messages = vec![format!("You've hit your usage limit. {}", outcome.final_message)];
+        (outcome.final_message, classify(&signals, now).and_then(|limit| limit.until))
+    };
+    for (zone, printed) in [
+        (None, "UTC\ntry again at Jan 28th, 2026 11:32 AM."),
+        (Some("America/New_York"), "America/New_York\ntry again at Jan 28th, 2026 06:32 AM."),
+    ] {
+        assert_eq!(read(zone).await, (printed.to_owned(), Some(Timestamp(1_769_599_920_000))), "{zone:?}");
+    }
 }
 
 /// I4.

@@ -1,7 +1,9 @@
 //! Recordings of Gemini CLI 0.61.0.
 
 use super::*;
-use crate::agent::transcript::{played, recorded, spoilt};
+use crate::agent::transcript::{ended, played, recorded, spoilt};
+use crate::domain::ids::Timestamp;
+use crate::domain::limit::{LimitKind, classify};
 
 fn read(case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "gemini", case, how)
@@ -41,6 +43,22 @@ fn how_it_failed_is_read_from_code_stream_and_standard_error() {
         assert_eq!((reading.signals.status, reading.signals.code.as_deref()), (status, code), "{case}");
         assert!(!reading.signals.messages.is_empty(), "{case}");
         assert!(!reading.signals.messages.iter().any(|m| m.starts_with("at ")), "{case}: no steps of a stack");
+    }
+}
+
+#[test]
+fn the_delay_that_it_did_not_wait_for_is_the_end_of_the_limit() {
+    let result = r#"{"type":"result","status":"error","error":{"type":"unknown","message":"[API Error: No quota]"}}"#;
+    let error = "Error when talking to Gemini API Full report available at: /t/x.json TerminalQuotaError: No quota\n";
+    for (delay, until) in [("3600000", Some(Timestamp(3_601_000))), ("undefined", None)] {
+        let stderr = format!("{error}  retryDelayMs: {delay},\n  reason: undefined,\n");
+        let mut reader = (PRESET.reader)();
+        let mut take = |stream, line: &str| reader.line(stream, line, &mut |_| ());
+        stderr.lines().for_each(|line| take(Stream::Stderr, line));
+        take(Stream::Stdout, result);
+        let reading = reader.finish(&ended(Ended::Exited(173), result, &stderr));
+        let limit = classify(&reading.signals, Timestamp(1_000)).expect("a limit");
+        assert_eq!((limit.kind, limit.until), (LimitKind::Quota, until), "{delay}: {limit:?}");
     }
 }
 

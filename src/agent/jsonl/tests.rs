@@ -1,7 +1,8 @@
 //! Made-up lines in several formats, and every recording of the others.
 
 use super::*;
-use crate::agent::transcript::{played, recorded};
+use crate::agent::transcript::{played, recorded, spoilt_text};
+use crate::domain::limit::kind;
 
 fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     played(reader(), stdout, "", Ended::Exited(code))
@@ -36,6 +37,37 @@ fn an_error_that_nothing_follows_is_the_end() {
         read("Please sign in to go on", 0).0.status,
         AgentStatus::Failed { .. } | AgentStatus::Unavailable { .. }
     ));
+}
+
+#[test]
+fn an_error_of_a_tool_is_no_limit() {
+    for error in [
+        r#"{"type":"error","message":"ECONNREFUSED 127.0.0.1:5432"}"#,
+        r#"{"type":"tool_error","message":"429 tests passed, 1 failed"}"#,
+        r#"{"error":"the test of the rate limit timed out: expected status 429"}"#,
+    ] {
+        for code in [0, 1] {
+            let (reading, _) = read(error, code);
+            assert!(matches!(reading.status, AgentStatus::Failed { .. }), "{error}: {reading:?}");
+            assert_eq!(kind(&reading.signals), None, "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
+    let lines = [
+        r#"{"type":"start","session_id":"s1"}"#,
+        r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
+        r#"{"role":"assistant","content":[{"type":"text","text":"All done."}]}"#,
+        r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
+    ];
+    let mut cut = 0;
+    spoilt_text(reader, &lines.join("\n"), &mut |what, reading| {
+        assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
+        cut += u32::from(reading.errors.iter().any(|note| note.contains("broken JSON")));
+    });
+    assert!(cut > 5, "what is cut is noted");
 }
 
 #[test]

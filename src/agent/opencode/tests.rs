@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt};
+use crate::domain::ids::Timestamp;
+use crate::domain::limit::{LimitKind, classify};
 
 fn read(case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "opencode", case, how)
@@ -44,6 +46,11 @@ fn its_log_shows_that_it_waits() {
     assert!(matches!(reading.status, AgentStatus::Limited { .. }), "{reading:?}");
     let again = AgentEvent::Retried { reason: "Request is refused by the test".into() };
     assert_eq!(events.iter().filter(|event| **event == again).count(), 1, "the title's own requests do not count");
+    // The name of the error says that a provider said it.
+    let log = r#"timestamp=2026-11-23T06:33:07.127Z level=ERROR message="stream error" small=false agent=build error.error="AI_APICallError: Rate limit reached for m. Please try again in 20m.""#;
+    let (reading, _) = played((PRESET.reader)(), "", log, Ended::Stopped("it waits".into()));
+    let limit = classify(&reading.signals, Timestamp(0)).expect("a limit");
+    assert_eq!((limit.kind, limit.until), (LimitKind::Rate, Some(Timestamp(1_200_000))), "{limit:?}");
 }
 
 #[test]

@@ -17,8 +17,8 @@ const MAX_MESSAGE: usize = 500;
 /// Longest code, in characters.
 const MAX_CODE: usize = 100;
 
-/// Words of an error on which a call was given up that mean something wherever they stand, as it is certain that they are
-/// an error's: the kinds in the order in which they count.
+/// Words of an error on which a provider's call was given up that mean something wherever they stand, as it is certain that
+/// they are that error's: the kinds in the order in which they count.
 const ANYWHERE: [(LimitKind, &[&str]); 3] = [
     (
         LimitKind::Auth,
@@ -43,11 +43,19 @@ const ANYWHERE: [(LimitKind, &[&str]); 3] = [
 ];
 
 impl Signals {
-    /// Adds an error's message, and the status, code and end that its words or a JSON body in it name.
-    pub fn learn(&mut self, message: &str) {
-        if self.messages.len() < MAX_MESSAGES && self.messages.last().is_none_or(|last| last != message) {
+    /// Adds the message of an error that can be anybody's.
+    pub fn hear(&mut self, message: &str) {
+        if !message.is_empty()
+            && self.messages.len() < MAX_MESSAGES
+            && self.messages.last().is_none_or(|last| last != message)
+        {
             self.messages.push(shortened(message, MAX_MESSAGE));
         }
+    }
+
+    /// Adds the message of a provider's error, and the status, code and end that its words or a JSON body in it name.
+    pub fn learn(&mut self, message: &str) {
+        self.hear(message);
         if let (Some(open), Some(close)) = (message.find('{'), message.rfind('}'))
             && open < close
             && let Ok(body) = serde_json::from_str::<Value>(&message[open..=close])
@@ -79,21 +87,26 @@ impl Signals {
         self.messages.extend(delays.take(room));
     }
 
-    /// What the error says on which a call was given up: the limit that [`classify`](super::classify) would find, else what
-    /// its status or its words say wherever they stand. `None` where it is an error of another sort.
+    /// What an error says that ended a run and can be anybody's: the limit that [`classify`](super::classify) would find, else
+    /// what its status says. `None` where it is an error of another sort.
     pub fn refusal(&self, said: &str) -> Option<LimitKind> {
         let mut whole = self.clone();
         whole.succeeded = false;
         whole.messages.push(said.to_owned());
         let known = kind(&whole);
-        known.or_else(|| self.resets_at.map(|_| LimitKind::Quota)).or_else(|| match self.status {
-            Some(401 | 403) => Some(LimitKind::Auth),
-            Some(402) => Some(LimitKind::Billing),
-            Some(404) => Some(LimitKind::ModelMissing),
-            Some(408 | 429 | 500..=599) => Some(LimitKind::Overload),
-            Some(_) => by_words(said).filter(|kind| *kind == LimitKind::Auth),
-            None => by_words(said),
+        known.or_else(|| self.resets_at.map(|_| LimitKind::Quota)).or_else(|| match self.status? {
+            401 | 403 => Some(LimitKind::Auth),
+            402 => Some(LimitKind::Billing),
+            404 => Some(LimitKind::ModelMissing),
+            408 | 429 | 500..=599 => Some(LimitKind::Overload),
+            _ => None,
         })
+    }
+
+    /// The same of an error that is certainly the provider's: its words count wherever they stand.
+    pub fn refusal_of_provider(&self, said: &str) -> Option<LimitKind> {
+        let by_words = || by_words(said).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
+        self.refusal(said).or_else(by_words)
     }
 }
 

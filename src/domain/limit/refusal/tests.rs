@@ -54,8 +54,37 @@ fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
         (with(Some(400), ""), "the connection field is wrong", None),
         (with(None, ""), "it broke", None),
     ] {
-        assert_eq!(signals.refusal(said), kind, "{signals:?} {said}");
+        assert_eq!(signals.refusal_of_provider(said), kind, "{signals:?} {said}");
     }
     let ends = Signals { resets_at: Some(Timestamp(1)), ..Signals::default() };
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
+}
+
+/// The corpus as errors that a program gave up on, which need not be its provider's.
+#[test]
+fn words_of_anybody_s_error_count_where_a_refusal_begins() {
+    let corpus = |name: &str| -> Vec<Value> {
+        let file = format!("{}/tests/fixtures/limits/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(file).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let heard = |line: &Value| {
+        let said = line["text"].as_str().unwrap();
+        let mut signals = Signals { code: line["code"].as_str().map(str::to_owned), ..Signals::default() };
+        signals.status = line["status"].as_u64().and_then(http_error);
+        signals.hear(said);
+        signals.refusal(said)
+    };
+    let taken: Vec<_> = corpus("harmless").into_iter().filter(|line| heard(line).is_some()).collect();
+    assert!(taken.is_empty(), "taken for refusals: {taken:#?}");
+    // Those that stand in headers or exit codes alone are none of words.
+    let real: Vec<_> = corpus("real").into_iter().filter(|line| line["text"] != "").collect();
+    let missed: Vec<_> = real.iter().filter(|line| heard(line).is_none()).collect();
+    assert!(real.len() >= 120 && missed.len() * 50 <= real.len(), "missed of {}: {missed:#?}", real.len());
+    for said in
+        ["ECONNREFUSED 127.0.0.1:5432", "the tests of the rate limit timed out", "the connection field is wrong"]
+    {
+        assert_eq!(Signals::default().refusal(said), None, "{said}");
+        assert!(Signals::default().refusal_of_provider(said).is_some(), "{said}");
+    }
 }
