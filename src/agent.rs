@@ -128,6 +128,8 @@ pub struct AgentOutcome {
     pub cache_write: u64,
     /// Cost by the backend's own figure.
     pub cost: Option<Money>,
+    /// The model that served it, by the backend's own name, where the backend says it.
+    pub model: Option<String>,
     /// Tools it called.
     pub tool_calls: u32,
     /// Calls that failed.
@@ -165,6 +167,7 @@ impl AgentOutcome {
             cache_read: 0,
             cache_write: 0,
             cost: None,
+            model: None,
             tool_calls: 0,
             tool_errors: 0,
             errors: Vec::new(),
@@ -226,8 +229,17 @@ pub enum AgentEvent {
     ToolFailed { text: String },
     /// The provider was asked again.
     Retried { reason: String },
-    /// What it has used so far.
-    Used { tokens_in: u64, tokens_out: u64, cost: Option<Money> },
+    /// What it has used so far. Tokens read include those from the provider's cache and those put into it.
+    Used {
+        tokens_in: u64,
+        tokens_out: u64,
+        cache_read: u64,
+        cache_write: u64,
+        /// By the backend's own figure.
+        cost: Option<Money>,
+        /// The model that served it, where the backend says it.
+        model: Option<String>,
+    },
 }
 
 /// Where a run with this scratch folder is told to leave its report.

@@ -108,6 +108,7 @@ impl ClaudeStream {
         match event["type"].as_str().unwrap_or_default() {
             "assistant" => self.assistant(&event, on_event),
             "user" => self.tool_results(&event, on_event),
+            "system" if event["subtype"] == "init" => self.gathered.served_by(&event["model"]),
             "system" if event["subtype"] == "api_retry" => {
                 self.gathered.signals.status = event["error_status"].as_u64().and_then(http_error);
                 let status = event["error_status"].as_u64().map(|s| format!(" ({s})")).unwrap_or_default();
@@ -131,10 +132,17 @@ impl ClaudeStream {
         let usage = counted(&message["usage"]);
         if usage != Tokens::default() && (self.usage.len() < MAX_KEPT) {
             // One message comes in several lines, each with the usage so far.
-            self.usage.insert(message["id"].as_str().unwrap_or_default().to_owned(), usage);
+            let id = message["id"].as_str().unwrap_or_default().to_owned();
+            let is_new = self.usage.insert(id, usage) != Some(usage);
             // An agent that it called has a context of its own.
             if event["parent_tool_use_id"].is_null() {
+                self.gathered.served_by(&message["model"]);
                 self.gathered.filled = Some(Filled { tokens: usage.total(), window: None });
+            }
+            if is_new {
+                // The result line says what it cost; until then it can be estimated.
+                self.gathered.tokens = self.messages();
+                self.gathered.used(on_event);
             }
         }
         for part in message["content"].as_array().into_iter().flatten() {

@@ -39,6 +39,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     sessions: &[".codex/sessions"],
     filled: Some(filled),
+    model: Some(model),
     ..Preset::NOTHING
 };
 
@@ -93,6 +94,12 @@ fn filled(line: &Value) -> Option<Filled> {
     let tokens =
         info["last_token_usage"]["total_tokens"].as_u64().filter(|_| line["payload"]["type"] == "token_count")?;
     Some(Filled { tokens, window: info["model_context_window"].as_u64() })
+}
+
+/// The model that a line of a session's file names; a turn begins with one.
+fn model(line: &str) -> Option<String> {
+    let turn: Value = line.contains("\"turn_context\"").then(|| serde_json::from_str(line).ok())??;
+    Some(turn["payload"]["model"].as_str().filter(|_| turn["type"] == "turn_context")?.to_owned())
 }
 
 /// How the turn ended.

@@ -237,6 +237,7 @@ impl CommandBackend {
         let mut reading = reader.finish(&finished);
         reading.signals.zone = place::zone(&self.settings);
         self.add_up(&mut reading, folders);
+        reading.model = reading.model.or_else(|| self.model_of(run, folders));
         let account = take_off(&mut reading, run, reader.seen());
         let session_unknown = run.session.is_some() && session::is_unknown(&reading);
         let status = match &finished.ended {
@@ -285,6 +286,12 @@ impl CommandBackend {
         }
     }
 
+    /// The model by the files of the session, where nobody chose one and the output does not say it.
+    fn model_of(&self, run: &AgentRun, folders: &Folders) -> Option<String> {
+        let read = self.preset.model.filter(|_| run.model.is_none() && self.settings.output.is_none())?;
+        session::model(&folders.home, self.session_files(), read).ok().flatten()
+    }
+
     /// Keeps the session of a run that ended well, and looks how full it is where the output did not say it.
     fn keep(&self, run: &AgentRun, folders: &Folders, outcome: &mut AgentOutcome) {
         let ended_well = outcome.status == AgentStatus::Finished && self.resumes();
@@ -317,13 +324,16 @@ fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulat
 /// The event with what the run itself used, not the session that it goes on with.
 fn of_run(event: AgentEvent, run: &AgentRun, seen: Option<u64>) -> AgentEvent {
     match (event, &run.session, seen) {
-        (AgentEvent::Used { tokens_in, tokens_out, cost }, Some(resumed), Some(seen)) => {
-            let usage = Usage { input: tokens_in, output: tokens_out, ..Usage::default() };
-            let Usage { input, output, cache_read, cache_write } = resumed.account.usage;
-            let read = input.saturating_add(cache_read).saturating_add(cache_write);
-            let before = Cumulative { usage: Usage { input: read, output, ..Usage::default() }, ..resumed.account };
-            let Cumulative { usage, cost } = Cumulative { usage, cost }.since(&before, seen);
-            AgentEvent::Used { tokens_in: usage.input, tokens_out: usage.output, cost }
+        (
+            AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model },
+            Some(resumed),
+            Some(seen),
+        ) => {
+            let usage = Usage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
+            let Cumulative { usage, cost } = Cumulative { usage, cost }.since(&resumed.account, seen);
+            let Usage { output, cache_read, cache_write, .. } = usage;
+            let tokens_in = usage.total().saturating_sub(output);
+            AgentEvent::Used { tokens_in, tokens_out: output, cache_read, cache_write, cost, model }
         }
         (event, _, _) => event,
     }
@@ -338,7 +348,9 @@ fn masked(mut event: AgentEvent, secrets: &Masker) -> AgentEvent {
         | AgentEvent::FileChanged { path: text }
         | AgentEvent::Retried { reason: text }
         | AgentEvent::ToolCalled { input: text, .. } => *text = secrets.mask(text).into(),
-        AgentEvent::Used { .. } => {}
+        AgentEvent::Used { model, .. } => {
+            *model = model.take().map(|model| secrets.mask(&model).into());
+        }
     }
     event
 }
@@ -369,6 +381,7 @@ fn assembled(status: AgentStatus, mut reading: Reading) -> AgentOutcome {
         cache_read: reading.cache_read,
         cache_write: reading.cache_write,
         cost: reading.cost,
+        model: reading.model,
         tool_calls: reading.tool_calls,
         tool_errors: reading.tool_errors,
         errors: reading.errors,

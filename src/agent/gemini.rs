@@ -128,7 +128,10 @@ impl GeminiStream {
         }
         self.said(on_event);
         match kind {
-            "init" => self.gathered.session(&event["session_id"], on_event),
+            "init" => {
+                self.gathered.served_by(&event["model"]);
+                self.gathered.session(&event["session_id"], on_event);
+            }
             "tool_use" => {
                 let name = event["tool_name"].as_str().unwrap_or_default();
                 self.gathered.tool_called(name, &event["parameters"], on_event);

@@ -40,6 +40,7 @@ pub(super) const PRESET: Preset = Preset {
     reader: || Box::new(KimiStream::default()),
     version: Some(&["--version"]),
     sessions: &[".kimi-code/sessions"],
+    model: Some(model),
     ledger: Some(ledger),
     ..Preset::NOTHING
 };
@@ -95,6 +96,12 @@ fn ledger(line: &str, ledger: &mut Ledger) {
         }
         _ => {}
     }
+}
+
+/// The model that a line of a session's file names.
+fn model(line: &str) -> Option<String> {
+    let record: Value = line.contains("\"usage.record\"").then(|| serde_json::from_str(line).ok())??;
+    Some(record["model"].as_str().filter(|_| record["type"] == "usage.record")?.to_owned())
 }
 
 impl KimiStream {

@@ -94,6 +94,8 @@ pub(super) struct Preset {
     pub(super) sessions: &'static [&'static str],
     /// Reads how full a session is from a line of its files, where the output does not say it.
     pub(super) filled: Option<fn(&serde_json::Value) -> Option<Filled>>,
+    /// Reads the model from a line of a session's file, where the output does not say it.
+    pub(super) model: Option<fn(&str) -> Option<String>>,
     /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
     /// that its reader has to say what it saw ([`Reader::seen`]).
     pub(super) ledger: Option<fn(&str, &mut Ledger)>,
@@ -114,6 +116,7 @@ impl Preset {
         version: None,
         sessions: &[],
         filled: None,
+        model: None,
         ledger: None,
         litter: &[],
     };
@@ -205,6 +208,7 @@ pub(super) struct Reading {
     pub(super) cache_read: u64,
     pub(super) cache_write: u64,
     pub(super) cost: Option<Money>,
+    pub(super) model: Option<String>,
     pub(super) tool_calls: u32,
     pub(super) tool_errors: u32,
     pub(super) errors: Vec<String>,
@@ -226,6 +230,7 @@ impl Reading {
             cache_read: 0,
             cache_write: 0,
             cost: None,
+            model: None,
             tool_calls: 0,
             tool_errors: 0,
             errors: Vec::new(),

@@ -83,7 +83,28 @@ pub(super) fn ledger<'a>(
     names: impl IntoIterator<Item = &'a str>,
     read: fn(&str, &mut Ledger),
 ) -> io::Result<Ledger> {
-    let (mut ledger, mut bytes, mut line) = (Ledger::default(), MAX_BYTES, Vec::new());
+    let mut ledger = Ledger::default();
+    each_line(from, names, &mut |line| read(line, &mut ledger))?;
+    Ok(ledger)
+}
+
+/// The last model that the lines of a session's files name; as for [`ledger`].
+///
+/// # Errors
+/// What cannot be read, and a session that is too large.
+pub(super) fn model<'a>(
+    from: &Path,
+    names: impl IntoIterator<Item = &'a str>,
+    read: fn(&str) -> Option<String>,
+) -> io::Result<Option<String>> {
+    let mut model = None;
+    each_line(from, names, &mut |line| model = read(line).or(model.take()))?;
+    Ok(model)
+}
+
+/// Hands over the lines of a session's files that are of JSON lines; longer ones than 1 MiB are cut.
+fn each_line<'a>(from: &Path, names: impl IntoIterator<Item = &'a str>, take: &mut dyn FnMut(&str)) -> io::Result<()> {
+    let (mut bytes, mut line) = (MAX_BYTES, Vec::new());
     each_file(from, names, &mut |path, file| {
         if path.extension() != Some(OsStr::new("jsonl")) {
             return Ok(());
@@ -96,10 +117,9 @@ pub(super) fn ledger<'a>(
             if length == 0 {
                 return Ok(());
             }
-            read(&String::from_utf8_lossy(&line), &mut ledger);
+            take(&String::from_utf8_lossy(&line));
         }
-    })?;
-    Ok(ledger)
+    })
 }
 
 fn too_large() -> io::Error {

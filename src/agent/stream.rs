@@ -83,6 +83,8 @@ pub(super) struct Gathered {
     pub(super) last_text: String,
     pub(super) tokens: Tokens,
     pub(super) cost: Option<Money>,
+    /// The model that served it last.
+    pub(super) model: Option<String>,
     pub(super) tool_calls: u32,
     pub(super) tool_errors: u32,
     pub(super) notes: Vec<String>,
@@ -172,8 +174,23 @@ impl Gathered {
     }
 
     pub(super) fn used(&self, on_event: &mut dyn FnMut(AgentEvent)) {
-        let Tokens { read, written, .. } = self.tokens;
-        on_event(AgentEvent::Used { tokens_in: read, tokens_out: written, cost: self.cost });
+        let Tokens { read, written, cache_read, cache_write } = self.tokens;
+        let model = self.model.clone();
+        on_event(AgentEvent::Used {
+            tokens_in: read,
+            tokens_out: written,
+            cache_read,
+            cache_write,
+            cost: self.cost,
+            model,
+        });
+    }
+
+    /// A model is named. What stands in angle brackets is none: a program's own words come from such a one.
+    pub(super) fn served_by(&mut self, model: &Value) {
+        if let Some(model) = model.as_str().filter(|model| !model.is_empty() && !model.starts_with('<')) {
+            self.model = Some(shortened(model, MAX_NAME));
+        }
     }
 
     pub(super) fn note(&mut self, note: String) {
@@ -284,6 +301,7 @@ impl Gathered {
             cache_read: self.tokens.cache_read,
             cache_write: self.tokens.cache_write,
             cost: self.cost,
+            model: self.model.take(),
             tool_calls: self.tool_calls,
             tool_errors: self.tool_errors,
             errors: std::mem::take(&mut self.notes),

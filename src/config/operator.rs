@@ -261,7 +261,8 @@ pub struct LimitsSection {
     /// Turns of one agent run, for agents that count them; the agent's own limit where left out.
     #[schemars(range(min = 1))]
     pub agent_turns: Option<u32>,
-    /// Money of one loop.
+    /// Money of one loop. A run of claude, opencode, aider, `internal` or `jsonl` is ended while it lasts, as these say what
+    /// they use; codex, gemini and kimi say it at the end of a run only.
     pub cost_usd: Usd,
     /// Money of the whole service, a day.
     pub cost_usd_per_day: Usd,

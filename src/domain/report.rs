@@ -201,6 +201,11 @@ pub fn status(current: &Loop, backend: &str, now: Timestamp) -> View {
     if current.kept().any(|i| i.served.estimated) {
         notes.push("Its cost is an estimate by published prices: the backend does not say what it charges.".into());
     }
+    if current.kept().any(|i| i.served.unpriced) {
+        notes.push(
+            "What it costs is not known: the backend does not say it, nor is there a price for its model.".into(),
+        );
+    }
     if !current.guidance.is_empty() {
         let waits = match current.guidance.len() {
             1 => "1 piece of guidance waits".to_owned(),

@@ -24,7 +24,14 @@ fn answers_figures_and_edits_are_read() {
     assert_eq!((reading.cost, reading.final_message.as_str()), (Some(Money::from_usd(0.0008)), "All done."));
     assert_eq!(
         events.last(),
-        Some(&AgentEvent::Used { tokens_in: 123, tokens_out: 50, cost: Some(Money::from_usd(0.0008)) })
+        Some(&AgentEvent::Used {
+            tokens_in: 123,
+            tokens_out: 50,
+            cache_read: 0,
+            cache_write: 0,
+            cost: Some(Money::from_usd(0.0008)),
+            model: None,
+        })
     );
     // The line is broken before the cost, and the tokens that went into the cache are counted twice.
     let (reading, events) = seen("cache");

@@ -27,6 +27,11 @@ fn result(fields: &str) -> String {
     format!(r#"{{"type":"result","session_id":"s","total_cost_usd":0,"usage":{{}},"permission_denials":[],{fields}}}"#)
 }
 
+fn used(tokens_in: u64, tokens_out: u64, (cache_read, cache_write): (u64, u64), cost: Option<i64>) -> AgentEvent {
+    let model = Some("claude-sonnet-4-5".to_owned());
+    AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost: cost.map(Money), model }
+}
+
 #[test]
 fn a_whole_run_is_read() {
     let (reading, events) = read(&[INIT, CALL, FAILED, SAID, DONE], Ended::Exited(0), "");
@@ -40,6 +45,7 @@ fn a_whole_run_is_read() {
         cache_read: 6,
         cache_write: 40,
         cost: Some(Money(2252)),
+        model: Some("claude-sonnet-4-5".into()),
         tool_calls: 1,
         tool_errors: 1,
         errors: vec!["a tool failed: Exit code 3".into()],
@@ -52,10 +58,12 @@ fn a_whole_run_is_read() {
         events,
         [
             AgentEvent::Session { id: "e845fb08".into() },
+            used(123, 1, (3, 20), None),
             AgentEvent::ToolCalled { name: "Bash".into(), input: "exit 3".into() },
             AgentEvent::ToolFailed { text: "Exit code 3".into() },
+            used(246, 2, (6, 40), None),
             AgentEvent::Text { text: "All done.".into() },
-            AgentEvent::Used { tokens_in: 246, tokens_out: 100, cost: Some(Money(2252)) },
+            used(246, 100, (6, 40), Some(2252)),
         ]
     );
 }
@@ -249,4 +257,31 @@ fn retries_are_told_and_notes_are_bounded() {
     assert_eq!(reading.errors.len(), 50);
     assert_eq!(reading.errors[0], "the provider was asked again: rate_limit (429)");
     assert_eq!(events[1], AgentEvent::Retried { reason: "rate_limit (429)".into() });
+}
+
+#[test]
+fn what_a_message_used_is_told_once_and_the_model_is_the_last_that_served() {
+    // A message comes in several lines; what an error says comes from no model.
+    let other = CALL.replace("\"m1\"", "\"m3\"").replace("\"role\"", "\"model\":\"claude-opus-4-5\",\"role\"");
+    let made_up = SAID.replace("\"m2\"", "\"m4\"").replace("\"role\"", "\"model\":\"<synthetic>\",\"role\"");
+    let (reading, events) = read(&[INIT, CALL, CALL, &other, &made_up], Ended::Signalled(15), "");
+    let told = events.into_iter().filter_map(|event| match event {
+        AgentEvent::Used { tokens_in, cache_read, cost: None, model, .. } => Some((tokens_in, cache_read, model?)),
+        _ => None,
+    });
+    let told: Vec<_> = told.collect();
+    let expected = [(123, 3, "claude-sonnet-4-5"), (246, 6, "claude-opus-4-5"), (369, 9, "claude-opus-4-5")];
+    assert_eq!(told, expected.map(|(read, cached, model)| (read, cached, model.to_owned())));
+    assert_eq!(reading.model.as_deref(), Some("claude-opus-4-5"));
+}
+
+#[test]
+fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
+    let text = [INIT, CALL, FAILED, SAID, DONE].join("\n");
+    let mut cut = 0;
+    spoilt_text(PRESET.reader, &text, &mut |what, reading| {
+        assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
+        cut += u32::from(reading.errors.iter().any(|note| note.contains("broken JSON")));
+    });
+    assert!(cut > 5, "what is cut is noted");
 }

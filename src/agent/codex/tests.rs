@@ -21,6 +21,7 @@ fn a_whole_run_is_read() {
         cache_read: 40,
         cache_write: 0,
         cost: None,
+        model: None,
         tool_calls: 1,
         tool_errors: 0,
         errors: vec![],
@@ -36,7 +37,14 @@ fn a_whole_run_is_read() {
             AgentEvent::Session { id: "00000000-0000-4000-8000-000000000001".into() },
             AgentEvent::ToolCalled { name: "command_execution".into(), input: command.into() },
             AgentEvent::Text { text: "All done.".into() },
-            AgentEvent::Used { tokens_in: 240, tokens_out: 100, cost: None },
+            AgentEvent::Used {
+                tokens_in: 240,
+                tokens_out: 100,
+                cache_read: 40,
+                cache_write: 0,
+                cost: None,
+                model: None,
+            },
         ]
     );
 }

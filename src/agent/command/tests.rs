@@ -293,8 +293,15 @@ async fn a_session_goes_on_with_its_own_files_and_nothing_else_of_the_home() {
     // What the session cost in all is not booked twice.
     assert_eq!((second.cost, second.tokens_in, second.tokens_out), (Some(Money(200_000)), 100, 50));
     assert_eq!(second.account.cost, Some(Money(400_000)));
-    let used = AgentEvent::Used { tokens_in: 100, tokens_out: 50, cost: Some(Money(200_000)) };
-    assert!(events.contains(&used), "{events:?}");
+    let used = |cost: Option<i64>| AgentEvent::Used {
+        tokens_in: 100,
+        tokens_out: 50,
+        cache_read: 10,
+        cache_write: 0,
+        cost: cost.map(Money),
+        model: None,
+    };
+    assert!(events.contains(&used(None)) && events.contains(&used(Some(200_000))), "{events:?}");
     let turns =
         |folder: &Path| fs::read_to_string(folder.join(".claude/projects/tree/s1.jsonl")).unwrap().lines().count();
     assert_eq!((turns(&kept), turns(&again)), (1, 2), "what an earlier run left is as it left it");
@@ -532,4 +539,22 @@ async fn one_that_only_asks_again_is_stopped_and_one_that_goes_on_is_not() {
     assert!(!stop.is_cancelled());
     waits.send_replace(true);
     assert!(until_it_waits_too_long(stop.cancelled(), &mut waiting, longest, &stop).await.1);
+}
+
+/// Codex as far as its session's file goes.
+#[tokio::test]
+async fn the_model_that_nobody_chose_is_read_from_the_session() {
+    let place = Place::new(
+        r#"mkdir -p "$HOME/.codex/sessions/2026"
+           { echo '{"type":"turn_context","payload":{"model":"gpt-5-mini"}}'
+             echo '{"type":"response_item","payload":{"text":"a \"turn_context\" of {\"model\":\"x\"}"}}'
+             echo '{"type":"turn_context","payload":{"model":"gpt-5"}}'; } >"$HOME/.codex/sessions/2026/one.jsonl"
+           echo '{"type":"item.completed","item":{"type":"agent_message","text":"Done."}}'
+           echo '{"type":"turn.completed","usage":{"input_tokens":9,"output_tokens":1}}'"#,
+    );
+    let settings = || place.settings(BackendKind::Preset("codex".into()));
+    let (free, _) = outcome(settings(), AgentRun { model: None, ..place.run() }).await;
+    assert_eq!((free.status, free.model.as_deref()), (AgentStatus::Finished, Some("gpt-5")), "{}", free.output);
+    let (chosen, _) = outcome(settings(), place.run()).await;
+    assert_eq!(chosen.model, None, "whoever chose it knows it");
 }

@@ -16,6 +16,7 @@ fn a_whole_run_is_read() {
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cache_read), (240, 120, 40), "thoughts are written too");
     assert_eq!((reading.tool_calls, reading.tool_errors, reading.stop_reason.as_str()), (1, 0, "success"));
     assert_eq!(reading.session.as_deref(), Some("00000000-0000-4000-8000-000000000001"));
+    assert_eq!(reading.model.as_deref(), Some("gemini-2.5-flash"));
     let input = "echo made by the agent > made.txt; echo second".to_owned();
     assert!(events.contains(&AgentEvent::ToolCalled { name: "run_shell_command".into(), input }), "{events:?}");
     let (_, events) = read("file-change", Ended::Exited(0));

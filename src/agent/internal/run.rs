@@ -279,7 +279,10 @@ impl Run<'_> {
         (self.on_event)(AgentEvent::Used {
             tokens_in: self.usage.read(),
             tokens_out: self.usage.output,
+            cache_read: self.usage.cache_read,
+            cache_write: self.usage.cache_write,
             cost: self.cost,
+            model: Some(answer.model.clone()),
         });
         answer.stop.word().clone_into(&mut self.stop_reason);
         let text = answer.turn.text.trim();

@@ -66,6 +66,8 @@ fn what_it_used_is_added_up_from_the_lines_of_its_session() {
     ];
     let mut sum = Ledger::default();
     lines.iter().for_each(|line| ledger(line, &mut sum));
+    let models: Vec<_> = lines.iter().filter_map(|line| model(line)).collect();
+    assert_eq!(models, ["m", "m"]);
     let tokens = Tokens { read: 1130, written: 55, cache_read: 3, cache_write: 7 };
     assert_eq!(sum, Ledger { tokens, filled: Some(Filled { tokens: 180, window: None }) });
 }

@@ -188,12 +188,14 @@ async fn ask_command(
         Err(why) => return (vec![Finding::fail(title(name), why, install)], None),
     };
     let Some(known) = known else {
-        return (vec![Finding::ok(title(name), "its program is there; whether it works, a run will show")], None);
+        let finding = Finding::ok(title(name), "its program is there; whether it works, a run will show");
+        return (std::iter::once(finding).chain(uncounted(name, backend)).collect(), None);
     };
     let (finding, version) = judge_version(known, &said);
     let is_sound = version.is_some();
-    let login = is_sound.then(|| login(known, backend)).flatten();
-    (std::iter::once(finding).chain(login).collect(), version)
+    let (login, money) = (|| login(known, backend), || uncounted(name, backend));
+    let further = is_sound.then(|| login().into_iter().chain(money())).into_iter().flatten();
+    (std::iter::once(finding).chain(further).collect(), version)
 }
 
 /// What to make of what `--version` printed.
@@ -226,6 +228,38 @@ fn version_in(text: &str) -> Option<(String, (u32, u32))> {
         let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
         Some((word.trim_end_matches('.').to_owned(), (major, digits.parse().ok()?)))
     })
+}
+
+/// Why limits of money do not hold a program's runs, where nobody could say what they cost.
+fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
+    let warn = |detail: String, fix: &str| Some(Finding::warn(format!("cost of {}", title(name)), detail, fix));
+    let own = if backend.kind.is_none() { name } else { "text" };
+    let format = backend.output.map_or(own, |format| format.as_str());
+    let asked_for = [&backend.models.default, &backend.models.cheap, &backend.models.strong].into_iter().flatten();
+    let asked_for = asked_for.chain(backend.models.rules.iter().map(|rule| &rule.model));
+    let unpriced: Vec<&str> =
+        asked_for.clone().filter(|model| backend.prices.price(model).is_none()).map(String::as_str).collect();
+    match format {
+        // These say what they cost.
+        "claude" | "aider" => None,
+        _ if backend.kind == Some(BackendKind::Script) && format == "text" => None,
+        "text" => warn(
+            "its text tells neither tokens nor cost, so limits of money do not hold it".to_owned(),
+            "limit its iterations and its time, or have its output read in another format (`output`)",
+        ),
+        _ if !unpriced.is_empty() && format != "opencode" => warn(
+            format!("no price is known for {}, so limits of money do not hold it", unpriced.join(", ")),
+            "add what it costs to its `prices`",
+        ),
+        // Their output or their sessions name the model.
+        "codex" | "gemini" | "kimi" if backend.kind.is_none() => None,
+        "gemini" => None,
+        _ if asked_for.count() == 0 => warn(
+            "it need not say what it costs, nor does it name its model: limits of money do not hold it then".to_owned(),
+            "set `models.default`, so that its tokens have a price",
+        ),
+        _ => None,
+    }
 }
 
 /// Each run has a home of its own, so a login of this account is not seen: something has to be passed on.

@@ -224,6 +224,8 @@ pub struct Served {
     pub model: Option<String>,
     /// Whether the cost, or a part of it, is an estimate of ours.
     pub estimated: bool,
+    /// Whether it used tokens of which nobody knows what they cost.
+    pub unpriced: bool,
     /// The backend's session.
     pub session: Option<String>,
     /// Whether it went on with the session of the run before.

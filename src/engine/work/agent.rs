@@ -412,7 +412,8 @@ impl Engine {
     fn used(&self, chosen: &Chosen, outcome: &AgentOutcome) -> Used {
         let usage =
             Usage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
-        let estimate = || self.estimated(&chosen.backend, chosen.model.as_deref(), &usage);
+        let mut models = [chosen.model.as_deref(), outcome.model.as_deref()].into_iter();
+        let estimate = || models.find_map(|model| self.estimated(&chosen.backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
         Used { usage, cost, estimated: outcome.cost.is_none() && cost.is_some() }
     }

@@ -91,6 +91,7 @@ pub(super) fn add(
         backend: chosen.backend.clone(),
         model: chosen.model.clone(),
         estimated: sum.served.estimated || used.estimated,
+        unpriced: sum.served.unpriced || (used.cost.is_none() && used.usage.total() > 0),
         session: outcome.session,
         resumed: chosen.session.is_some(),
         context_pct,

@@ -73,9 +73,12 @@ impl Hearing {
             AgentEvent::Retried { reason } => {
                 self.keep(engine.clock.now(), EventKind::Error, String::new(), None, reason, true);
             }
-            AgentEvent::Used { tokens_in, tokens_out, cost } => {
-                let usage = Usage { input: tokens_in, output: tokens_out, ..Usage::default() };
-                let cost = cost.or_else(|| engine.estimated(&self.backend, self.model.as_deref(), &usage));
+            AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model } => {
+                let usage = Usage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
+                // Whoever chose it may have a name for it that has no price.
+                let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
+                let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));
+                let cost = cost.or_else(estimate);
                 let Some(cost) = cost else { return };
                 let (caller, now) = (self.caller.clone(), engine.clock.now());
                 let reached = match engine.store.write(move |c| calls::shown(c, &caller, cost, now)).await {

@@ -94,6 +94,46 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
 }
 
 #[tokio::test]
+async fn a_backend_that_no_limit_of_money_holds_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let cost = async |name: &str, said: &str, rest: &str| {
+        let (config, env) = preset(folder.path(), name, said, &format!(", env: [ANTHROPIC_API_KEY]{rest}"));
+        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("cost of"));
+        told.map(|finding| (finding.outcome, finding.detail, finding.fix))
+    };
+    let opencode = "1.18.33";
+    for (name, said, rest, told) in [
+        ("claude", "2.1.197 (Claude Code)", "", None),
+        ("codex", "codex-cli 0.169.0", "", None),
+        ("codex", "codex-cli 0.169.0", ", models: { default: gpt-5 }", None),
+        ("codex", "codex-cli 0.169.0", ", models: { default: gpt-5, cheap: our-own }", Some("`prices`")),
+        (
+            "codex",
+            "codex-cli 0.169.0",
+            ", models: { default: our-own }, prices: { our-own: { input: 1, output: 2 } }",
+            None,
+        ),
+        ("opencode", opencode, "", Some("`models.default`")),
+        ("opencode", opencode, ", models: { default: anthropic/claude-sonnet-4-5 }", None),
+        ("mine", "", ", type: external", Some("`output`")),
+        ("mine", "", ", type: external, output: jsonl", Some("`models.default`")),
+        ("mine", "", ", type: external, output: jsonl, models: { default: gpt-5 }", None),
+        ("mine", "", ", type: script", None),
+    ] {
+        let found = cost(name, said, rest).await;
+        let fix = found.as_ref().map(|(_, _, fix)| fix.as_str());
+        assert_eq!(
+            told.is_some(),
+            fix.is_some_and(|fix| fix.contains(told.unwrap_or_default())),
+            "{name}{rest}: {found:?}"
+        );
+        assert!(
+            found.is_none_or(|(outcome, detail, _)| outcome == Outcome::Warn && detail.contains("limits of money"))
+        );
+    }
+}
+
+#[tokio::test]
 async fn an_interface_that_is_not_there_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (config, env) = config(
