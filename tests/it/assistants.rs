@@ -36,6 +36,7 @@ on_both_forges!(
     a_restart_asks_nothing_twice,
     a_stop_waits_for_no_model,
     tools_that_fail_are_told_of,
+    an_agent_of_our_own_solves_the_task,
 );
 
 /// What the model does with a question.
@@ -44,6 +45,8 @@ enum Answer {
     Says(String),
     Refuses(u16, &'static str),
     Hangs,
+    /// Calls a tool.
+    Calls(&'static str, Value),
     /// Answers when the others are there too.
     Meets(Arc<tokio::sync::Barrier>, Box<Answer>),
 }
@@ -56,6 +59,8 @@ struct Seen {
     /// What the question is for.
     purpose: &'static str,
     text: String,
+    /// Messages of the conversation.
+    messages: usize,
 }
 
 /// Anthropic's Messages interface on loopback.
@@ -111,10 +116,12 @@ async fn reply(Shared(inner): Shared<Arc<Inner>>, uri: Uri, body: Bytes) -> Resp
         text if text.starts_with("A coding agent has ended an iteration") => "reflection",
         text if text.starts_with("Summarise the iterations") => "summary",
         text if text.starts_with("A coding agent ended with this message") => "message",
+        _ if body["tools"][0]["name"] == "bash" => "agent",
         other => panic!("a question of an unknown sort: {other}"),
     };
     let model = body["model"].as_str().unwrap_or_default().to_owned();
-    let seen = Seen { path: uri.path().to_owned(), model, purpose, text };
+    let messages = body["messages"].as_array().map_or(0, Vec::len);
+    let seen = Seen { path: uri.path().to_owned(), model, purpose, text, messages };
     let mut answer = (inner.answer)(&seen);
     inner.seen.lock().expect("no panic").push(seen);
     if let Answer::Meets(others, then) = answer {
@@ -132,6 +139,11 @@ async fn reply(Shared(inner): Shared<Arc<Inner>>, uri: Uri, body: Bytes) -> Resp
             let body = json!({"type": "error", "error": {"type": kind, "message": "not now"}});
             (status(code), [("retry-after", "3600")], axum::Json(body)).into_response()
         }
+        Answer::Calls(tool, input) => axum::Json(json!({
+            "model": "helper-stub", "content": [{"type": "tool_use", "id": "t1", "name": tool, "input": input}],
+            "stop_reason": "tool_use", "usage": {"input_tokens": 1_000, "output_tokens": 100},
+        }))
+        .into_response(),
         Answer::Hangs => std::future::pending().await,
         Answer::Meets(..) => unreachable!("they have met"),
     }
@@ -583,5 +595,29 @@ async fn tools_that_fail_are_told_of(dialect: Dialect) {
     assert!(!prompts[0].contains("WebFetch"));
     let told = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
     assert!(prompts[1].contains(told), "{}", prompts[1]);
+    world.finish().await;
+}
+
+/// `type: internal`: no coding agent is installed, and the model's own words and commands do the work.
+async fn an_agent_of_our_own_solves_the_task(dialect: Dialect) {
+    let models = Models::start(|seen| match seen.messages {
+        1 => Answer::Calls("bash", json!({"command": "cat check.sh && echo 42 >answer.txt"})),
+        _ => Answer::Says("The answer is written.".to_owned()),
+    })
+    .await;
+    let helper = models.helper("own").replace("type: api", "type: internal, roles: [agent]");
+    let config =
+        format!("{helper}order: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{} {:?}", done.why, done.iterations);
+    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    let served = &done.iterations[0].served;
+    assert_eq!((served.backend.as_str(), served.model.as_deref()), ("own", Some("helper-own")));
+    // Two calls of a thousand tokens read and a hundred written, a dollar a million.
+    assert_eq!(done.spent.cost, Money(2_200));
+    assert_eq!(models.purposes(), ["agent", "agent"]);
+    let seen = models.seen();
+    assert!(seen[0].text.contains(&done.task.title) && seen[0].model == "helper-own", "{seen:?}");
     world.finish().await;
 }

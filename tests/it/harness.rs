@@ -220,6 +220,8 @@ impl World {
     pub async fn start(&mut self) {
         let (config, env) = self.config().await;
         let tune = |settings: &mut EngineSettings| {
+            // What runs here is a test, which is no bridge to the session memory.
+            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
             settings.poll = Duration::from_millis(20);
             settings.ambiguity_wait = Duration::from_millis(10);
             settings.retry_first = Duration::from_millis(10);

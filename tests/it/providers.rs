@@ -35,6 +35,9 @@ on_both_forges!(
     what_happened_is_found_by_search,
     each_run_counts_once_for_what_its_backend_is_worth,
     a_prompt_that_fits_in_no_argument_is_in_a_file,
+    a_run_that_costs_too_much_is_ended_while_it_lasts,
+    what_a_refused_run_left_is_kept_where_its_tools_worked,
+    an_agent_asks_the_session_memory_that_it_is_told_of,
 );
 
 /// What Claude Code prints when its provider refuses it.
@@ -570,5 +573,99 @@ async fn what_was_used_is_told_in_figures_and_on_the_pull_request(dialect: Diale
     world.pass(Duration::from_secs(180)).await;
     let later = scraped(&world).await;
     assert!(later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"), "the park is over: {later}");
+    world.finish().await;
+}
+
+/// What opencode prints after a step, with its own figure.
+const STEP: &str = r#"{"type":"step_finish","sessionID":"s","part":{"reason":"tool-calls","cost":2.5,"tokens":{"input":10,"output":5,"reasoning":0,"cache":{"read":0,"write":0}}}}"#;
+/// What Claude Code prints with a message: tokens for 3 dollars, 600,000 of them out of the cache.
+const MESSAGE: &str = r#"{"type":"assistant","message":{"id":"m1","model":"claude-sonnet-4-5","content":[{"type":"text","text":"I look."}],"usage":{"input_tokens":940000,"cache_read_input_tokens":600000,"output_tokens":1}},"session_id":"s"}"#;
+
+/// By its own figure, and by that of the price table before it has said one.
+async fn a_run_that_costs_too_much_is_ended_while_it_lasts(dialect: Dialect) {
+    for (backend, line, cost) in [
+        ("second: { type: external, output: opencode", STEP, 2_500_000),
+        ("claude: { enabled: true, models: { default: our-name }", MESSAGE, 3_000_015),
+    ] {
+        let script =
+            format!("cat >/dev/null\necho 7 >answer.txt\nprintf '%s\\n' '{line}'\nsleep 300\necho 42 >answer.txt");
+        let command = serde_json::to_string(&["/bin/sh", "-c", &script, "agent"]).expect("a list");
+        let name = backend.split(':').next().expect("a name");
+        let config = format!(
+            "  {backend}, command: {command} }}\norder: {{ agent: [{name}] }}\nlimits: {{ cost_usd: 2, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+        );
+        let world = World::new(Setup::new(dialect).config(&config)).await;
+        let stopped = tokio::time::timeout(Duration::from_secs(200), world.run()).await.expect("not to its own end");
+        assert_eq!(stopped.state, State::LimitReached, "{name}: {}", stopped.why);
+        assert_eq!(
+            (stopped.spent.iterations, stopped.spent.cost),
+            (1, Money(cost)),
+            "{name}: {:?}",
+            stopped.iterations
+        );
+        assert_eq!(stopped.iterations[0].served.estimated, name == "claude");
+        let id = stopped.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        assert_eq!(booked.iter().map(|call| call.cost).collect::<Vec<_>>(), [Money(cost)], "{name}: booked once");
+        world.say("/ralph abort").await;
+        world.settle().await;
+        world.finish().await;
+    }
+}
+
+/// What Claude Code prints of a call and what came of it.
+fn tool(failed: bool) -> String {
+    let call = r#"{"type":"assistant","message":{"id":"m1","content":[{"type":"tool_use","id":"t1","name":"Bash","input":{"command":"x"}}]},"session_id":"s"}"#;
+    let result = format!(
+        r#"{{"type":"user","message":{{"content":[{{"type":"tool_result","tool_use_id":"t1","is_error":{failed},"content":"x"}}]}},"session_id":"s"}}"#
+    );
+    format!("\nprintf '%s\\n' '{call}' '{result}'")
+}
+
+async fn what_a_refused_run_left_is_kept_where_its_tools_worked(dialect: Dialect) {
+    for (tools, kept) in [(String::new(), false), (tool(true), false), (tool(false), true)] {
+        let refused = printing(REFUSED, &format!("echo half >half.txt{tools}"));
+        let command = serde_json::to_string(&["/bin/sh", "-c", &refused, "claude"]).expect("a list");
+        let config =
+            format!("  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude, mine] }}\n{LIMITS}");
+        let agent = "echo 42 >answer.txt\nls >seen.txt\n\
+                     grep -c 'Another agent began this iteration' \"$RALPH_PROMPT_FILE\" >told.txt\n";
+        let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+        assert_eq!(done.iterations[0].served.backend, "mine");
+        let seen = world.file(&done.branch, "seen.txt").await.expect("it looked");
+        assert_eq!(seen.lines().any(|file| file == "half.txt"), kept, "{tools}: {seen}");
+        assert_eq!(world.file(&done.branch, "half.txt").await.is_some(), kept, "{tools}");
+        let told = world.file(&done.branch, "told.txt").await.expect("it looked");
+        assert_eq!(told.trim(), if kept { "1" } else { "0" }, "{tools}");
+        world.finish().await;
+    }
+}
+
+/// Says something first; then asks, by what the file names that it is called with, what it said.
+const REMEMBERS: &str = r#"cat >/dev/null
+if [ "$RALPH_ITERATION" = 1 ]; then echo 7 >answer.txt; echo '{"text":"The walrus sleeps.","usage":{"input_tokens":9}}'; exit 0; fi
+program=$(sed 's/.*"command":"\([^"]*\)".*/\1/' "$1") socket=$(sed 's/.*"--socket","\([^"]*\)".*/\1/' "$1")
+RALPH_MCP_TOKEN=$(sed 's/.*"RALPH_MCP_TOKEN":"\([^"]*\)".*/\1/' "$1"); export RALPH_MCP_TOKEN
+mkfifo "$TMPDIR/in"; "$program" mcp --socket "$socket" <"$TMPDIR/in" >"$TMPDIR/out" & exec 3>"$TMPDIR/in"
+printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"agent","version":"1"}}}' '{"jsonrpc":"2.0","method":"notifications/initialized"}' '{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"search","arguments":{"query":"walrus","tier":"raw"}}}' >&3
+for wait in $(seq 300); do grep -q '"id":2' "$TMPDIR/out" && break; sleep 0.1; done
+exec 3>&-; wait; cp "$TMPDIR/out" heard.txt; echo 42 >answer.txt; echo '{"text":"done"}'"#;
+
+async fn an_agent_asks_the_session_memory_that_it_is_told_of(dialect: Dialect) {
+    let command = serde_json::to_string(&["/bin/sh", "-c", REMEMBERS, "agent"]).expect("a list");
+    let config = format!(
+        "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\norder: {{ agent: [own] }}\n{LIMITS}"
+    );
+    let world = World::new(Setup::new(dialect).config(&config)).await;
+    let done = world.run().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    let heard = world.file(&done.branch, "heard.txt").await.expect("it asked");
+    assert!(heard.contains("The walrus sleeps.") && heard.contains("iteration 1"), "{heard}");
+    // It named neither a cost nor a model for its tokens.
+    let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
+    assert_eq!(unpriced, [true, false]);
+    assert!(world.bot_said("What it costs is not known"), "{:#?}", world.bot_says());
     world.finish().await;
 }
