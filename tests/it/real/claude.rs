@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
-use ralph_bot::domain::ids::Money;
+use ralph_bot::domain::ids::{Money, Timestamp};
+use ralph_bot::domain::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +13,8 @@ use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
 use crate::memory::Served;
 
-/// Seconds after which a provider that refuses everything must have been given up, on a busy machine.
+/// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: it asks again
+/// three times.
 const GIVEN_UP_MS: u64 = 60_000;
 
 const CLAUDE: Agent = Agent {
@@ -137,8 +139,17 @@ async fn it_asks_the_session_memory_from_within_the_sandbox() {
 
 /// Runs against a provider that refuses with a status.
 async fn refused(status: u16) -> Option<AgentOutcome> {
-    let place = Place::new(CLAUDE).await?;
-    let provider = Provider::start(Model::Refuses(status)).await;
+    given_up(Model::Refuses(status)).await
+}
+
+/// Runs against a provider that is of no use.
+async fn given_up(model: Model) -> Option<AgentOutcome> {
+    given_up_by(CLAUDE, model).await
+}
+
+async fn given_up_by(agent: Agent, model: Model) -> Option<AgentOutcome> {
+    let place = Place::new(agent).await?;
+    let provider = Provider::start(model).await;
     let (outcome, _) = place.outcome(&provider, WALL, &CancellationToken::new()).await;
     assert!(outcome.duration_ms < GIVEN_UP_MS, "it goes on for {} ms", outcome.duration_ms);
     let asked = provider.messages().len();
@@ -150,6 +161,31 @@ async fn refused(status: u16) -> Option<AgentOutcome> {
 async fn a_rate_limit_is_a_limit() {
     let Some(outcome) = refused(429).await else { return };
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_plan_s_limit_is_read() {
+    const HEADERS: &[(&str, &str)] = &[
+        ("anthropic-ratelimit-unified-status", "rejected"),
+        ("anthropic-ratelimit-unified-reset", "1900000000"),
+        ("anthropic-ratelimit-unified-representative-claim", "five_hour"),
+    ];
+    let error =
+        json!({ "type": "rate_limit_error", "message": "This request would exceed your account's rate limit." });
+    let told = Model::Tells(429, json!({ "type": "error", "error": error }), HEADERS);
+    // Limits of plans are those of logins; whoever comes with a key is told nothing of them.
+    let environment: fn(&str) -> Vec<(&'static str, String)> =
+        |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("CLAUDE_CODE_OAUTH_TOKEN", KEY.to_owned())];
+    let Some(outcome) = given_up_by(Agent { environment, ..CLAUDE }, told).await else { return };
+    let limit = classify(&outcome.signals, Timestamp(1_899_990_000_000)).expect("a limit");
+    assert_eq!(limit.until, Some(Timestamp(1_900_000_000_000)), "{:?} {}", outcome.signals, outcome.output);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nonsense_is_no_answer() {
+    let Some(outcome) = given_up(Model::Babbles).await else { return };
+    let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
+    assert!(failed, "{:?}: {}", outcome.status, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,10 +17,10 @@ pub enum Model {
     Calls(&'static str, Value),
     /// Says this.
     Says(&'static str),
-    /// Refuses with a status.
+    /// Refuses with a status, and does not say for how long.
     Refuses(u16),
-    /// Refuses with a status, a body of the vendor's own, and seconds to wait.
-    Tells(u16, Value, &'static str),
+    /// Refuses with a status, a body of the vendor's own, and headers.
+    Tells(u16, Value, &'static [(&'static str, &'static str)]),
     /// Answers with what is no answer.
     Babbles,
     /// Never answers.
@@ -142,9 +142,9 @@ async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response
             let kind = if *status == 429 { "rate_limit_error" } else { "api_error" };
             let error = json!({ "type": kind, "message": "not now", "code": status, "status": "UNAVAILABLE" });
             let error = if api == Api::Gemini { error } else { json!({ "type": kind, "message": "not now" }) };
-            refusal(*status, &json!({ "type": "error", "error": error }), "1")
+            refusal(*status, &json!({ "type": "error", "error": error }), &[])
         }
-        Model::Tells(status, body, seconds) => refusal(*status, body, seconds),
+        Model::Tells(status, body, headers) => refusal(*status, body, headers),
         Model::Calls(tool, input) => {
             let request: Value = serde_json::from_slice(&body).expect("JSON");
             let done = api.has_result(&request);
@@ -161,9 +161,10 @@ async fn reply(State(provider): State<Arc<Inner>>, request: Request) -> Response
     }
 }
 
-fn refusal(status: u16, body: &Value, seconds: &'static str) -> Response<Body> {
+fn refusal(status: u16, body: &Value, headers: &[(&'static str, &'static str)]) -> Response<Body> {
     let mut refusal = answer(status, "application/json", body.to_string());
-    refusal.headers_mut().insert("retry-after", HeaderValue::from_static(seconds));
+    let headers = headers.iter().map(|(name, value)| (*name, HeaderValue::from_static(value)));
+    headers.for_each(|(name, value)| drop(refusal.headers_mut().insert(name, value)));
     refusal
 }
 
