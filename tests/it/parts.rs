@@ -73,7 +73,7 @@ pub fn program(names: &[&str], to_get_it: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says that a test is passed over; in CI it fails instead.
+/// Says that a test is passed over; in CI, and in `.ci/run`, it fails instead.
 fn missing(what: &str) {
     assert!(setting("CI").is_none(), "{what}");
     eprintln!("skipped: {what}");
