@@ -234,11 +234,10 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
     let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0], Stored::read)?;
     let mut found: BTreeMap<TaskType, Estimate> = BTreeMap::new();
     for learning in opened(rows.collect::<Result<_, _>>()?).0 {
-        let Content::Estimate { iterations, .. } = learning.content else { continue };
-        let samples = u32::try_from(iterations.samples).unwrap_or(u32::MAX);
-        let estimate = Estimate { mean: iterations.mean, deviation: iterations.deviation(), samples };
+        let Content::Estimate { iterations, minutes, cost_usd } = learning.content else { continue };
+        let estimate = Estimate::of(iterations, minutes, cost_usd);
         let known = found.entry(learning.task_type).or_insert(estimate);
-        if known.samples < samples {
+        if known.samples < estimate.samples {
             *known = estimate;
         }
     }

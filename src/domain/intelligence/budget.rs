@@ -1,10 +1,12 @@
-//! How many iterations a task usually takes: the design's figures for its type, moved by what loops took.
+//! What a task usually takes: iterations by the design's figures for its type, time and money by the limits, all of them
+//! moved by what loops took.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::criteria::TaskType;
+use crate::domain::memory::Spread;
 
-/// Loops that the design's figures weigh as much as.
+/// Loops that the design's figures and the limits weigh as much as.
 const PRIOR_SAMPLES: f64 = 5.0;
 /// Standard deviations between the mean and either end.
 const SPREAD: f64 = 2.0;
@@ -20,6 +22,45 @@ pub struct Estimate {
     pub deviation: f64,
     /// How many loops.
     pub samples: u32,
+    /// Minutes that hardly any of them took more of; 0 where that is not known.
+    #[serde(default)]
+    pub minutes: f64,
+    /// US dollars that hardly any of them cost more of; 0 where that is not known.
+    #[serde(default)]
+    pub dollars: f64,
+}
+
+impl Estimate {
+    /// Of what each of some loops took.
+    pub fn of(iterations: Spread, minutes: Spread, dollars: Spread) -> Self {
+        let most = |spread: Spread| spread.mean + SPREAD * spread.deviation();
+        Self {
+            mean: iterations.mean,
+            deviation: iterations.deviation(),
+            samples: u32::try_from(iterations.samples).unwrap_or(u32::MAX),
+            minutes: most(minutes),
+            dollars: most(dollars),
+        }
+    }
+
+    /// Minutes that such a task usually takes at most, where it may take `limit`.
+    pub fn usual_minutes(&self, limit: f64) -> f64 {
+        self.usual_use(limit, self.minutes)
+    }
+
+    /// US dollars that such a task usually costs at most, where it may cost `limit`.
+    pub fn usual_dollars(&self, limit: f64) -> f64 {
+        self.usual_use(limit, self.dollars)
+    }
+
+    /// The limit counts as five loops that used all of it: as long as little else is known, it is the estimate.
+    fn usual_use(&self, limit: f64, seen: f64) -> f64 {
+        if !(seen.is_finite() && seen > 0.0) {
+            return limit;
+        }
+        let samples = f64::from(self.samples);
+        (PRIOR_SAMPLES * limit + samples * seen.min(limit)) / (PRIOR_SAMPLES + samples)
+    }
 }
 
 /// Iterations that such a task usually takes, least and most. The type's range counts as five loops with its ends two

@@ -156,14 +156,18 @@ impl Loop {
         };
         let named =
             |known: &[&str]| words(&self.task.title, known) || self.task.labels.iter().any(|label| words(label, known));
+        let minutes = self.limits.time_ms as f64 / 60_000.0;
+        let dollars = (self.limits.cost.0 > 0).then(|| self.limits.cost.usd());
         TaskFacts {
             task: sanitize::for_prompt(&format!("{}\n\n{}", self.task.title, self.task.body)).text,
             max_iterations: f64::from(self.limits.iterations),
-            timeout_minutes: Some(self.limits.time_ms as f64 / 60_000.0),
-            max_cost_usd: (self.limits.cost.0 > 0).then(|| self.limits.cost.usd()),
+            timeout_minutes: Some(minutes),
+            max_cost_usd: dollars,
             security_sensitive: named(&SECURITY),
             breaking_changes: named(&BREAKING),
             estimated_iterations: Some(f64::from(self.usual_iterations().1)),
+            estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
+            estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             ..TaskFacts::default()
         }
     }
