@@ -189,19 +189,16 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
         })
     };
     let course = current.course.as_ref();
-    let failing = current.latest_checks().map_or_else(Vec::new, |report| {
-        let failing = report.outcomes.iter().filter(|o| !o.holds);
-        let failure = |o: &super::task::CheckOutcome| PromptFailure {
-            name: o.name.clone(),
-            why: o.why.clone(),
-            output: tail(&o.output, OUTPUT_BYTES).to_owned(),
-        };
-        let most = match course.map(|course| course.breadth) {
-            Some(Breadth::FirstFailure) => 1,
-            _ => usize::MAX,
-        };
-        failing.take(most).map(failure).collect()
-    });
+    let failure = |o: &super::task::CheckOutcome| PromptFailure {
+        name: o.name.clone(),
+        why: o.why.clone(),
+        output: tail(&o.output, OUTPUT_BYTES).to_owned(),
+    };
+    let most = match course.map(|course| course.breadth) {
+        Some(Breadth::FirstFailure) => 1,
+        _ => usize::MAX,
+    };
+    let failing = current.failing().into_iter().take(most).map(failure).collect();
     let told = HISTORY * course.map_or(1.0, |course| (course.memory_share / LEAST_SHARE).max(1.0));
     let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
     let history = done.iter().skip(done.len().saturating_sub(told as usize)).map(|i| PromptHistory {

@@ -1,7 +1,7 @@
 //! Strategy: what the next iteration is to be, decided by rules from what the last ones came to. No model is asked.
 //!
-//! [`assess`] says where the loop stands, [`plan`] chooses an approach, [`validate_before`] looks whether it may start and
-//! [`validate_after`] what to make of its outcome.
+//! [`validate_after`] looks at how the last iteration ended, [`assess`] says where the loop stands, [`plan`] chooses an
+//! approach, and [`validate_before`] looks whether the next iteration may start.
 
 mod assess;
 mod outlook;
@@ -16,7 +16,7 @@ use super::settings::Settings;
 pub use assess::{FailingCheck, LastChange, OpenBlocker, Phase, StateAssessment, assess};
 pub use outlook::Outlook;
 pub use plan::{Approach, Priority, Situation, StrategyPlan, plan};
-pub use validate::{Issue, PostValidation, PreValidation, Readiness, Repair, validate_after, validate_before};
+pub use validate::{Issue, PreValidation, validate_after, validate_before};
 
 /// Thresholds of strategy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,9 +38,9 @@ pub struct StrategySettings {
     pub patience: u32,
     /// Share of the budget, more than which the loop goes on only where the forecast fits, 0..1.
     pub budget_critical: f64,
-    /// Errors of the agent's tools in an iteration, more than which are an issue.
+    /// Errors of the agent's tools in an iteration, of more than which the next prompt tells.
     pub tool_errors: u32,
-    /// Quality, less than which is an issue, 0..1.
+    /// Quality, of less than which the next prompt tells, 0..1.
     pub min_quality: f64,
     /// When the rest is not worth its cost.
     pub outlook: OutlookSettings,
@@ -121,14 +121,9 @@ const MAX_TRIED: usize = 50;
 
 /// What strategy remembers of a loop.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct StrategyState {
     /// Approaches that were tried, oldest first.
     pub tried: Vec<Tried>,
-    /// How often the agent said that it was done.
-    pub claims: u32,
-    /// How often that was so.
-    pub right_claims: u32,
     /// After which iteration a person last let the loop go on.
     pub resumed: Option<u32>,
 }
@@ -157,11 +152,6 @@ impl StrategyState {
             }
             self.tried.push(Tried { name: name.to_owned(), cause: cause.to_owned(), since });
         }
-    }
-
-    /// Share of the agent's claims to be done that were right, 0..1; `None` where it made none.
-    pub fn trustworthiness(&self) -> Option<f64> {
-        (self.claims > 0).then(|| f64::from(self.right_claims) / f64::from(self.claims))
     }
 }
 

@@ -15,8 +15,8 @@ use super::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdi
 use super::pace::Pace;
 use super::record::{Record, TaskFacts};
 use super::strategy::{
-    self, Approach, Outlook, OutlookSettings, PostValidation, PreValidation, Readiness, Situation, StateAssessment,
-    StrategyPlan, StrategyState,
+    self, Approach, Issue, Outlook, OutlookSettings, PreValidation, Situation, StateAssessment, StrategyPlan,
+    StrategyState,
 };
 use super::task::{CheckReport, DiffStat};
 
@@ -52,8 +52,8 @@ pub struct Review {
     pub control: control::Decision,
     /// The overseer's word, which decides.
     pub verdict: Verdict,
-    /// What to make of how the iteration ended.
-    pub after: PostValidation,
+    /// What is not as it should be in how the iteration ended.
+    pub after: Vec<Issue>,
     /// Where the loop stands.
     pub assessment: StateAssessment,
     /// What the next iteration is to be.
@@ -123,7 +123,7 @@ impl Supervision {
                 Kind::Stuck | Kind::NoChange | Kind::AgentFailure => &schedule.stuck,
             });
         }
-        let after = strategy::validate_after(&mut self.strategy, last, &settings.strategy);
+        let after = strategy::validate_after(last, &settings.strategy);
         let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);
         let found = |kind| verdict.detections.iter().any(|detection| detection.kind == kind);
         let situation = Situation {
@@ -135,9 +135,7 @@ impl Supervision {
             failed: evidence.failed,
         };
         let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
-        // The loop has begun, so there are checks; and each run begins on a tree that was reset, without locks.
-        let readiness = Readiness { verifiable: true, dirty: false, locked: false, forecast: view.forecast };
-        let before = strategy::validate_before(&plan, &assessment, &readiness, &settings.strategy);
+        let before = strategy::validate_before(&plan, &assessment, view.forecast, &settings.strategy);
         let pace = Pace::of(&Record::measured(history), settings.oversight.stride());
         let outlook = Outlook::of(&pace, assessment.iterations_left, &settings.strategy.outlook);
         let mut review = Review { control, verdict, after, assessment, plan, before, outlook, gives_up: None };

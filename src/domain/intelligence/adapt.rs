@@ -154,9 +154,7 @@ const NARROWER: [(&str, &str); 12] = [
 
 /// What helps with the first failing check, and a tool that fails more often than not.
 pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
-    let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
-    let failing = outcomes.iter().filter(|outcome| !outcome.holds);
-    let narrower = failing.filter_map(|outcome| {
+    let narrower = current.failing().into_iter().filter_map(|outcome| {
         let words = format!("{} {}", outcome.command, outcome.name).to_lowercase();
         let (_, way) = NARROWER.iter().find(|(word, _)| words.contains(word))?;
         Some(format!("For `{}`: {way}.", text::line(&outcome.name, 60).replace('`', "'")))

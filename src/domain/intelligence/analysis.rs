@@ -64,8 +64,7 @@ impl Analysis {
     pub fn of(current: &Loop) -> Self {
         let task = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
         let task: String = task.chars().take(TASK).collect();
-        let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
-        let failing = outcomes.iter().filter(|outcome| !outcome.holds).take(OUTPUT.1);
+        let failing = current.failing().into_iter().take(OUTPUT.1);
         let outputs = failing.map(|outcome| (text::line(&outcome.name, 60), text::tail(&outcome.output, OUTPUT.0)));
         Self { task, facts: facts(current), outputs: outputs.collect() }
     }

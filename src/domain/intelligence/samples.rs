@@ -222,6 +222,7 @@ pub(crate) fn stuck() -> Loop {
         model: ModelTier::Default,
         breadth: Breadth::Usual,
         memory_share: 0.2,
+        checks: vec!["tests".into()],
     });
     current
 }

@@ -19,7 +19,7 @@ use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
 use crate::domain::sanitize;
 use crate::domain::signature::{first_error, normalise};
-use crate::domain::strategy::Approach;
+use crate::domain::strategy::{Approach, Priority};
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 use crate::domain::task::{CheckOutcome, CheckReport, CheckRule};
 use crate::domain::view;
@@ -128,6 +128,9 @@ pub struct Course {
     pub breadth: Breadth,
     /// Part of the context that memory gets, 0..1.
     pub memory_share: f64,
+    /// Names of the failing checks, those that most others wait for first.
+    #[serde(default)]
+    pub checks: Vec<String>,
 }
 
 impl Course {
@@ -175,6 +178,15 @@ impl Loop {
     /// The records of the iterations that were measured by the present checks, oldest first.
     pub fn records(&self) -> Vec<Record> {
         self.measured().filter_map(|iteration| iteration.record.clone()).collect()
+    }
+
+    /// The newest outcomes that do not hold, in the order in which they are to be worked on.
+    pub fn failing(&self) -> Vec<&CheckOutcome> {
+        let outcomes = self.latest_checks().map_or(&[][..], |report| &report.outcomes);
+        let mut failing: Vec<_> = outcomes.iter().filter(|outcome| !outcome.holds).collect();
+        let order = self.course.as_ref().map_or(&[][..], |course| &course.checks);
+        failing.sort_by_key(|outcome| order.iter().position(|name| *name == outcome.name).unwrap_or(order.len()));
+        failing
     }
 
     /// What supervision said last.
@@ -337,6 +349,9 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
         judged.trend.word(),
         judged.approach
     ));
+    // One that stops the loop is told as the reason of its pause.
+    let issues = review.after.iter().chain(review.before.issues.iter().filter(|_| !review.before.stops()));
+    issues.for_each(|issue| turn.because(issue.text.clone()));
     turn.next.course = Some(course(&review));
     if review.fresh_session() {
         turn.next.session = None;
@@ -404,6 +419,11 @@ fn course(review: &Review) -> Course {
     let control = &review.control;
     let mut advice = control.prompt_adjustments.clone();
     advice.extend(review.plan.adjustments.iter().cloned());
+    advice.extend(review.after.iter().filter_map(|issue| issue.advice.clone()));
+    let checks = review.plan.priorities.iter().filter_map(|priority| match priority {
+        Priority::Check(name) => Some(name.clone()),
+        Priority::Blocker(_) | Priority::Review(_) => None,
+    });
     Course {
         directives: review.verdict.directives.clone(),
         advice,
@@ -411,6 +431,7 @@ fn course(review: &Review) -> Course {
         model: review.model(),
         breadth: control.actuation.breadth,
         memory_share: control.actuation.memory_share,
+        checks: checks.collect(),
     }
 }
 

@@ -217,51 +217,44 @@ fn priorities_in_order() {
 #[test]
 fn before_an_iteration() {
     let settings = design();
-    let fine = Readiness { verifiable: true, dirty: false, locked: false, forecast: Some(2.0) };
     let mut records = history(&[0.5; 4]);
     blocked(&mut records, 1, "no key");
     let assessment = assessed(&records);
     let planned = planned(&situation(&assessment));
-    let check = |plan: &StrategyPlan, assessment: &StateAssessment, readiness: &Readiness| {
-        let found = validate_before(plan, assessment, readiness, &settings);
-        (found.issues.iter().map(|issue| issue.severity).collect::<Vec<_>>(), found.repairs.clone(), found.stops())
+    let check = |plan: &StrategyPlan, assessment: &StateAssessment, forecast: Option<f64>| {
+        let found = validate_before(plan, assessment, forecast, &settings);
+        (found.issues.iter().map(|issue| issue.severity).collect::<Vec<_>>(), found.stops())
     };
-    assert_eq!(check(&planned, &assessment, &fine), (vec![], vec![], false));
-    let blind = StrategyPlan { approach: Approach::Pivot, reasoning: " ".to_owned(), ..planned.clone() };
-    assert_eq!(check(&blind, &assessment, &fine).0, [Severity::High]);
-    let forgetful = StrategyPlan { priorities: Vec::new(), ..planned.clone() };
-    assert_eq!(check(&forgetful, &assessment, &fine).0, [Severity::Medium]);
+    assert_eq!(check(&planned, &assessment, Some(2.0)), (vec![], false));
     let late = StateAssessment { budget_used: 0.95, iterations_left: 2.0, ..assessment.clone() };
-    assert_eq!(check(&planned, &late, &fine).0, [Severity::Low]);
-    assert!(check(&planned, &late, &Readiness { forecast: Some(3.0), ..fine }).2);
-    assert!(check(&planned, &late, &Readiness { forecast: None, ..fine }).2);
-    assert!(check(&planned, &assessment, &Readiness { verifiable: false, ..fine }).2);
-    let messy = Readiness { dirty: true, locked: true, ..fine };
-    assert_eq!(check(&planned, &assessment, &messy), (vec![], vec![Repair::RemoveLocks, Repair::ResetTree], false));
+    assert_eq!(check(&planned, &late, Some(2.0)), (vec![Severity::Low], false));
+    assert!(check(&planned, &late, Some(3.0)).1);
+    assert!(check(&planned, &late, None).1);
+    let forgetful = StrategyPlan { priorities: Vec::new(), ..planned };
+    let mut several = assessment;
+    several.blockers.extend([several.blockers[0].clone(), several.blockers[0].clone()]);
+    let found = validate_before(&forgetful, &several, None, &settings);
+    let issue = ("nothing is planned about what is in the way: no key and 2 more", Severity::Medium);
+    assert_eq!(found.issues.iter().map(|i| (i.text.as_str(), i.severity)).collect::<Vec<_>>(), [issue]);
 }
 
 #[test]
 fn after_an_iteration() {
-    let mut state = StrategyState::default();
-    let mut check = |record: Record| {
-        let found = validate_after(&mut state, &record, &design());
-        (found.issues.into_iter().map(|issue| issue.text).collect::<Vec<_>>().join("; "), found.claim)
+    let check = |record: Record| {
+        let found = validate_after(&record, &design());
+        found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
     };
-    let record = Record { completion: 0.5, ..Record::default() };
-    assert_eq!(check(record.clone()), (String::new(), None));
-    let near = Record { completion: 0.9, ..record.clone() };
-    assert_eq!(check(near).0, "the work is nearly complete and the agent does not say so");
+    let record = Record { completion: 0.9, ..Record::default() };
+    assert_eq!(check(record.clone()), []);
     let claims = Record { completion_signal: true, ..record.clone() };
-    assert_eq!(check(claims), ("the agent says that it is done and checks fail".to_owned(), Some(false)));
-    let right = Record { completion: 1.0, completion_signal: true, ..record.clone() };
-    assert_eq!(check(right), (String::new(), Some(true)));
+    assert_eq!(check(claims), [("the agent says that it is done and checks fail".to_owned(), false)]);
+    assert_eq!(check(Record { completion: 1.0, completion_signal: true, ..record.clone() }), []);
     let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
     let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };
-    assert_eq!(check(tools(6.0)).0, "");
-    assert_eq!(check(tools(7.0)).0, "6 errors of the agent's tools");
-    assert_eq!(check(Record { quality: 0.3, ..record.clone() }).0, "quality is 0.30");
-    assert_eq!(state.trustworthiness(), Some(0.5));
-    assert_eq!(StrategyState::default().trustworthiness(), None);
+    assert_eq!(check(tools(6.0)), []);
+    assert_eq!(check(tools(7.0)), [("6 errors of the agent's tools".to_owned(), true)]);
+    assert_eq!(check(Record { quality: 0.5, ..record.clone() }), []);
+    assert_eq!(check(Record { quality: 0.3, ..record }), [("quality is 0.30".to_owned(), true)]);
 }
 
 proptest! {
@@ -290,10 +283,9 @@ proptest! {
         let first = plan(&mut state, &situation, &settings);
         prop_assert_eq!(&first, &plan(&mut twin, &situation, &settings));
         prop_assert_eq!(&state, &twin);
-        let readiness = Readiness { verifiable: true, dirty: flags[0], locked: flags[1], forecast: Some(limit) };
-        validate_before(&first, &assessment, &readiness, &settings);
+        validate_before(&first, &assessment, Some(limit), &settings);
         for record in &records {
-            validate_after(&mut state, record, &settings);
+            validate_after(record, &settings);
         }
     }
 }
