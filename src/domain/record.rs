@@ -152,6 +152,9 @@ impl Default for Record {
     }
 }
 
+/// Most blockers of an iteration that are looked at.
+pub const MAX_BLOCKERS: usize = 256;
+
 /// Largest count that is believed; above it a figure is a mistake.
 const LARGEST_COUNT: f64 = 1e12;
 

@@ -20,9 +20,12 @@ use super::strategy::{
 };
 use super::task::{CheckReport, DiffStat};
 
-/// What the three remember of a loop.
+/// Newest iterations that are looked back at: many more than any threshold asks for, so that a loop without end costs no more
+/// with each iteration. What was used and reached before them is forgotten.
+const MAX_HISTORY: usize = 1_000;
+
+/// What the three remember of a loop. A part that is missing is no fresh one: what was stored is then made anew.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct Supervision {
     /// Control.
     pub control: ControlState,
@@ -110,6 +113,7 @@ impl Supervision {
         evidence: Evidence<'_>,
         settings: &SupervisionSettings,
     ) -> Option<Review> {
+        let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
         let last = history.last()?;
         let control = self.control.step(last, facts, &settings.control);
         let view = ControlView::from(&control);
@@ -216,7 +220,7 @@ impl From<&control::Decision> for ControlView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::record::CheckFact;
+    use crate::domain::record::{CheckFact, MAX_BLOCKERS};
 
     fn record(iteration: u32, completion: f64, error: &str) -> Record {
         Record {
@@ -256,13 +260,42 @@ mod tests {
         let review = &reviews[redirected];
         assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
         assert!(review.verdict.directives[0].starts_with("OVERRIDE:"));
-        assert_eq!(reviews[redirected + 1].control.gains.profile, "recovery");
         // Only a person leaves it, and then it goes on.
         assert_eq!(decisions.last(), Some(&oversight::Decision::Pause));
         assert!(supervision.overseer.is_held());
         let entry = supervision.resume(12, "maria", &SupervisionSettings::default());
         assert!(entry.reason.contains("maria") && !supervision.overseer.is_held());
         assert!(supervision.control.alarms().iter().all(|alarm| alarm.acknowledged));
+    }
+
+    #[test]
+    fn a_redirect_moves_the_gains_where_nothing_else_does() {
+        let gains = |change: fn(u32, &mut Record)| {
+            let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+            let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+            let mut records = Vec::new();
+            loop {
+                let n = records.len() as u32 + 1;
+                records.push(record(n, 0.6, "E0308 mismatched types"));
+                change(n, &mut records[n as usize - 1]);
+                let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+                assert_eq!(review.control.gains.profile, "standard", "iteration {n}");
+                if let Some(redirect) = review.verdict.redirect() {
+                    let kind = redirect.kind;
+                    records.push(records[n as usize - 1].clone());
+                    let next = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap().control;
+                    let because = next.transition.expect("another profile").reason;
+                    assert_eq!(because, "the overseer redirected the loop");
+                    return (kind, next.gains.profile);
+                }
+            }
+        };
+        assert_eq!(gains(|_, _| {}), (Kind::Stuck, "recovery".to_owned()));
+        let to_and_fro = |n: u32, record: &mut Record| {
+            record.error_signature = Some("x".repeat(n as usize));
+            record.tree = Some(["a", "b"][n as usize % 2].to_owned());
+        };
+        assert_eq!(gains(to_and_fro), (Kind::Oscillation, "damped".to_owned()));
     }
 
     #[test]
@@ -332,10 +365,38 @@ mod tests {
     }
 
     #[test]
+    fn a_million_blockers_are_not_all_looked_at() {
+        let name = |mut n: usize| {
+            let mut word = String::new();
+            while n > 0 {
+                word.push(char::from(b'g' + (n % 20) as u8));
+                n /= 20;
+            }
+            word
+        };
+        let blockers: Vec<String> = (1..=1_000_000).map(name).collect();
+        let records = [1, 2].map(|n| Record { blockers: blockers.clone(), ..record(n, 0.3, "fails") });
+        let (facts, settings) = (TaskFacts::default(), SupervisionSettings::default());
+        let mut supervision = Supervision::default();
+        supervision.review(&records[..1], &facts, Evidence::default(), &settings).unwrap();
+        let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+        assert_eq!(review.assessment.blockers.len(), MAX_BLOCKERS);
+        assert!(review.assessment.blockers.iter().all(|blocker| blocker.seen == 2));
+    }
+
+    #[test]
     fn what_is_written_reads_back_the_same() {
         let (supervision, _) = run(&[0.3; 9]);
         let text = serde_json::to_string(&supervision).unwrap();
         assert_eq!(serde_json::from_str::<Supervision>(&text).unwrap(), supervision);
-        assert_eq!(serde_json::from_str::<Supervision>("{}").unwrap(), Supervision::default());
+        let fresh = serde_json::to_value(Supervision::default()).unwrap();
+        assert_eq!(serde_json::from_value::<Supervision>(fresh.clone()).unwrap(), Supervision::default());
+        for part in ["control", "overseer", "strategy"] {
+            for damage in [serde_json::json!({}), serde_json::json!(null)] {
+                let mut damaged = fresh.clone();
+                damaged[part] = damage;
+                assert!(serde_json::from_value::<Supervision>(damaged).is_err(), "{part}");
+            }
+        }
     }
 }

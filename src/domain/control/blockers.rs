@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::record::MAX_BLOCKERS;
 use crate::domain::signature::normalise;
 
 /// Most blockers that are remembered; of more, those that came up least are forgotten.
-const MAX_BLOCKERS: usize = 64;
-/// Most blockers of one iteration that are looked at.
-const MAX_AN_ITERATION: usize = 256;
+const MAX_KEPT: usize = 64;
 /// Characters of a blocker that are looked at.
 const MAX_CHARS: usize = 400;
 /// Longest text that is kept, in bytes.
@@ -39,7 +38,7 @@ impl Blockers {
     pub(super) fn count(&mut self, texts: &[String], iteration: u64) -> u32 {
         let mut seen = BTreeSet::new();
         let mut recurrences: u32 = 0;
-        for text in texts.iter().take(MAX_AN_ITERATION) {
+        for text in texts.iter().take(MAX_BLOCKERS) {
             let text: String = text.chars().take(MAX_CHARS).collect();
             let key = shortened(same_text(&text));
             if key.is_empty() || !seen.insert(key.clone()) {
@@ -55,9 +54,9 @@ impl Blockers {
                 None => self.0.push(Blocker { key, name, count: 1, last: iteration }),
             }
         }
-        if self.0.len() > MAX_BLOCKERS {
+        if self.0.len() > MAX_KEPT {
             self.0.sort_by_key(|blocker| std::cmp::Reverse((blocker.count, blocker.last)));
-            self.0.truncate(MAX_BLOCKERS);
+            self.0.truncate(MAX_KEPT);
         }
         recurrences
     }
@@ -75,7 +74,7 @@ impl Blockers {
         let fits = |blocker: &Blocker| {
             blocker.count > 0 && !blocker.key.is_empty() && blocker.key.len().max(blocker.name.len()) <= MAX_BYTES
         };
-        self.0.len() <= MAX_BLOCKERS && self.0.iter().all(fits)
+        self.0.len() <= MAX_KEPT && self.0.iter().all(fits)
     }
 }
 

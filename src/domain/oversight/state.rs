@@ -36,7 +36,6 @@ pub enum Health {
 
 /// What the overseer remembers. Kept with the loop after every review, before anything acts on the verdict.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
 pub struct OverseerState {
     /// How the loop is. Paused and aborted stay until [`OverseerState::resume`].
     pub health: Health,

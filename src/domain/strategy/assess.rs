@@ -1,9 +1,11 @@
 //! Where the loop stands.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
-use crate::domain::record::{Met, Record, TaskFacts};
+use crate::domain::record::{MAX_BLOCKERS, Met, Record, TaskFacts};
 use crate::domain::signature::{first_error, normalise};
 use crate::domain::task::{CheckReport, DiffStat};
 
@@ -147,12 +149,13 @@ fn without_progress(history: &[Record], min_progress: f64) -> u32 {
 fn blockers(history: &[Record]) -> Vec<OpenBlocker> {
     let Some(last) = history.last() else { return Vec::new() };
     let recent = &history[history.len().saturating_sub(BLOCKER_WINDOW)..];
-    let named: Vec<Vec<String>> =
-        recent.iter().map(|record| record.blockers.iter().map(|text| normalise(text)).collect()).collect();
+    let words = |record: &Record| record.blockers.iter().take(MAX_BLOCKERS).map(|text| normalise(text)).collect();
+    let named: Vec<BTreeSet<String>> = recent.iter().map(words).collect();
+    let mut met = BTreeSet::new();
     let mut open: Vec<OpenBlocker> = Vec::new();
-    for text in &last.blockers {
+    for text in last.blockers.iter().take(MAX_BLOCKERS) {
         let normal = normalise(text);
-        if normal.is_empty() || open.iter().any(|blocker| normalise(&blocker.text) == normal) {
+        if normal.is_empty() || !met.insert(normal.clone()) {
             continue;
         }
         let seen = named.iter().filter(|named| named.contains(&normal)).count();
