@@ -127,6 +127,16 @@ fn every_place_of_the_actuators() {
 }
 
 #[test]
+fn the_prompt_says_how_much_to_take_on() {
+    let said = |mut decisions: Vec<Decision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
+    let simple = TaskFacts { complexity: Some(1.0), ..long() };
+    assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
+    assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
+    assert_eq!(said(of_task(&[0.5], &simple)), "Take on everything that is open at once.");
+    assert!(said(course(&[0.5])).starts_with("Urgency is "));
+}
+
+#[test]
 fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
     let records = completions(&[0.1; 4]);
     let decisions = run(&records, &long(), &design());

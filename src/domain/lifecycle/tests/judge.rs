@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::control::ModelTier;
-use crate::domain::oversight::{AuditEvent, EscalationLevel, Level};
+use crate::domain::intelligence::{Estimate, Intelligence};
+use crate::domain::memory::Spread;
+use crate::domain::oversight::{AuditEvent, EscalationLevel, Kind, Level};
+use crate::domain::policy::Limits;
 use crate::domain::prompt;
 use crate::domain::strategy::Approach;
 use crate::domain::task::{FileStat, TamperFinding, TamperKind, TestCounts};
@@ -29,12 +32,46 @@ fn two(lint: bool, test: bool) -> CheckReport {
 }
 
 impl Run {
-    /// One whole iteration that changes a file and ends with these checks.
+    /// One whole iteration that changes a file, leaves a session and ends with these checks.
     fn works(&mut self, checks: CheckReport) -> &mut Self {
+        self.works_by(|_| {}, checks)
+    }
+
+    /// The same of a run of the agent like this.
+    fn works_by(&mut self, change: impl FnOnce(&mut AgentRunFacts), checks: CheckReport) -> &mut Self {
         assert_eq!(self.current.step, Step::Agent, "{:?} {}", self.current.state, self.current.why);
+        let mut run = AgentRunFacts {
+            message: "did it".into(),
+            cost: Some(Money(1_000_000)),
+            tokens_in: 10,
+            tokens_out: 5,
+            tool_calls: 1,
+            session: super::waits::session("s"),
+            ..AgentRunFacts::ending(AgentEnd::Finished)
+        };
+        change(&mut run);
+        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
         let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false };
-        self.agent(AgentEnd::Finished).committed(|c| c.stat.files.push(file)).pushed();
+        self.committed(|c| c.stat.files.push(file)).pushed();
         self.tell(Input::Checked { ticket: self.current.ticket, report: checks })
+    }
+
+    /// One whole iteration that changes nothing and ends with these checks.
+    fn idles(&mut self, checks: CheckReport) -> &mut Self {
+        self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
+        self.tell(Input::Checked { ticket: self.current.ticket, report: checks })
+    }
+
+    /// What the comment about the last iteration says of the next one.
+    fn next_by_comment(&self) -> &str {
+        let said = self.effects.iter().find_map(|effect| match effect {
+            Effect::Comment { view, .. } => match &**view {
+                View::Iteration(view) => Some(view.strategy.as_str()),
+                _ => None,
+            },
+            _ => None,
+        });
+        said.expect("a comment about the iteration")
     }
 
     fn started() -> Self {
@@ -82,12 +119,17 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
             assert!(told.strategy.iter().any(|text| text.contains("write down the cause")), "{:?}", told.strategy);
             assert!(run.audit().contains(&AuditEvent::Intervened));
+            let next =
+                "in another way, find the cause first, because the overseer redirected the loop: The loop is stuck: ";
+            assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
+            assert_eq!(run.current.session, None, "a long session decays");
         } else if redirected == Some(n - 1) {
             assert_eq!(run.next_prompt().overrides, Vec::<String>::new(), "once per cause");
         }
         if run.current.state != State::Running {
             break;
         }
+        assert_eq!(run.current.session.is_none(), redirected == Some(n), "iteration {n}");
     }
     assert!(redirected.is_some());
     run.is(State::Paused, Step::Idle);
@@ -386,26 +428,117 @@ fn the_signal_moves_the_next_run() {
 }
 
 #[test]
-fn one_failing_check_at_a_time_where_breadth_says_so() {
-    let mut run = Run::with(|s| s.policy.limits.iterations = 40);
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: two(false, false) });
-    run.works(two(false, false));
-    assert_eq!(run.next_prompt().failing.len(), 2);
+fn the_check_that_others_wait_for_comes_first_and_alone_where_breadth_says_so() {
+    let mut run = Run::started();
+    let mut checks = two(false, false);
+    (checks.outcomes[1].name, checks.outcomes[1].command) = ("build".into(), "make build".into());
+    run.works(checks);
+    let failing = |run: &Run| run.next_prompt().failing.into_iter().map(|check| check.name).collect::<Vec<_>>();
+    assert_eq!(failing(&run), ["build", "test"]);
     if let Some(course) = run.current.course.as_mut() {
         course.breadth = crate::domain::control::Breadth::FirstFailure;
     }
-    assert_eq!(run.next_prompt().failing.len(), 1);
+    assert_eq!(failing(&run), ["build"]);
+    // A loop of before has no order, and is told in that of its checks.
+    let mut stored = serde_json::to_value(&run.current).unwrap();
+    stored["course"].as_object_mut().and_then(|course| course.remove("checks")).expect("it was there");
+    run.current = serde_json::from_value(stored).unwrap();
+    assert_eq!(failing(&run), ["test"]);
+}
+
+#[test]
+fn what_is_only_warned_of_is_told_once_with_its_evidence() {
+    let mut run = Run::started();
+    let warnings = ["a", "b", "c"].map(|error| {
+        run.idles(counted(2, 8, &format!("error: {error}"))).is(State::Running, Step::Agent);
+        run.next_prompt().warnings
+    });
+    let [none, one, again] = &warnings;
+    assert!(none.is_empty() && again.is_empty(), "{warnings:?}");
+    let evidence = "Nothing was changed while checks fail. Evidence: nothing was changed in the last 2 iterations.\n- ";
+    assert!(one.len() == 1 && one[0].starts_with(evidence), "{one:?}");
+    assert!(run.levels().contains(&Level::Warn), "it stands");
+}
+
+#[test]
+fn what_went_wrong_in_a_run_is_on_record_and_told_to_the_next() {
+    let mut run = Run::started();
+    let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
+    run.works_by(|run| run.tool_errors = 6, failing("a"));
+    let told = "Calls of tools that failed in the last iteration: 6. Read why before the next one.";
+    assert!(run.next_prompt().strategy.iter().any(|text| text == told), "{:?}", run.next_prompt().strategy);
+    assert!(run.reasons.iter().any(|reason| reason == "6 errors of the agent's tools"), "{:?}", run.reasons);
+    let done = AgentReport { completion_signal: true, ..AgentReport::default() };
+    run.works_by(|run| (run.tool_errors, run.report) = (5, Some(done)), failing("b"));
+    assert!(run.next_prompt().strategy.iter().all(|text| !text.contains("Calls of tools")));
+    let claim = "the agent says that it is done and checks fail";
+    assert!(run.reasons.iter().any(|reason| reason == claim), "{:?}", run.reasons);
+}
+
+#[test]
+fn more_iterations_are_told_with_more_memory() {
+    let mut run = Run::started();
+    for passing in 3..12 {
+        run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
+    }
+    let told = |run: &mut Run, share: f64| {
+        run.current.course.as_mut().expect("a course").memory_share = share;
+        run.next_prompt().history.iter().map(|past| past.n).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut run, 0.2), [5, 6, 7, 8, 9]);
+    assert_eq!(told(&mut run, 0.3), [3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn money_and_time_are_held_against_what_earlier_loops_took() {
+    let burnt = |known: bool, minutes: i64| {
+        let mut run = Run::with(|s| {
+            s.policy.limits =
+                Limits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..Limits::default() };
+            s.policy.intelligence = Intelligence::Fallback;
+        });
+        let spread = |value: f64| Spread { samples: 495, mean: value, squares: 0.0 };
+        let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
+        let kind = run.current.task_type();
+        run.tell(Input::SlotGranted).prepared(|tree| {
+            tree.estimates.extend(known.then_some((kind, estimate)));
+        });
+        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        for n in 1..=4 {
+            run.now = run.now.plus_ms(minutes * 60_000);
+            run.works(counted(n, 20 - n, &format!("error: {}", "x".repeat(n as usize))));
+        }
+        let found = run.current.judged().map(|judged| judged.found.clone()).expect("it was judged");
+        found.into_iter().map(|found| (found.kind, found.evidence)).collect::<Vec<_>>()
+    };
+    assert_eq!(burnt(false, 5), [], "its limits are far away");
+    assert_eq!(burnt(true, 0), [(Kind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
+    let both = "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %";
+    assert_eq!(burnt(true, 5), [(Kind::ResourceBurn, both.to_owned())]);
 }
 
 #[test]
 fn what_supervision_remembers_is_made_anew_where_it_cannot_be_read() {
-    for damage in [serde_json::json!({ "control": 3 }), serde_json::json!("x"), serde_json::json!(null)] {
+    let without = |part: &'static str| {
+        move |stored: &mut Value| {
+            stored.as_object_mut().and_then(|stored| stored.remove(part)).expect("it was there");
+        }
+    };
+    let damages: [Box<dyn Fn(&mut Value)>; 7] = [
+        Box::new(|stored| *stored = json!({ "control": 3 })),
+        Box::new(|stored| *stored = json!("x")),
+        Box::new(|stored| *stored = json!(null)),
+        Box::new(without("control")),
+        Box::new(without("overseer")),
+        Box::new(without("strategy")),
+        Box::new(|stored| stored["overseer"] = json!({})),
+    ];
+    for damage in damages {
         let mut run = Run::started();
         run.works(counted(3, 7, "error: a")).works(counted(4, 6, "error: b"));
         let sound = run.current.supervision.clone().expect("known");
         let mut stored = serde_json::to_value(&run.current).unwrap();
-        stored["supervision"] = damage;
+        damage(&mut stored["supervision"]);
         run.current = serde_json::from_value(stored).expect("the rest of the loop is whole");
         assert_eq!(run.current.supervision, None);
         run.works(counted(5, 5, "error: c"));
@@ -441,6 +574,45 @@ fn a_limit_that_is_reached_says_so_rather_than_pausing() {
 }
 
 #[test]
+fn with_more_time_or_money_the_forecast_is_made_anew() {
+    let burns = |run: &Run| {
+        let found = run.current.judged().map_or(&[][..], |judged| &judged.found);
+        found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
+    };
+    // An iteration takes four seconds and a dollar.
+    let cases: [(Limits, RunOptions); 2] = [
+        (Limits { timeout_s: 50, ..Limits::default() }, RunOptions { timeout_s: Some(3600), ..RunOptions::default() }),
+        (
+            Limits { cost: Money(12_000_000), ..Limits::default() },
+            RunOptions { budget: Some(Money(90_000_000)), ..RunOptions::default() },
+        ),
+    ];
+    for (limits, options) in cases {
+        let mut run = Run::with(|s| {
+            s.policy.limits = Limits { iterations: 40, ..limits };
+            let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
+            s.policy.thresholds = thresholds.as_object().cloned().unwrap();
+        });
+        run.tell(Input::SlotGranted).prepared(|_| {});
+        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 100, "") });
+        let work = |run: &mut Run, n: u64| {
+            run.works(counted(n, 100 - n, &format!("error: {}", "x".repeat(n as usize))));
+        };
+        let mut n = 0;
+        while !burns(&run) {
+            n += 1;
+            work(&mut run, n);
+            run.is(State::Running, Step::Agent);
+        }
+        assert!(n > 8, "{n} iterations");
+        run.command(Command::Pause { now: true, reason: String::new() });
+        run.command(Command::Resume { options, guidance: String::new() }).working();
+        work(&mut run, n + 1);
+        assert!(!burns(&run), "{:?}", run.current.judged());
+    }
+}
+
+#[test]
 fn other_checks_begin_anew() {
     let mut run = Run::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
@@ -466,12 +638,14 @@ fn records_are_made_of_what_was_measured() {
         command: "ruff check .".into(),
         ..report(false).outcomes.remove(0)
     });
-    run.works(checks);
+    run.works_by(|run| run.tool_errors = 4, checks);
     let record = run.current.records().remove(0);
     assert_eq!(
         (record.iteration, record.errors, record.tests_passing, record.tests_failing),
-        (1.0, 2.0, Some(3.0), Some(7.0))
+        (1.0, 6.0, Some(3.0), Some(7.0)),
+        "two checks and four tools failed"
     );
+    assert_eq!((record.tests_skipped, record.tokens_out, record.duration_s), (Some(0.0), 5.0, 4.0));
     assert_eq!(record.quality, 0.5, "the only lint check fails");
     assert!(record.error_signature.as_deref().is_some_and(|text| text.contains("AssertionError")), "{record:?}");
     assert_eq!((record.files, record.tool_calls, record.tokens_in), (vec!["src/parser.rs".to_owned()], 1.0, 10.0));
