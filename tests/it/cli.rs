@@ -277,3 +277,43 @@ async fn no_color_is_honoured() {
     let piped = run(&mut ralph(folder.path(), &["loops"])).await;
     assert!(!said(&piped.stderr).contains('\u{1b}') && !piped.status.success());
 }
+
+/// The story that the README promises, told by the binary itself, and nothing left of it.
+#[tokio::test]
+async fn the_demo_shows_a_loop_that_is_turned_held_and_helped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let temporary = folder.path().join("tmp");
+    std::fs::create_dir(&temporary).expect("made");
+    let mut command = ralph(folder.path(), &["demo", "--exit", "--fast", "--json"]);
+    command.env("TMPDIR", &temporary).kill_on_drop(true);
+    let ended = tokio::time::timeout(Duration::from_secs(300), run(&mut command)).await.expect("it ends by itself");
+    let told = said(&ended.stdout);
+    assert!(ended.status.success(), "{told}\n{}", said(&ended.stderr));
+    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let text = |line: &Value| line["text"].as_str().unwrap_or_default().to_owned();
+    let first = |what: &str, holds: &dyn Fn(&Value) -> bool| {
+        lines.iter().position(holds).unwrap_or_else(|| panic!("{what}: {told}"))
+    };
+    let worse = regex::Regex::new(r"\*\*(\d+) %\*\* \(was (\d+) %\)").expect("a pattern");
+    let worsens = |line: &Value| {
+        worse.captures(&text(line)).is_some_and(|found| {
+            let percent = |at: usize| found[at].parse::<u32>().expect("a number");
+            line["event"] == "comment" && percent(1) < percent(2)
+        })
+    };
+    let done = |level: &'static str| move |line: &Value| text(line).contains(&format!("| {level} |"));
+    let is = |key: &'static str, value: &'static str| move |line: &Value| line[key] == value;
+    let answered = first("an answer", &is("event", "answered"));
+    let before = [
+        first("an iteration that is worse", &worsens),
+        first("a warning", &done("WARN")),
+        first("another approach", &done("REDIRECT")),
+        first("a pause", &is("state", "paused")),
+        first("an escalation", &is("event", "escalated")),
+    ];
+    assert!(before.iter().all(|at| *at < answered), "{before:?}, {answered}: {told}");
+    let last = lines.last().expect("a line");
+    assert!(last["state"] == "review" && last["pull"].as_str().is_some_and(|url| url.contains("/pulls/")), "{last}");
+    let left: Vec<_> = std::fs::read_dir(&temporary).expect("a folder").flatten().map(|entry| entry.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
