@@ -106,7 +106,6 @@ impl Renderer {
     /// Title of an escalation issue.
     pub fn escalation_title(&self, view: &EscalationView) -> String {
         let severity = match view.severity {
-            Severity::Warning => "WARNING",
             Severity::Critical => "CRITICAL",
             Severity::Emergency => "EMERGENCY",
         };

@@ -154,6 +154,8 @@ pub enum Effect {
     /// Ask what CI and merging look like for the pull request's head.
     Inspect { commit: Sha },
 
+    /// Tell the channels that want warnings of a loop that goes on. Nothing but their notices comes of it.
+    Warn { notice: Box<Notice> },
     /// Tell a channel outside of the forge. Made of the others when a step is saved; no step asks for it itself.
     Notify { channel: String, notice: Box<Notice> },
 
@@ -181,7 +183,6 @@ impl Effect {
     /// An escalation that is as urgent as what people are to see of it.
     pub fn escalate(cause: &str, view: View) -> Self {
         let level = match &view {
-            View::Escalation(inner) if inner.severity == Severity::Warning => EscalationLevel::Warning,
             View::Escalation(inner) if inner.severity == Severity::Emergency => EscalationLevel::Emergency,
             _ => EscalationLevel::Critical,
         };
@@ -199,7 +200,11 @@ impl Effect {
             | Self::Merge { .. }
             | Self::Restore { .. }
             | Self::Release { .. } => Some(Lane::Work),
-            Self::SetTimer { .. } | Self::ClearTimer { .. } | Self::CancelWork | Self::Audit { .. } => None,
+            Self::SetTimer { .. }
+            | Self::ClearTimer { .. }
+            | Self::CancelWork
+            | Self::Audit { .. }
+            | Self::Warn { .. } => None,
             Self::Notify { .. } => Some(Lane::Notify),
             _ => Some(Lane::Talk),
         }
@@ -247,6 +252,7 @@ impl Effect {
             Self::Escalate { cause, .. } => format!("escalation/{cause}"),
             Self::CloseEscalations { .. } => "close-escalations".into(),
             Self::Inspect { commit } => format!("inspect/{commit}"),
+            Self::Warn { notice } => format!("warn/{}", notice.cause),
             Self::Notify { channel, notice } => notice.key(channel),
             Self::SetTimer { kind, .. } | Self::ClearTimer { kind } => format!("timer/{}", kind.as_str()),
             Self::CancelWork => "cancel".into(),

@@ -17,8 +17,9 @@ use serde_json::Value;
 
 use super::effect::Effect;
 use super::ids::{LoopId, Number, RepoRef, Timestamp};
-use super::lifecycle::Loop;
+use super::lifecycle::{Found, Loop};
 use super::oversight::EscalationLevel;
+use super::report;
 use super::view::{CommandHint, EscalationView, View};
 
 pub use generic::VERSION as GENERIC_VERSION;
@@ -132,6 +133,22 @@ impl Notice {
         format!("notify/{channel}/{}/{}", self.occasion.as_str(), self.cause)
     }
 
+    /// The agent of a loop is to take another approach. The cause is one of its own: where the loop has to be stopped for
+    /// the same thing, that is another incident, and not one that people have been told of.
+    pub fn redirected(current: &Loop, found: &Found, at: Timestamp) -> Self {
+        let cause = format!("redirect_{}", found.kind.name());
+        let Found { kind, evidence, recommendations, .. } = found;
+        Self {
+            what_happened: format!(
+                "{}: {evidence}. The agent is told to take another approach; the loop goes on.",
+                kind.title()
+            ),
+            recommendations: recommendations.clone(),
+            replies: report::commands(current),
+            ..Self::of(Occasion::Raised, EscalationLevel::Warning, current, &cause, at)
+        }
+    }
+
     fn of(occasion: Occasion, level: EscalationLevel, current: &Loop, cause: &str, at: Timestamp) -> Self {
         Self {
             occasion,
@@ -188,6 +205,10 @@ pub fn notices(
             };
             let wanting = audiences.iter().filter(|audience| audience.levels.contains(level) && !reminds(audience));
             wanting.map(|audience| to(audience, notice.clone())).collect()
+        }
+        Effect::Warn { notice } => {
+            let wanting = audiences.iter().filter(|audience| audience.levels.contains(&notice.level));
+            wanting.map(|audience| to(audience, (**notice).clone())).collect()
         }
         Effect::CloseEscalations { why } => {
             let keeping = audiences.iter().filter(|audience| audience.kind.keeps_incidents());

@@ -234,7 +234,7 @@ fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSetti
         _ => Decision::ContinueWithDirectives,
     };
     let fresh = verdict.interventions.iter().filter(|done| done.fresh);
-    verdict.escalation = fresh.map(|done| Escalation::of(done.level, done.severity, settings.auto_escalate)).max();
+    verdict.escalation = fresh.map(|done| Escalation::of(done.level, settings.auto_escalate)).max();
     if let Some(escalation) = verdict.escalation.filter(|escalation| escalation.level >= EscalationLevel::Critical) {
         let reason = match escalation.outside {
             true => "people are told by an escalation issue",
@@ -253,7 +253,7 @@ pub fn restore_failed(state: &mut OverseerState, iteration: u32, why: &str, sett
     Verdict {
         decision: Decision::Abort,
         health: Health::Aborted,
-        escalation: Some(Escalation::of(Level::Abort, Severity::Critical, settings.auto_escalate)),
+        escalation: Some(Escalation::of(Level::Abort, settings.auto_escalate)),
         audit: vec![AuditEntry {
             level: Some(Level::Abort),
             kind: Some(Kind::Regression),

@@ -2,7 +2,7 @@
 
 mod ending;
 
-pub use ending::{completion, emergency, escalation, intervention, pull, reminder};
+pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder};
 
 use super::command::TABLE;
 use super::ids::{AccountKind, Money, Timestamp};
@@ -61,7 +61,7 @@ fn hint(usage: impl Into<String>, what: &str) -> CommandHint {
 }
 
 /// Commands that make sense in the loop's state.
-fn commands(current: &Loop) -> Vec<CommandHint> {
+pub fn commands(current: &Loop) -> Vec<CommandHint> {
     let guide = || hint("/ralph guide TEXT", "tell the next iteration something");
     let abort = || hint("/ralph abort", "end the loop; the branch stays");
     match current.state {

@@ -79,7 +79,9 @@ impl Engine {
                 Ok(Receipt::text("reacted"))
             }
             Effect::Pull { ready, reviewers } => self.pull(seat, &repo, claimed, *ready, reviewers).await,
-            Effect::Escalate { cause, view, .. } => self.escalate(seat, &repo, claimed, cause, view).await,
+            Effect::Escalate { cause, view, reminder, .. } => {
+                self.escalate(seat, &repo, claimed, cause, view, *reminder).await
+            }
             Effect::CloseEscalations { why } => self.close_escalations(seat, &repo, claimed, why).await,
             Effect::Inspect { commit } => self.inspect(seat, &repo, claimed, commit).await,
             other => Err(Failure::Never { why: format!("{other:?} is no effect for the forge") }),
@@ -279,6 +281,7 @@ impl Engine {
         claimed: &Claimed,
         cause: &str,
         view: &View,
+        reminder: bool,
     ) -> Result<Receipt, Failure> {
         let key = format!("escalation/{cause}");
         let marker = self.marker(claimed, &key);
@@ -296,6 +299,11 @@ impl Engine {
                 let same = posted.digest == digest(&body);
                 return self.escalate_again(seat, repo, claimed, number, &key, view, same).await;
             }
+            if reminder {
+                // Who closed it by hand does not want it back, and may think that the loop goes on.
+                let (key, view) = (format!("again/{}", claimed.id), report::at_home(view.clone()));
+                return self.comment_under(seat, claimed, repo, claimed.place.issue, &key, &view).await;
+            }
         }
         if claimed.attempts > 0 {
             let open = seat.forge.issues_labelled(repo, &label).await?;
@@ -312,7 +320,7 @@ impl Engine {
         };
         let labels = match inner.severity {
             Severity::Emergency => ["emergency", "blocking"],
-            Severity::Critical | Severity::Warning => ["critical", "needs-review"],
+            Severity::Critical => ["critical", "needs-review"],
         };
         seat.forge.ensure_labels(repo, &label_specs(&prefix)).await?;
         let issue = NewIssue {

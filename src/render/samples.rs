@@ -260,6 +260,7 @@ pub(super) fn escalation() -> EscalationView {
             hint("/ralph abort", "ends the loop"),
         ],
         dashboard: Some(link("dashboard", "r-42")),
+        at_home: false,
     }
 }
 

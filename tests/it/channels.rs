@@ -23,10 +23,14 @@ use crate::harness::{SECRET, Setup, World};
 use crate::service::{Service, stop};
 use crate::story::on_both_forges;
 
-on_both_forges!(each_channel_hears_by_itself, what_does_not_get_through_is_tried_for_a_day);
+on_both_forges!(
+    each_channel_hears_by_itself,
+    what_does_not_get_through_is_tried_for_a_day,
+    another_approach_is_told_to_who_wants_warnings,
+);
 
 /// What a channel is told, whose receiver has a path of its own.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Message {
     delivery: String,
     signed: bool,
@@ -237,6 +241,41 @@ async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
     world.say("/ralph abort").await;
     world.settle().await;
     assert_eq!(receiver.events("duty"), ["trigger", "resolve"], "the incident is ended with the loop");
+    world.finish().await;
+}
+
+async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
+    let receiver = Receiver::start().await;
+    let warned = |name: &str, kind: &str| {
+        receiver.channel(name, kind).replace("allow_private", "levels: [warning, critical, emergency], allow_private")
+    };
+    let channels = [warned("all", "generic"), warned("duty", "pagerduty"), receiver.channel("usual", "generic")];
+    let agent =
+        "case \"$(cat)\" in *'forty two'*) echo 42 >answer.txt ;; *) echo \"$RALPH_ITERATION\" >answer.txt ;; esac\n";
+    let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let setup = Setup::new(dialect).agent(agent).config(limits);
+    let world = World::new(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", ")))).await;
+    let held = world.run().await;
+    assert_eq!(held.state, lifecycle::State::Paused, "{}", held.why);
+    let all = receiver.heard("all");
+    let of = |message: &Message| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
+    let (last, before) = all.split_last().expect("messages");
+    assert_eq!(of(last), ["\"critical\"", "\"stuck\""]);
+    assert!(!before.is_empty() && before.iter().all(|m| of(m) == ["\"warning\"", "\"redirect_stuck\""]), "{before:?}");
+    let body = &before[0].body;
+    assert!(
+        body["what_happened"].to_string().contains("the loop goes on") && body["escalation_url"].is_null(),
+        "{body}"
+    );
+    assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");
+    // One issue, and two incidents: a warning that is known does not keep the pause from being told.
+    assert_eq!(world.escalations().len(), 1);
+    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+    assert_eq!(keys.len(), 2, "{keys:?}");
+    world.say("/ralph resume It is forty two.").await;
+    world.settle().await;
+    let ended = receiver.heard("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
+    assert_eq!(ended.map(|m| m.body["dedup_key"].to_string()).collect::<HashSet<_>>(), keys, "both are over");
     world.finish().await;
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ralph_bot::domain::ids::Number;
 use ralph_bot::domain::lifecycle::{Loop, State};
 use ralph_bot::domain::oversight::{AuditEvent, Kind, Level};
 use ralph_bot::fake::Dialect;
@@ -16,6 +17,10 @@ on_both_forges!(
     a_stuck_loop_is_turned_held_and_helped,
     a_held_loop_runs_no_agent_whatever_dies,
     a_kill_between_a_pause_and_what_follows_starts_no_agent,
+    a_kill_between_an_end_and_what_follows_starts_no_agent,
+    what_the_agent_is_to_be_told_outlives_a_restart,
+    an_escalation_is_added_to_and_reminded_of_once,
+    an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder,
     the_best_iteration_is_put_back,
     two_answers_at_once_are_one,
     an_answer_after_the_end_is_told_so,
@@ -39,6 +44,13 @@ fn levels(current: &Loop) -> BTreeSet<Level> {
     judged.flat_map(|judged| &judged.found).map(|found| found.level).collect()
 }
 
+/// Labels of an issue, sorted.
+fn labels(world: &World, number: Number) -> Vec<String> {
+    let mut labels = world.forge.labels(world.repo, number);
+    labels.sort();
+    labels
+}
+
 async fn trail(world: &World) -> Vec<AuditEvent> {
     let id = world.the_loop().await.id;
     let lines = world.engine().store.read(move |c| audit::trail(c, &id)).await.expect("the trail");
@@ -60,6 +72,7 @@ async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let issue = world.issue_of(escalation);
     assert!(issue.title.starts_with("[ralph] CRITICAL: stuck in r-"), "{}", issue.title);
+    assert_eq!(labels(&world, escalation), ["critical", "needs-review", "ralph:escalation"]);
     for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
         assert!(issue.body.contains(part), "{part}: {}", issue.body);
     }
@@ -109,20 +122,29 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
 }
 
 async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialect) {
-    let service = Service::new(stuck(dialect), false).await;
+    killed_when_held(stuck(dialect), State::Paused).await;
+}
+
+async fn a_kill_between_an_end_and_what_follows_starts_no_agent(dialect: Dialect) {
+    killed_when_held(strict(dialect), State::Aborted).await;
+}
+
+/// The service dies right after the decision that holds its loop or ends it: the next one tells people, and runs no agent.
+async fn killed_when_held(setup: Setup, state: State) {
+    let service = Service::new(setup, false).await;
     let mut child = service.spawn("all", Some("held"));
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let died = child.wait().await.expect("it is our child");
     assert!(was_killed(died), "{died}\n{}", service.log());
     let held = service.newest().await.expect("the loop");
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, state, "{}", held.why);
     assert!(service.world.escalations().is_empty(), "nobody was told yet");
     let mut child = service.spawn("all", None);
     service.until("the escalation", async || service.world.escalations().len() == 1).await;
     service.rest().await;
     let after = service.newest().await.expect("the loop");
-    assert_eq!((after.state, after.spent.iterations), (State::Paused, held.spent.iterations));
+    assert_eq!((after.state, after.spent.iterations), (state, held.spent.iterations));
     assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
     // Each run leaves its prompt behind.
     let logs = service.world.folder.path().join("data/logs").join(held.id.as_str());
@@ -133,11 +155,97 @@ async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialec
     service.finish().await;
 }
 
+async fn what_the_agent_is_to_be_told_outlives_a_restart(dialect: Dialect) {
+    // Runs that change nothing are warned of, and then the agent is to take another approach.
+    let mut world = World::new(Setup::new(dialect).agent(":\n").config(MANY)).await;
+    world.label().await;
+    for sort in ["WARNING: ", "OVERRIDE: "] {
+        let says = |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(sort)));
+        let decided = world.settle_until(sort, says).await;
+        let told = world.prompts().await.len();
+        // The service ends between the decision and the run that is to be told of it.
+        world.restart().await;
+        world.settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !says(l)).await;
+        let prompts = world.prompts().await;
+        assert_eq!(prompts.len(), told + 1, "one run followed");
+        let line = prompts[told].lines().find(|line| line.starts_with(sort));
+        let directives = decided.course.expect("what it is to be told").directives;
+        let word = directives.iter().find(|text| text.starts_with(sort)).expect("of this sort");
+        assert_eq!(line, word.lines().next(), "{}", prompts[told]);
+    }
+    world.settle().await;
+    world.finish().await;
+}
+
+async fn an_escalation_is_added_to_and_reminded_of_once(dialect: Dialect) {
+    // Else a loop that a person's word did not move gives up, which is another cause.
+    let asks = "strategy: { outlook: { enabled: false } }";
+    let world = World::new(stuck(dialect).config(asks)).await;
+    world.run().await;
+    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+    assert!(world.bot_says_on(escalation).is_empty());
+    // It is told of once more, where nobody answers for a day.
+    let day = Duration::from_secs(24 * 3600);
+    world.pass(day - Duration::from_secs(60)).await;
+    assert!(world.bot_says_on(escalation).is_empty(), "not yet");
+    world.pass(Duration::from_secs(120)).await;
+    let [reminder] = &world.bot_says_on(escalation)[..] else { panic!("one: {:#?}", world.bot_says_on(escalation)) };
+    assert!(reminder.contains("Nobody has answered yet. "), "{reminder}");
+    world.pass(3 * day).await;
+    assert_eq!(world.bot_says_on(escalation).len(), 1, "once");
+    // What comes of the same cause while it is open comes there as well.
+    world.say("/ralph resume Look again.").await;
+    world.stop_at("the next run", |l| l.state == State::Running).await;
+    assert!(world.escalations().is_empty(), "it closes itself");
+    world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
+    world.settle().await;
+    let held = world.the_loop().await;
+    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(world.escalations(), [escalation], "no other issue");
+    let said = world.bot_says_on(escalation);
+    let again = said.last().expect("a comment");
+    assert!(again.contains("stands still and needs a person:** stuck") && !again.contains("Nobody"), "{said:#?}");
+    world.finish().await;
+}
+
+async fn an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder(dialect: Dialect) {
+    let world = World::new(stuck(dialect)).await;
+    let held = world.run().await;
+    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+    assert!(world.issue_of(escalation).body.contains("Closing this issue by hand changes nothing for the loop."));
+    world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Paused);
+    world.pass(Duration::from_secs(25 * 3600)).await;
+    assert!(world.escalations().is_empty(), "another one was opened");
+    assert!(world.bot_says_on(escalation).is_empty());
+    // Who closed it may think that all is well: the reminder comes where the loop is at home.
+    let reminders: Vec<_> =
+        world.bot_says().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
+    let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_says()) };
+    assert!(reminder.contains("/ralph resume GUIDANCE") && !reminder.contains("Closing this issue"), "{reminder}");
+    world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+    assert!(world.escalations().is_empty());
+    // Answers count there as before.
+    let answer = "/ralph resume It is forty two.";
+    world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
+    world.settle().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.id, done.state), (held.id, State::Review), "{}", done.why);
+    world.finish().await;
+}
+
 /// Two checks, of which the first holds before, and an agent that breaks it for good after one good iteration.
 fn worse(dialect: Dialect) -> Setup {
     let agent = "case $RALPH_ITERATION in\n1) echo good >work.txt ;;\n*) rm -f kept.txt; echo \"bad $RALPH_ITERATION\" >work.txt ;;\nesac\n";
     let checks = "checks:\n  - name: answer\n    run: sh check.sh\n  - name: kept\n    run: test -f kept.txt\n";
     Setup::new(dialect).agent(agent).file("kept.txt", "kept\n").file(".ralph.yml", checks).config(MANY)
+}
+
+/// The same where what held before ends the loop as soon as it holds no more.
+fn strict(dialect: Dialect) -> Setup {
+    let strict = format!("{MANY}\noversight: {{ strict_regression: true }}");
+    Setup { config: String::new(), ..worse(dialect) }.config(&strict)
 }
 
 async fn the_best_iteration_is_put_back(dialect: Dialect) {
@@ -215,14 +323,14 @@ async fn thresholds_come_from_both_files(dialect: Dialect) {
 
 async fn a_loop_without_hope_ends(dialect: Dialect) {
     // The state of the best iteration is to be put back for the second time: the design's rule ends the loop.
-    let strict = format!("{MANY}\noversight: {{ strict_regression: true }}");
-    let world = World::new(Setup { config: String::new(), ..worse(dialect) }.config(&strict)).await;
+    let world = World::new(strict(dialect)).await;
     let ended = world.run().await;
     assert_eq!(ended.state, State::Aborted, "{}", ended.why);
     let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
     assert_eq!(found, Some((Kind::Regression, Level::Abort)));
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
+    assert_eq!(labels(&world, escalation), ["blocking", "emergency", "ralph:escalation"]);
     assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
     world.finish().await;
 }

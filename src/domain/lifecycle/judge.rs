@@ -14,6 +14,7 @@ use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::intelligence::{Standing, best_state};
 use crate::domain::memory;
+use crate::domain::notice::Notice;
 use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity};
 use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
@@ -462,10 +463,8 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
         }
         oversight::Decision::Pause => Onward::Free,
         oversight::Decision::Continue | oversight::Decision::ContinueWithDirectives => {
-            let outside = verdict.escalation.is_some_and(|escalation| escalation.outside);
-            if let Some(found) = turn.next.judged().and_then(Judged::worst).filter(|_| outside).cloned() {
-                let view = report::intervention(&turn.next, &found, view::Severity::Warning);
-                turn.tell_escalation(found.kind.name(), view);
+            if !used_up {
+                warn_channels(turn);
             }
             let tampered = verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::TestTampering);
             if finished && tampered && review.fresh_session() && !used_up {
@@ -473,6 +472,18 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
             }
             Onward::Free
         }
+    }
+}
+
+/// Tells channels that want warnings that the agent is to take another approach. On the forge the status comment does.
+fn warn_channels(turn: &mut Turn) {
+    if !turn.next.policy.supervision().oversight.auto_escalate {
+        return;
+    }
+    let ordered = |found: &&Found| found.level == Level::Redirect && found.fresh;
+    let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered));
+    if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
+        turn.effects.push(Effect::Warn { notice: Box::new(notice) });
     }
 }
 
@@ -536,7 +547,7 @@ pub(super) fn pause(turn: &mut Turn) {
             return turn.escalate(cause, advice);
         }
         let view = report::escalation(&turn.next, cause, advice);
-        return turn.comment(&format!("paused/{}", turn.next.version), view);
+        return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
     let why = format!("{}: {}", found.kind.title(), found.evidence);
     turn.stop(State::Paused, &why);
@@ -544,7 +555,7 @@ pub(super) fn pause(turn: &mut Turn) {
     if escalates {
         turn.tell_escalation(found.kind.name(), view);
     } else {
-        turn.comment(&format!("paused/{}", turn.next.version), view);
+        turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     }
 }
 

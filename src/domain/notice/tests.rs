@@ -9,7 +9,8 @@ use super::*;
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::ids::{AccountKind, ForgeName, RepoId, User, UserId};
-use crate::domain::lifecycle::{self, Start, Task};
+use crate::domain::lifecycle::{self, Start, State, Task};
+use crate::domain::oversight::{self, Kind, Level};
 use crate::domain::policy::Policy;
 use crate::domain::view::Severity;
 
@@ -209,6 +210,28 @@ fn channels_hear_what_they_want_to_hear() {
 }
 
 #[test]
+fn another_approach_is_told_to_who_wants_warnings() {
+    let found = Found {
+        kind: Kind::Stuck,
+        severity: oversight::Severity::High,
+        level: Level::Redirect,
+        fresh: true,
+        evidence: "the same error 4 times".into(),
+        recommendations: vec!["Find the cause first".into()],
+    };
+    let mut current = a_loop();
+    current.state = State::Running;
+    let notice = Notice::redirected(&current, &found, Timestamp(5));
+    let warn = Effect::Warn { notice: Box::new(notice.clone()) };
+    assert_eq!((warn.lane(), warn.queue().as_ref()), (None, ""), "it is nothing but its notices");
+    let effects = notices(&warn, &current, &audiences(), |_| Vec::new(), Timestamp(5));
+    assert_eq!(effects, [Effect::Notify { channel: "all".into(), notice: Box::new(notice.clone()) }]);
+    assert_eq!(effects[0].key(), "notify/all/raised/redirect_stuck");
+    assert_ne!(notice.dedup_key(), Notice { cause: "stuck".into(), ..notice.clone() }.dedup_key());
+    insta::assert_snapshot!("slack_warning", pretty(ChannelKind::Slack, &notice, None));
+}
+
+#[test]
 fn only_incidents_are_ended_each_once() {
     let current = a_loop();
     let close = Effect::CloseEscalations { why: "resumed".into() };
@@ -239,11 +262,9 @@ fn a_reminder_belongs_to_the_same_incident() {
 #[test]
 fn an_escalation_is_as_urgent_as_what_people_see() {
     let current = a_loop();
-    for (severity, wanted) in [
-        (Severity::Warning, EscalationLevel::Warning),
-        (Severity::Critical, EscalationLevel::Critical),
-        (Severity::Emergency, EscalationLevel::Emergency),
-    ] {
+    for (severity, wanted) in
+        [(Severity::Critical, EscalationLevel::Critical), (Severity::Emergency, EscalationLevel::Emergency)]
+    {
         let mut view = crate::domain::report::escalation(&current, "stuck", "look at it");
         if let View::Escalation(inner) = &mut view {
             inner.severity = severity;

@@ -86,12 +86,10 @@ pub struct Escalation {
 
 impl Escalation {
     /// What an intervention asks for.
-    pub(super) fn of(level: Level, severity: Severity, auto_escalate: bool) -> Self {
+    pub(super) fn of(level: Level, auto_escalate: bool) -> Self {
         let loud = match level {
             Level::Log => EscalationLevel::Info,
-            Level::Warn => EscalationLevel::Warning,
-            Level::Redirect if severity == Severity::Critical => EscalationLevel::Critical,
-            Level::Redirect => EscalationLevel::Warning,
+            Level::Warn | Level::Redirect => EscalationLevel::Warning,
             Level::Pause => EscalationLevel::Critical,
             Level::Abort => EscalationLevel::Emergency,
         };

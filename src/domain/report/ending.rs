@@ -162,6 +162,7 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
         recent,
         replies: commands(current),
         dashboard: None,
+        at_home: false,
     }))
 }
 
@@ -190,7 +191,6 @@ pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
                 format!("The files of iteration {best}, the best one, were put back; the loop stands still.")
             }
             (Severity::Critical, None) => "The loop stands still; nothing runs and nothing is spent.".into(),
-            (Severity::Warning, _) => "The agent is told to take another approach; the loop goes on.".into(),
         };
     }
     view
@@ -202,6 +202,14 @@ pub fn emergency(current: &Loop, cause: &str) -> View {
     if let View::Escalation(inner) = &mut view {
         inner.severity = Severity::Emergency;
         inner.intervention = ENDED.into();
+    }
+    view
+}
+
+/// An escalation as a comment on the loop's own issue.
+pub fn at_home(mut view: View) -> View {
+    if let View::Escalation(inner) = &mut view {
+        inner.at_home = true;
     }
     view
 }

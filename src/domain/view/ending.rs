@@ -135,15 +135,13 @@ pub struct CompletionView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// The loop goes on.
-    Warning,
     /// The loop waits for a person.
     Critical,
     /// The loop was ended.
     Emergency,
 }
 
-/// An escalation: the body of the issue, or of a further comment there.
+/// An escalation: the body of the issue, or of a comment there or on the loop's own issue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EscalationView {
     /// Which loop.
@@ -168,6 +166,9 @@ pub struct EscalationView {
     pub replies: Vec<CommandHint>,
     /// Page of the dashboard.
     pub dashboard: Option<Link>,
+    /// Whether it stands on the loop's own issue, which ends the loop where it is closed.
+    #[serde(default)]
+    pub at_home: bool,
 }
 
 /// One of the last iterations, in an escalation.

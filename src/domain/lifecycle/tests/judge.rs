@@ -123,8 +123,11 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
                 "in another way, find the cause first, because the overseer redirected the loop: The loop is stuck: ";
             assert!(run.next_by_comment().starts_with(next), "{}", run.next_by_comment());
             assert_eq!(run.current.session, None, "a long session decays");
+            let warns = |e: &Effect| matches!(e, Effect::Warn { notice } if notice.cause == "redirect_stuck" && notice.what_happened.contains("mismatched types"));
+            assert!(run.has(warns) && !run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         } else if redirected == Some(n - 1) {
             assert_eq!(run.next_prompt().overrides, Vec::<String>::new(), "once per cause");
+            assert!(!run.has(|e| matches!(e, Effect::Warn { .. })), "{:?}", run.effects);
         }
         if run.current.state != State::Running {
             break;
@@ -179,9 +182,14 @@ fn where_nobody_is_to_be_told_outside_a_pause_is_told_on_the_issue() {
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         let on = run.current.place.issue;
-        assert!(
-            run.has(|e| matches!(e, Effect::Comment { key, on: at, .. } if key.starts_with("paused/") && *at == on))
-        );
+        let told = |e: &Effect| match e {
+            Effect::Comment { key, on: at, view } => {
+                let at_home = matches!(&**view, View::Escalation(inner) if inner.at_home);
+                key.starts_with("paused/") && *at == on && at_home
+            }
+            _ => false,
+        };
+        assert!(run.has(told), "{:?}", run.effects);
     }
 }
 
@@ -202,6 +210,24 @@ fn an_end_by_control_alone_is_an_emergency_too() {
     let quiet = stopped_under(settings(false));
     quiet.is(State::Aborted, Step::Idle);
     assert!(!quiet.has(|e| matches!(e, Effect::Escalate { .. })));
+}
+
+#[test]
+fn a_pause_by_control_alone_asks_a_person() {
+    let settings = |alone: bool| {
+        json!({
+            "control": { "auto_intervene": alone },
+            "oversight": { "stuck": { "enabled": false }, "resource_burn": { "enabled": false } },
+            "strategy": { "escalation_threshold": 90, "budget_critical": 1.0 },
+        })
+    };
+    // The alarm of a stuck loop is critical where much is left, and no emergency.
+    let run = stopped_under(settings(true));
+    run.is(State::Paused, Step::Idle);
+    assert!(run.current.spent.iterations < 10 && run.escalates("no_way_forward"), "{:?}", run.effects);
+    assert_eq!(run.current.why, "No progress in 3 iterations: P stays at 0.93.");
+    let advised = stopped_under(settings(false));
+    assert!(advised.escalates("limit_iterations"), "without it control only advises: {}", advised.current.why);
 }
 
 #[test]

@@ -222,16 +222,15 @@ fn the_most_severe_wins_and_the_others_are_recorded() {
 #[test]
 fn people_are_told_by_level() {
     let cases = [
-        (Level::Log, Severity::Low, EscalationLevel::Info, false),
-        (Level::Warn, Severity::Medium, EscalationLevel::Warning, false),
-        (Level::Redirect, Severity::High, EscalationLevel::Warning, false),
-        (Level::Redirect, Severity::Critical, EscalationLevel::Critical, true),
-        (Level::Pause, Severity::Critical, EscalationLevel::Critical, true),
-        (Level::Abort, Severity::Critical, EscalationLevel::Emergency, true),
+        (Level::Log, EscalationLevel::Info, false),
+        (Level::Warn, EscalationLevel::Warning, false),
+        (Level::Redirect, EscalationLevel::Warning, false),
+        (Level::Pause, EscalationLevel::Critical, true),
+        (Level::Abort, EscalationLevel::Emergency, true),
     ];
-    for (done, severity, level, outside) in cases {
-        assert_eq!(Escalation::of(done, severity, true), Escalation { level, outside });
-        assert_eq!(Escalation::of(done, severity, false), Escalation { level, outside: false });
+    for (done, level, outside) in cases {
+        assert_eq!(Escalation::of(done, true), Escalation { level, outside });
+        assert_eq!(Escalation::of(done, false), Escalation { level, outside: false });
     }
 }
 
