@@ -6,6 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::oversight::{Kind, Level};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::Setup;
@@ -99,6 +100,88 @@ async fn a_stored_loop_is_replayed_by_its_id() {
     let output = run("r-9-zzzzzz").await;
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output.stderr).contains("there is no loop r-9-zzzzzz"), "{}", said(&output.stderr));
+    process.kill().await.expect("stopped");
+}
+
+/// What people tune thresholds by: why a loop was stopped, whether words helped, and how it would have gone otherwise.
+#[tokio::test]
+async fn a_stored_loop_is_looked_over() {
+    let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
+    let setup = Setup::new(Dialect::Gitea).agent("echo \"$RALPH_ITERATION\" >answer.txt\n").config(limits);
+    let service = Service::new(setup, false).await;
+    let mut process = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    service.world.label().await;
+    let held = service.until_loop("the pause", |l| l.state == State::Paused).await;
+    service.rest().await;
+    let folder = service.world.folder.path();
+    let id = held.id.as_str();
+    let run = async |arguments: &[&str]| {
+        let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.current_dir(folder).env_remove("RALPH_CONFIG").envs(service.world.environment());
+        let output = command.args(arguments).output().await.expect("it starts");
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output.stderr));
+        said(&output.stdout)
+    };
+    let counts = held.supervision.as_ref().expect("it was judged").overseer.clone();
+    let redirects = counts.interventions[&Level::Redirect];
+    let none = counts.followed[&Level::Redirect].none;
+    assert!(redirects > 0 && none > 0, "{counts:?}");
+
+    let text = run(&["loops", "show", id, "--report", "--audit"]).await;
+    let parts = [format!("\nLoop {id}\n"), "\nRepository mira/app\n".into(), "\nAll 1 loops\n".into()];
+    let at: Vec<_> =
+        parts.iter().map(|part| text.find(part.as_str()).unwrap_or_else(|| panic!("{part}: {text}"))).collect();
+    assert!(at.is_sorted(), "{text}");
+    for line in [
+        format!("  {:<16}{:>5}\n", "stuck", counts.detections[&Kind::Stuck]),
+        format!("  {:<16}{redirects:>5}   progress followed 0 of {none}\n", "REDIRECT"),
+        format!("  {:<16}{:>5}\n", "PAUSE", 1),
+    ] {
+        assert_eq!(text.matches(&line).count(), 3, "{line}: {text}");
+    }
+    let after =
+        |heading: &str| text.split_once(heading).map(|(_, rest)| rest).unwrap_or_else(|| panic!("{heading}: {text}"));
+    let decisions = after("\nDecisions:\n").split("\n\n").next().expect("lines");
+    assert!(
+        decisions.contains(" REDIRECT The loop is stuck: ") && decisions.contains(" PAUSE    The loop is stuck"),
+        "{text}"
+    );
+    assert!(after("\nEvents:\n").contains(" start: ") && after("\nEvents:\n").contains(" checked: "), "{text}");
+    assert!(after("\nEffects:\n").contains(" escalation/stuck: done: "), "{text}");
+
+    let json: Value =
+        serde_json::from_str(&run(&["--json", "loops", "show", id, "--report", "--audit"]).await).expect("JSON");
+    for of in [format!("Loop {id}"), "Repository mira/app".into(), "All 1 loops".into()] {
+        let report = &json["report"][&of];
+        assert_eq!(
+            (&report["interventions"]["redirect"], &report["followed"]["redirect"]["none"]),
+            (&redirects.into(), &none.into())
+        );
+        assert!(report["claims"].is_object(), "{of}: {report}");
+    }
+    let entries = json["audit"].as_array().expect("a list");
+    let escalated = entries.iter().find(|entry| entry["event"] == "escalated");
+    assert_eq!(escalated.and_then(|entry| entry["iteration"].as_u64()), Some(held.spent.iterations.into()));
+    assert!(json["events"].as_array().is_some_and(|events| events.len() > held.iterations.len()), "{}", json["events"]);
+    assert!(
+        json["effects"]
+            .as_array()
+            .is_some_and(|effects| effects.iter().any(|effect| effect["key"] == "escalation/stuck"))
+    );
+
+    // As it ran, and under other thresholds over the same database.
+    let as_it_ran = run(&["replay", id, "--json", "--summary"]).await;
+    assert!(
+        as_it_ran.contains("\"stuck\"") && as_it_ran.lines().last().is_some_and(|sum| sum.contains("\"pause\"")),
+        "{as_it_ran}"
+    );
+    let file = std::fs::read_to_string(folder.join("ralph-control.yaml")).expect("the operator's file");
+    std::fs::write(folder.join("other.yaml"), format!("{file}oversight: {{ stuck: {{ enabled: false }} }}\n"))
+        .expect("written");
+    let otherwise = run(&["replay", id, "--json", "--summary", "--config", "other.yaml"]).await;
+    assert_eq!(otherwise.lines().count(), as_it_ran.lines().count());
+    assert!(!otherwise.contains("\"stuck\""), "{otherwise}");
     process.kill().await.expect("stopped");
 }
 

@@ -58,6 +58,52 @@ fn has_session(env: &Env) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::command::RunOptions;
+    use crate::domain::effect::Place;
+    use crate::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
+    use crate::domain::lifecycle::{self, Start, State, Task};
+    use crate::domain::policy::Policy;
+
+    fn at_rest() -> Loop {
+        let start = Start {
+            id: LoopId::new("r-42-k7m2qa"),
+            place: Place {
+                repo: RepoRef { forge: ForgeName::new("local"), id: RepoId(1), owner: "me".into(), name: "app".into() },
+                issue: Number(42),
+            },
+            by: User { id: UserId(1), login: "me".into(), kind: AccountKind::User },
+            task: Task {
+                title: "The <b>answer</b> is\u{202e} wrong & late".into(),
+                body: String::new(),
+                url: String::new(),
+                hash: "0".repeat(64),
+                author: None,
+                author_trusted: true,
+                unconfirmed_editor: None,
+                labels: Vec::new(),
+            },
+            options: RunOptions::default(),
+            policy: Policy::default(),
+            comment: None,
+            hidden_removed: 0,
+            round: 1,
+        };
+        lifecycle::start(start, Timestamp(1)).next
+    }
+
+    #[test]
+    fn who_is_needed_is_told_why_in_plain_words() {
+        let mut current = at_rest();
+        assert_eq!(news(&current), None, "nobody is asked for");
+        current.escalated = Some("stuck".into());
+        current.state = State::Paused;
+        current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
+        let told = news(&current).expect("a person is needed");
+        assert_eq!(told.summary, "ralph-bot needs you: paused");
+        let (title, why) = told.body.split_once('\n').expect("two lines");
+        assert_eq!(title, "The &lt;b&gt;answer&lt;/b&gt; is wrong &amp; late");
+        assert!(why.starts_with("The loop is stuck: no no ") && why.chars().count() == TEXT_MAX, "{why}");
+    }
 
     #[test]
     fn without_a_session_there_is_no_desktop() {
