@@ -45,13 +45,16 @@ const FORMS: [(Line, &str); 20] = [
         Line::Noise,
         r"^\[ERROR\]\s*(?:$|Tests run:|COMPILATION ERROR|Failures:|Errors:|Failed to execute|\[Help|To see|Re-run|For more|See |->)",
     ),
-    (Line::Suspect, r"^error: (?:test failed|could not compile|aborting due|\d+ targets? failed|process didn't)"),
+    (
+        Line::Suspect,
+        r"^error: (?:test (?:run )?failed|could not compile|aborting due|\d+ targets? failed|process didn't)",
+    ),
     (Line::TestHeading, r"^_{3,} \S.* _{3,}$|^(?:FAIL|ERROR): \w+ \(.+\)$|^\s*FAIL\s+\S.* > "),
     (Line::FileHeading, r"^(?:/|[A-Za-z]:\\|[\w.-]+/)?\S+\.(?:[cm]?[jt]sx?|vue|svelte)$"),
     (Line::Finding, r"^\s+\d+:\d+\s+error\s"),
     (Line::InTest, r"^E\s{2,}\S"),
-    (Line::Failure, r"^thread '.*panicked at .*:$"),
-    (Line::Error, r"^thread '.*panicked at "),
+    (Line::Failure, r"^\s{0,4}thread '.*panicked at .*:$"),
+    (Line::Error, r"^\s{0,4}thread '.*panicked at "),
     (Line::Noise, r"^\s*● Console$"),
     (Line::Failure, r"^\s*● \S"),
     (Line::GoFailure, r"^\s*--- FAIL: "),
@@ -130,6 +133,8 @@ fn go_failure(mut failure: String, rest: &str) -> String {
     for line in ahead(rest, MAX_AHEAD) {
         if kind_of(&line) == Some(Line::GoFailure) {
             failure = line;
+        } else if line.trim_start().starts_with("--- ") {
+            // Another subtest, which went well or was left out.
         } else if line.starts_with([' ', '\t']) {
             return joined(Some(&failure), &line);
         } else {

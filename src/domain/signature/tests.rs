@@ -186,6 +186,83 @@ fn signatures_read_as_the_error_does() {
     "#);
 }
 
+macro_rules! recorded {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../../../tests/fixtures/runners/", $name, ".txt")))),*]
+    };
+}
+
+/// What real tools printed where something was wrong.
+const RECORDED: [(&str, &str); 20] = recorded![
+    "cargo-compile-error",
+    "cargo-mixed",
+    "nextest-mixed",
+    "pytest-mixed",
+    "pytest-collection-error",
+    "jest-mixed",
+    "vitest-mixed",
+    "mocha-mixed",
+    "node-spec",
+    "go-plain",
+    "go-verbose",
+    "ctest-mixed",
+    "surefire-mixed",
+    "prove-mixed",
+    "tsc-error",
+    "tsc-pretty",
+    "eslint-error",
+    "eslint-color",
+    "gcc-error",
+    "gcc-link",
+];
+
+fn recorded(name: &str) -> &'static str {
+    RECORDED.iter().find(|(known, _)| *known == name).expect("it was recorded").1
+}
+
+#[test]
+fn real_outputs_read_as_their_first_error_does() {
+    let line = |(name, output): &(&str, &str)| format!("{name}: {}", first_error(output).unwrap_or_default());
+    let all: Vec<String> = RECORDED.iter().map(line).collect();
+    insta::assert_snapshot!(all.join("\n"), @r#"
+    cargo-compile-error: error: this file contains an unclosed delimiter --> src/lib.rs:#
+    cargo-mixed: thread 'tests::two' (#) panicked at src/lib.rs:#: assertion `left == right` failed
+    nextest-mixed: thread 'tests::two' (#) panicked at src/lib.rs:#: assertion `left == right` failed
+    pytest-mixed: ERROR at setup of test_six E RuntimeError: no db
+    pytest-collection-error: ERROR collecting empty/test_b.py E File "test_b.py", line #
+    jest-mixed: ● two expect(received).toBe(expected) // Object.is equality
+    vitest-mixed: FAIL a.test.js > two AssertionError: expected # to be # // Object.is equality
+    mocha-mixed: AssertionError [ERR_ASSERTION]: # == #
+    node-spec: AssertionError [ERR_ASSERTION]: # == #
+    go-plain: --- FAIL: TestTable/one (<time>) calc_test.go:#: got #, want #
+    go-verbose: --- FAIL: TestTable/one (<time>)
+    ctest-mixed: # Test ##: subtracts ........................***Failed <time>
+    surefire-mixed: [ERROR] org.example.MixedTest.two -- Time elapsed: <time> <<< FAILURE! java.lang.AssertionError: expected:<#> but was:<#>
+    prove-mixed: # Failed test 'two'
+    tsc-error: src/user.ts(#): error TS2322: Type 'string' is not assignable to type 'number'.
+    tsc-pretty: src/user.ts:# - error TS2322: Type 'string' is not assignable to type 'number'.
+    eslint-error: src/sum.js # error Unexpected var, use let or const instead no-var
+    eslint-color: src/sum.js # error Unexpected var, use let or const instead no-var
+    gcc-error: src/main.c:#: error: expected ‘;’ before ‘retrun’
+    gcc-link: calc.c:(.text+<addr>): undefined reference to `answer'
+    "#);
+}
+
+#[test]
+fn real_outputs_compare_equal_on_another_line_in_another_folder_and_colour() {
+    let number = regex::Regex::new("([:(,])[0-9]+").expect("a pattern");
+    for (name, output) in RECORDED {
+        let elsewhere = output.replace("/home/dev/project", "/tmp/r-7-xyz/tree").replace("/tmp/cc", "/tmp/ccx");
+        assert_eq!(first_error(&elsewhere), first_error(output), "{name}");
+    }
+    for name in ["tsc-error", "gcc-error", "eslint-error", "cargo-compile-error"] {
+        let moved = number.replace_all(recorded(name), "${1}417");
+        assert_ne!(moved, recorded(name));
+        assert_eq!(first_error(&moved), first_error(recorded(name)), "{name}: {moved}");
+    }
+    assert_eq!(first_error(recorded("eslint-color")), first_error(recorded("eslint-error")));
+}
+
 #[test]
 fn what_varies_is_replaced() {
     let cases = [
