@@ -17,7 +17,7 @@ use super::replay::settings;
 use super::{CliError, CliResult, Global, print};
 use crate::config::Env;
 use crate::domain::simulate::{
-    Figure, Figures, HELD_OUT, Mix, Played, Policy, TUNED_ON, contenders, figures, lost, play_all, without_parts,
+    Change, Figure, Figures, HELD_OUT, Mix, Played, Policy, TUNED_ON, changes, contenders, figures, lost, play_all,
 };
 use crate::domain::supervision::SupervisionSettings;
 
@@ -71,18 +71,18 @@ pub(super) struct Outcome {
     tasks: u64,
     /// The policies that are compared.
     policies: Vec<Figures>,
-    /// Ours without each part, named after the part.
-    without: Vec<Part>,
+    /// Ours without each part, or with it where it is off.
+    parts: Vec<Part>,
 }
 
-/// Ours without a part.
+/// Ours without a part, or with it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Part {
     /// What it comes to.
     #[serde(flatten)]
     figures: Figures,
-    /// What a task is worth less without it, in usual iterations.
-    lost: Figure,
+    /// What a task is worth more with the part than without it, in usual iterations.
+    brings: Figure,
 }
 
 /// Simulates, and prints the figures.
@@ -151,15 +151,18 @@ pub(super) fn outcome(mix: &Mix, settings: &SupervisionSettings, seed: u64, task
     let all = contenders(settings).into_iter().map(|(name, policy)| (name, play(&policy)));
     let all: Vec<(String, Vec<Played>)> = all.collect();
     let ours = all.iter().find(|(name, _)| name == OURS).map_or(&[][..], |(_, played)| played);
-    let part = |(name, policy): &(String, Policy)| {
+    let part = |Change { name, policy, against, added }: &Change| {
         let played = play(policy);
-        Part { figures: figures(name, &played, &ten, &oracle, mix), lost: lost(ours, &played, mix) }
+        let against = against.as_ref().map(play);
+        let against = against.as_deref().unwrap_or(ours);
+        let (with, without) = if *added { (&played[..], against) } else { (against, &played[..]) };
+        Part { figures: figures(name, &played, &ten, &oracle, mix), brings: lost(with, without, mix) }
     };
     Outcome {
         mix: mix.name.clone(),
         tasks,
         policies: all.iter().map(|(name, played)| figures(name, played, &ten, &oracle, mix)).collect(),
-        without: if parts { without_parts(settings).iter().map(part).collect() } else { Vec::new() },
+        parts: if parts { changes(settings).iter().map(part).collect() } else { Vec::new() },
     }
 }
 
@@ -167,7 +170,7 @@ fn table(text: &mut String, outcome: &Outcome) {
     let bold = Style::new().bold();
     let _ = writeln!(
         text,
-        "{bold}{} ({} tasks){bold:#}\n{:<31} {:>14} {:>14} {:>7} {:>12} {:>11} {:>9} {:>10} {:>6} {:>18}",
+        "{bold}{} ({} tasks){bold:#}\n{:<31} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>12} {:>18}",
         outcome.mix,
         outcome.tasks,
         "",
@@ -181,29 +184,35 @@ fn table(text: &mut String, outcome: &Outcome) {
         "asked",
         "gap closed",
     );
-    let without = outcome.without.iter().map(|part| (format!("  without {}", part.figures.policy), &part.figures));
+    let parts = outcome.parts.iter().map(|part| (format!("  {}", part.figures.policy), &part.figures));
     let policies = outcome.policies.iter().map(|figures| (figures.policy.clone(), figures));
-    for (name, figures) in policies.chain(without) {
+    for (name, figures) in policies.chain(parts) {
         let _ = writeln!(
             text,
-            "{name:<31} {:>14} {:>14} {:>7.2} {:>12.1} {:>11.1} {:>9.1} {:>10} {:>6.2} {:>18}",
+            "{name:<31} {:>14} {:>14} {:>14} {:>12} {:>12} {:>12} {:>14} {:>12} {:>18}",
             percent(figures.done),
             percent(figures.false_done),
-            figures.worth.value,
-            figures.iterations_each.value,
-            figures.cost_each.value,
-            figures.hopeless.value,
-            format!("{:.1} %", figures.disturbed.value * 100.0),
-            figures.asked.value,
+            about(figures.worth, 2),
+            about(figures.iterations_each, 1),
+            about(figures.cost_each, 1),
+            about(figures.hopeless, 1),
+            percent(figures.disturbed),
+            about(figures.asked, 2),
             interval(figures.gap),
         );
     }
     text.push('\n');
 }
 
+/// A figure with half the width of its interval.
+fn about(figure: Figure, decimals: usize) -> String {
+    format!("{:.decimals$} ± {:.decimals$}", figure.value, (figure.high - figure.low) / 2.0)
+}
+
 /// A share in percent, with half the width of its interval.
 fn percent(figure: Figure) -> String {
-    format!("{:.1} ± {:.1} %", figure.value * 100.0, (figure.high - figure.low) * 50.0)
+    let Figure { value, low, high } = figure;
+    format!("{} %", about(Figure { value: value * 100.0, low: low * 100.0, high: high * 100.0 }, 1))
 }
 
 /// A share in percent with the ends of its interval.

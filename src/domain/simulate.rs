@@ -43,57 +43,109 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
     ]
 }
 
-/// Ours without each part.
-pub fn without_parts(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
-    type Change = fn(&mut Ours);
-    let parts: [(&str, Change); 22] = [
-        ("PID control", |ours| without_control(&mut ours.settings)),
-        ("effort", |ours| ours.settings.control.actuators.effort.enabled = false),
-        ("model tier", |ours| ours.settings.control.actuators.model.enabled = false),
-        ("breadth", |ours| ours.settings.control.actuators.breadth.enabled = false),
-        ("tone", |ours| ours.settings.control.actuators.tone.enabled = false),
-        ("memory share", |ours| ours.settings.control.actuators.memory.enabled = false),
-        ("forecast", |ours| ours.settings.control.resource_forecast = false),
-        ("stuck", |ours| ours.settings.oversight.stuck.enabled = false),
-        ("oscillation", |ours| ours.settings.oversight.oscillation.enabled = false),
-        ("deviation", |ours| ours.settings.oversight.deviation.enabled = false),
-        ("resource_burn", |ours| ours.settings.oversight.resource_burn.enabled = false),
-        ("regression", |ours| ours.settings.oversight.regression.enabled = false),
-        ("test_tampering", |ours| ours.settings.oversight.test_tampering.enabled = false),
-        ("no_change", |ours| ours.settings.oversight.no_change.enabled = false),
-        ("agent_failure", |ours| ours.settings.oversight.agent_failure.enabled = false),
-        ("standstill", |ours| ours.settings.oversight.stuck.standstill_chance = 0.0),
-        ("giving up", |ours| ours.settings.strategy.outlook.enabled = false),
-        ("strategy's own pauses", |ours| {
+/// Ours with one part taken away, or added where the settings leave it out.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// What was changed: `without stuck`, `with effort`.
+    pub name: String,
+    /// Ours so changed.
+    pub policy: Policy,
+    /// What that is held against, where it is not ours as it is.
+    pub against: Option<Policy>,
+    /// Whether the part is in `policy` and not in what it is held against, rather than the other way round.
+    pub added: bool,
+}
+
+/// A switch of the settings.
+type Switch = fn(&mut SupervisionSettings) -> &mut bool;
+
+/// A part of ours.
+enum Part {
+    /// It is on where any of these is, and can be added.
+    Switches(&'static [Switch]),
+    /// It can be taken away.
+    Away(fn(&mut Ours)),
+}
+
+const ACTUATORS: [Switch; 5] = [
+    |settings| &mut settings.control.actuators.effort.enabled,
+    |settings| &mut settings.control.actuators.model.enabled,
+    |settings| &mut settings.control.actuators.breadth.enabled,
+    |settings| &mut settings.control.actuators.tone.enabled,
+    |settings| &mut settings.control.actuators.memory.enabled,
+];
+
+/// Every part of ours, with its name.
+const PARTS: [(&str, Part); 21] = [
+    ("PID control", Part::Away(|ours| without_control(&mut ours.settings))),
+    ("effort", Part::Switches(&[ACTUATORS[0]])),
+    ("model tier", Part::Switches(&[ACTUATORS[1]])),
+    ("breadth", Part::Switches(&[ACTUATORS[2]])),
+    ("tone", Part::Switches(&[ACTUATORS[3]])),
+    ("memory share", Part::Switches(&[ACTUATORS[4]])),
+    ("all actuators", Part::Switches(&ACTUATORS)),
+    ("stuck", Part::Switches(&[|settings| &mut settings.oversight.stuck.enabled])),
+    ("oscillation", Part::Switches(&[|settings| &mut settings.oversight.oscillation.enabled])),
+    ("deviation", Part::Switches(&[|settings| &mut settings.oversight.deviation.enabled])),
+    ("resource_burn", Part::Switches(&[|settings| &mut settings.oversight.resource_burn.enabled])),
+    ("regression", Part::Switches(&[|settings| &mut settings.oversight.regression.enabled])),
+    ("test_tampering", Part::Switches(&[|settings| &mut settings.oversight.test_tampering.enabled])),
+    ("no_change", Part::Switches(&[|settings| &mut settings.oversight.no_change.enabled])),
+    ("agent_failure", Part::Switches(&[|settings| &mut settings.oversight.agent_failure.enabled])),
+    ("standstill", Part::Away(|ours| ours.settings.oversight.stuck.standstill_chance = 0.0)),
+    ("giving up", Part::Switches(&[|settings| &mut settings.strategy.outlook.enabled])),
+    (
+        "strategy's own pauses",
+        Part::Away(|ours| {
             ours.settings.strategy.escalation_threshold = 1000;
             ours.settings.strategy.budget_critical = 1.0;
         }),
-        ("WARN and REDIRECT", |ours| ours.without_words = true),
-        ("fresh sessions", |ours| ours.without_fresh = true),
-        ("people", |ours| ours.without_person = true),
-        ("all actuators", |ours| without_actuators(&mut ours.settings)),
-    ];
-    let ours = Ours { settings: settings.clone(), ..Ours::default() };
-    let changed = |(name, change): (&str, Change)| {
-        let mut ours = ours.clone();
-        change(&mut ours);
-        (name.to_owned(), Policy::Ours(Box::new(ours)))
-    };
-    parts.into_iter().map(changed).collect()
-}
+    ),
+    ("WARN and REDIRECT", Part::Away(|ours| ours.without_words = true)),
+    ("fresh sessions", Part::Away(|ours| ours.without_fresh = true)),
+    ("people", Part::Away(|ours| ours.without_person = true)),
+];
 
-fn without_actuators(settings: &mut SupervisionSettings) {
-    let actuators = &mut settings.control.actuators;
-    actuators.effort.enabled = false;
-    actuators.model.enabled = false;
-    actuators.breadth.enabled = false;
-    actuators.tone.enabled = false;
-    actuators.memory.enabled = false;
+/// Ours changed by each of its parts.
+pub fn changes(settings: &SupervisionSettings) -> Vec<Change> {
+    let ours = Ours { settings: settings.clone(), ..Ours::default() };
+    let policy = |ours: Ours| Policy::Ours(Box::new(ours));
+    let change = |(name, part): &(&str, Part)| {
+        let mut changed = ours.clone();
+        let added = match part {
+            Part::Away(away) => {
+                away(&mut changed);
+                false
+            }
+            Part::Switches(switches) => {
+                let is_on = switches.iter().any(|switch| *switch(&mut changed.settings));
+                switches.iter().for_each(|switch| *switch(&mut changed.settings) = !is_on);
+                !is_on
+            }
+        };
+        let name = format!("{} {name}", if added { "with" } else { "without" });
+        Change { name, policy: policy(changed), against: None, added }
+    };
+    let mut changes: Vec<Change> = PARTS.iter().map(change).collect();
+    // Loops have one. It is for their default limit of ten iterations, which is twice of it; here they may take more.
+    let estimated = policy(Ours { estimated: true, ..ours.clone() });
+    let name = "with the usual iterations".to_owned();
+    changes.push(Change { name, policy: estimated, against: None, added: true });
+    // As shipped, control's alarm of a burn counts for next to nothing, and with it the forecast that it goes by.
+    let mut alarmed = ours.clone();
+    alarmed.settings.oversight.resource_burn.alarm_below = 1.0;
+    let mut blind = alarmed.clone();
+    blind.settings.control.resource_forecast = false;
+    let name = "with the alarm of a burn".to_owned();
+    changes.push(Change { name, policy: policy(alarmed.clone()), against: None, added: true });
+    let name = "the same without forecast".to_owned();
+    changes.push(Change { name, policy: policy(blind), against: Some(policy(alarmed)), added: false });
+    changes
 }
 
 /// Control sees nothing and changes nothing: no alarm, no trend, no actuator.
 fn without_control(settings: &mut SupervisionSettings) {
-    without_actuators(settings);
+    ACTUATORS.iter().for_each(|switch| *switch(settings) = false);
     let control = &mut settings.control;
     control.deadband = 0.5;
     control.min_progress_rate = 0.0;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{OURS, Outcome, SimulateArgs, interval, outcome, percent};
+use super::{OURS, Outcome, SimulateArgs, about, interval, outcome, percent};
 use crate::domain::simulate::{Figures, Frees, Mix, Pace, Regime};
 use crate::domain::supervision::{Preset, SupervisionSettings};
 
@@ -95,7 +95,8 @@ Worth is counted in usual iterations: a finished task, less what its iterations 
 less a fine for a task that was called done and was not. The gap is the one between a limit of ten iterations and the
 oracle, in worth. A loop is healthy where nothing holds its agent up and it would be done within the limit if left alone;
 it counts as disturbed where it was warned, redirected, started afresh, held or given up. Loops that nothing holds up but that
-would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios.";
+would not be done in time are counted apart. Intervals are those of 95 %: of the normal distribution for means, by bootstrap over the tasks for ratios; `±` gives half of
+their width.";
 
 /// Why a default is not as the design has it.
 const REASONS: [(&str, &str); 28] = [
@@ -256,18 +257,18 @@ fn figures_of(page: &mut String, outcome: &Outcome) {
     for figures in &outcome.policies {
         let _ = writeln!(
             page,
-            "| {} | {} | {} | {:.2} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {} | {:.2} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             figures.policy,
             percent(figures.done),
             percent(figures.false_done),
-            figures.worth.value,
-            figures.iterations_each.value,
-            figures.cost_each.value,
-            figures.hopeless.value,
-            figures.wasted.value,
+            about(figures.worth, 2),
+            about(figures.iterations_each, 1),
+            about(figures.cost_each, 1),
+            about(figures.hopeless, 1),
+            about(figures.wasted, 2),
             percent(figures.disturbed),
             percent(figures.disturbed_of_all),
-            figures.asked.value,
+            about(figures.asked, 2),
             interval(figures.gap),
         );
     }
@@ -277,18 +278,20 @@ fn figures_of(page: &mut String, outcome: &Outcome) {
 /// What each part is worth in each mix.
 fn parts(page: &mut String, outcomes: &[Outcome]) {
     page.push_str(
-        "## What each part is worth\n\nWhat a task is worth less without the part, in usual iterations, task by task with \
-         the same luck. Below 0, the part costs more than it brings. Parts that are switched off by default are not in the \
-         pipeline, and taking them away changes nothing.\n\n| without |",
+        "## What each part is worth\n\nWhat a task is worth more with the part than without it, in usual iterations, task by \
+         task with the same luck. Below 0, the part costs more than it brings. A part that is on by default is taken away, one \
+         that is off is added, each alone. `with the usual iterations`: loops are told how many such a task usually takes (5 here), \
+         twice of which is a burn; where they may take 25, that disturbs those that are slow. `the same without forecast` is \
+         held against the row above it.\n\n| ours |",
     );
     page.push_str(&outcomes.iter().map(|outcome| format!(" {} |", outcome.mix)).collect::<String>());
     page.push_str("\n|---|");
     page.push_str(&"---|".repeat(outcomes.len()));
     page.push('\n');
-    for (at, part) in outcomes.first().map(|outcome| &outcome.without).into_iter().flatten().enumerate() {
+    for (at, part) in outcomes.first().map(|outcome| &outcome.parts).into_iter().flatten().enumerate() {
         let _ = write!(page, "| {} |", part.figures.policy);
-        for lost in outcomes.iter().filter_map(|outcome| Some(outcome.without.get(at)?.lost)) {
-            let _ = write!(page, " {:+.2} ({:+.2} to {:+.2}) |", lost.value, lost.low, lost.high);
+        for brings in outcomes.iter().filter_map(|outcome| Some(outcome.parts.get(at)?.brings)) {
+            let _ = write!(page, " {:+.2} ({:+.2} to {:+.2}) |", brings.value, brings.low, brings.high);
         }
         page.push('\n');
     }

@@ -16,12 +16,19 @@ fn the_table_has_every_policy_and_part() {
     let mut text = String::new();
     table(&mut text, &outcome);
     let text = anstream::adapter::strip_str(&text).to_string();
-    assert_eq!(text.lines().count(), 2 + outcome.policies.len() + outcome.without.len() + 1);
+    assert_eq!(text.lines().count(), 2 + outcome.policies.len() + outcome.parts.len() + 1);
     for name in ["limit of 10", "stall rule", "ours", "  without fresh sessions", "oracle"] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name}\n{text}");
     }
+    // Every figure bears its interval: half its width, and the gap its ends.
+    let ours = text.lines().find(|line| line.starts_with("ours ")).unwrap();
+    assert_eq!((ours.matches(" ± ").count(), ours.matches(" to ").count()), (8, 1), "{ours}");
+    assert_eq!(about(Figure { value: 17.84, low: 17.3, high: 18.5 }, 1), "17.8 ± 0.6");
     let json = serde_json::to_value(&outcome).unwrap();
-    assert!(json["without"][0]["lost"]["low"].is_number() && json["without"][0]["policy"].is_string());
+    assert!(json["parts"][0]["brings"]["low"].is_number() && json["parts"][0]["policy"].is_string());
+    // What is off is added, and makes a difference.
+    let effort = outcome.parts.iter().find(|part| part.figures.policy == "with effort").unwrap();
+    assert_ne!(effort.brings, Figure::default());
 }
 
 #[test]
@@ -36,6 +43,11 @@ fn the_page_says_what_was_assumed_and_what_came_of_it() {
     }
     assert!(page.contains("ralph-bot simulate --tasks 30 --seed 1 --markdown docs/simulation.md"), "{page}");
     assert!(!page.contains("NaN") && !page.contains(" inf"));
+    let row =
+        |begins: &str| page.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {page}"));
+    assert_eq!(row("| ours | ").matches(" ± ").count(), 10);
+    assert_eq!(row("| without stuck |").matches(" to ").count(), outcomes.len());
+    assert!(row("| with all actuators |").matches("+0.00 (+0.00 to +0.00)").count() < outcomes.len());
 }
 
 #[test]

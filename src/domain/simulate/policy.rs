@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use super::agent::{Agent, Order, TASK};
 use super::mix::Mix;
+use crate::domain::criteria::TaskType;
 use crate::domain::oversight::{Decision, Kind, Level};
+use crate::domain::policy::Limits;
 use crate::domain::record::{Record, TaskFacts};
 use crate::domain::supervision::{Evidence, Supervision, SupervisionSettings};
 
@@ -30,13 +32,15 @@ pub enum Policy {
     Oracle,
 }
 
-/// The pipeline, and what of it is taken away.
+/// The pipeline, and what of it is taken away or added.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ours {
     /// Its settings.
     pub settings: SupervisionSettings,
     /// It is told what a finished task is worth; else it takes its default for it.
     pub told: bool,
+    /// It is told how long such a task usually takes, by which a burn is told.
+    pub estimated: bool,
     /// Sessions never start afresh.
     pub without_fresh: bool,
     /// The loop ends where a person would be asked.
@@ -77,8 +81,7 @@ pub(super) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(super) fn new(policy: &'a Policy, mix: &Mix) -> Self {
-        let facts =
-            TaskFacts { task: TASK.to_owned(), max_iterations: f64::from(mix.max_iterations), ..TaskFacts::default() };
+        let facts = facts(mix.max_iterations, matches!(policy, Policy::Ours(ours) if ours.estimated));
         let luby = if let Policy::Luby(unit) = policy { (*unit, 1) } else { (0, 0) };
         Self {
             policy,
@@ -208,6 +211,21 @@ impl<'a> Player<'a> {
             Decision::Pause => Next::Ask(order),
             Decision::Continue | Decision::ContinueWithDirectives => Next::On(order),
         }
+    }
+}
+
+/// What a real loop says of the task where no loop came before: limits of time and money in the proportion that the
+/// defaults have to the limit of iterations, and, where that is asked for, how long such a task usually takes.
+fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
+    let limits = Limits::default();
+    let scale = f64::from(max_iterations) / f64::from(limits.iterations);
+    TaskFacts {
+        task: TASK.to_owned(),
+        max_iterations: f64::from(max_iterations),
+        timeout_minutes: Some(limits.timeout_s as f64 / 60.0 * scale),
+        max_cost_usd: Some(limits.cost.usd() * scale),
+        estimated_iterations: estimated.then(|| f64::from(TaskType::TestFix.usual_iterations().1)),
+        ..TaskFacts::default()
     }
 }
 

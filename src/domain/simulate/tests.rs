@@ -1,9 +1,10 @@
 //! Simulations as a whole: they repeat, their agents behave as they are said to, and ours is worth having.
 
+use super::agent::TASK;
 use super::*;
 use crate::domain::oversight::{Kind, Level};
 use crate::domain::record::{Record, TaskFacts};
-use crate::domain::supervision::{Evidence, Supervision};
+use crate::domain::supervision::{Evidence, Preset, Supervision};
 
 fn all_mixes() -> impl Iterator<Item = Mix> {
     TUNED_ON.iter().chain(&HELD_OUT).map(|name| Mix::named(name).unwrap())
@@ -104,8 +105,10 @@ fn what_holds_an_agent_up_is_found_by_the_detection_for_it() {
         mix.agent.frees.clear();
         (0..20).any(|task| {
             let mut agent = Agent::of(&mix, seed_of(2, task));
-            let (facts, settings) =
-                (TaskFacts { max_iterations: 60.0, ..TaskFacts::default() }, SupervisionSettings::default());
+            let (facts, settings) = (
+                TaskFacts { task: TASK.to_owned(), max_iterations: 60.0, ..TaskFacts::default() },
+                SupervisionSettings::default(),
+            );
             let (mut supervision, mut history) = (Supervision::default(), Vec::<Record>::new());
             (0..25).any(|_| {
                 history.push(agent.iterate(&Order::default()).0);
@@ -116,6 +119,7 @@ fn what_holds_an_agent_up_is_found_by_the_detection_for_it() {
     };
     for (snag, kind) in [
         (Snag::Wall, Kind::Stuck),
+        (Snag::Drift, Kind::Deviation),
         (Snag::Silent, Kind::NoChange),
         (Snag::Crashing, Kind::AgentFailure),
         (Snag::Seesaw, Kind::Oscillation),
@@ -154,17 +158,64 @@ fn loops_whose_tests_are_not_counted_are_left_alone_too() {
 }
 
 #[test]
-fn a_part_that_is_taken_away_is_away() {
+fn an_agent_answers_as_often_as_the_mix_says() {
+    let mix = |frees: Frees| {
+        let mut mix = only(Regime::StuckUntilRedirected);
+        mix.agent.second_snag = 0.0;
+        mix.agent.frees = mix.agent.snags.keys().map(|snag| (*snag, frees)).collect();
+        mix
+    };
+    let freed = |order: &Order, frees: Frees| {
+        let mix = mix(frees);
+        let is_freed = |task: &u64| {
+            let mut agent = Agent::of(&mix, seed_of(2, *task));
+            while agent.snag().is_none() {
+                agent.iterate(&Order::default());
+            }
+            agent.iterate(order);
+            agent.snag().is_none()
+        };
+        (0..200).filter(is_freed).count()
+    };
+    type Case = (Order, fn(f64) -> Frees);
+    let cases: [Case; 3] = [
+        (Order { warn: true, ..Order::default() }, |warn| Frees { warn, ..Frees::default() }),
+        (Order { redirect: true, ..Order::default() }, |redirect| Frees { redirect, ..Frees::default() }),
+        (Order { fresh: true, ..Order::default() }, |fresh| Frees { fresh, ..Frees::default() }),
+    ];
+    for (order, frees) in cases {
+        assert_eq!([freed(&order, frees(0.0)), freed(&order, frees(1.0))], [0, 200], "{order:?}");
+        assert!((70..=130).contains(&freed(&order, frees(0.5))), "{order:?}");
+        assert_eq!(freed(&Order::default(), frees(1.0)), 0, "nobody told it");
+    }
+    // So it is worth as much to tell it.
+    let done = |redirect| share(&play_all(&mix(Frees { redirect, ..Frees::default() }), &ours(), 5, 100), |p| p.done);
+    assert!(done(0.0) == 0.0 && done(1.0) > 0.8, "{} and {}", done(0.0), done(1.0));
+}
+
+#[test]
+fn a_part_that_is_taken_away_is_away_and_one_that_is_added_is_there() {
     let settings = SupervisionSettings::default();
-    let names: Vec<String> = without_parts(&settings).into_iter().map(|(name, _)| name).collect();
-    let mut apart = names.clone();
-    apart.sort();
-    apart.dedup();
-    assert_eq!(apart.len(), names.len());
-    let policy = |name: &str| without_parts(&settings).into_iter().find(|(part, _)| part == name).unwrap().1;
+    let changed = changes(&settings);
+    let mut names: Vec<&str> = changed.iter().map(|change| change.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), changed.len());
+    let of =
+        |name: &str| changed.iter().find(|change| change.name == name).unwrap_or_else(|| panic!("{name}: {names:?}"));
     let mix = Mix::default();
-    assert!(play_all(&mix, &policy("people"), 1, 100).iter().all(|played| played.asked == 0));
-    let Policy::Ours(without) = policy("PID control") else { panic!("it is ours") };
+    assert!(play_all(&mix, &of("without people").policy, 1, 100).iter().all(|played| played.asked == 0));
+    // What the settings leave out is added, and plays another game; what they have on is taken away.
+    let plain = play_all(&mix, &ours(), 1, 200);
+    for name in ["the usual iterations", "effort", "model tier", "breadth", "tone", "memory share", "all actuators"] {
+        let with = of(&format!("with {name}"));
+        assert!(with.added && play_all(&mix, &with.policy, 1, 200) != plain, "{name}");
+    }
+    let all_on = SupervisionSettings::of(Preset::Seed);
+    assert!(changes(&all_on).iter().any(|change| change.name == "without effort" && !change.added));
+    let alarm = (of("with the alarm of a burn"), of("the same without forecast"));
+    assert!(alarm.0.added && !alarm.1.added && alarm.1.against.as_ref() == Some(&alarm.0.policy));
+    let Policy::Ours(without) = &of("without PID control").policy else { panic!("it is ours") };
     let mix = only(Regime::StuckForGood);
     let mut agent = Agent::of(&mix, 1);
     let mut supervision = Supervision::default();
