@@ -24,7 +24,7 @@ use self::map::{
     WireSearch, WireStatuses, WireUser, WireVersion,
 };
 use super::ForgeErrorKind::{Bug, Conflict, Denied, NotFound};
-use super::http::{Caller, Pace, ReqwestTransport, Transport, error, json as read};
+use super::http::{Caller, Pace, Priority, ReqwestTransport, Transport, error, json as read};
 use super::{
     Branch, Capabilities, CiFailure, CiState, Edit, Forge, ForgeError, ForgeResult, GitAccess, LabelSpec, NewIssue,
     NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile, signature,
@@ -199,13 +199,13 @@ impl Forge for Gitea {
 
     async fn repositories(&self) -> ForgeResult<Vec<Repository>> {
         let what = format!("list the repositories of our account on {}", self.settings.url);
-        let listed: ForgeResult<Vec<WireRepository>> =
-            self.client.list(&what, &["user", "repos"], &[], |_| false).await;
+        let listed: ForgeResult<Vec<WireRepository>> = self.client.poll(&what, &["user", "repos"], &[]).await;
         let found = match listed {
             // A token for repositories only may not ask about its user; the search shows what it may push to.
             Err(ForgeError { kind: Denied, .. }) => {
                 let page = |page: WireSearch| (page.data, None);
-                let found = self.client.pages(&what, &["repos", "search"], &[], page, |_| false).await?;
+                let path = ["repos", "search"];
+                let found = self.client.pages(&what, &path, &[], Priority::Background, page, |_| false).await?;
                 found.into_iter().filter(WireRepository::may_push).collect()
             }
             other => other?,
@@ -254,7 +254,7 @@ impl Forge for Gitea {
     async fn issues_labelled(&self, repo: &RepoRef, label: &str) -> ForgeResult<Vec<IssueSnapshot>> {
         let what = format!("list the issues of {repo} labelled {label:?}");
         let query = [("state", "open"), ("type", "issues"), ("labels", label)];
-        let issues: Vec<WireIssue> = self.client.list(&what, &under(repo, &["issues"])?, &query, |_| false).await?;
+        let issues: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
         // The server drops a label it does not know from the filter and then lists every issue.
         let bears = |issue: &IssueSnapshot| !issue.is_pull && issue.open && issue.labels.iter().any(|l| l == label);
         Ok(issues.into_iter().map(WireIssue::snapshot).filter(bears).collect())
@@ -264,7 +264,7 @@ impl Forge for Gitea {
         let what = format!("list what changed in {repo}");
         let since = rfc3339(since);
         let query = [("state", "all"), ("since", since.as_str())];
-        let found: Vec<WireIssue> = self.client.list(&what, &under(repo, &["issues"])?, &query, |_| false).await?;
+        let found: Vec<WireIssue> = self.client.poll(&what, &under(repo, &["issues"])?, &query).await?;
         Ok(found.into_iter().map(WireIssue::snapshot).collect())
     }
 
@@ -364,7 +364,7 @@ impl Forge for Gitea {
         let since = rfc3339(since);
         let query = [("since", since.as_str())];
         let path = under(repo, &["issues", "comments"])?;
-        let found: Vec<WireComment> = self.client.list(&what, &path, &query, |_| false).await?;
+        let found: Vec<WireComment> = self.client.poll(&what, &path, &query).await?;
         Ok(found.into_iter().filter_map(|comment| Some((comment.issue()?, comment.snapshot()))).collect())
     }
 
@@ -511,7 +511,7 @@ impl Forge for Gitea {
         let what = format!("read the checks of {} in {repo}", sha.short());
         let path = under(repo, &["commits", sha.as_str(), "status"])?;
         let mut state = CiState::default();
-        let statuses = self.client.pages(&what, &path, &[], WireStatuses::page, |_| false).await?;
+        let statuses = self.client.pages(&what, &path, &[], Priority::Normal, WireStatuses::page, |_| false).await?;
         for status in statuses {
             match status.status.as_str() {
                 "success" | "warning" | "skipped" => state.passed += 1,

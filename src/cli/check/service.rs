@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Finding;
 use crate::app::{self, Options};
 use crate::clock::Clock;
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, SandboxRequired};
+use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::ids::User;
 use crate::domain::notice::level_name;
 use crate::forge::http::Pace;
@@ -168,28 +168,43 @@ async fn repositories(
     watched: &[&Repository],
 ) -> Finding {
     let name = format!("repositories of {}", forge.name);
+    let administers = forge.kind == ForgeKind::Gitea;
     if watched.is_empty() {
         let detail = format!("the credential sees {seen}, and `repositories` names none of them");
-        return Finding::fail(name, detail, "give the bot's account write access to one, or mend `repositories`");
+        let access = if administers { "administrator" } else { "write" };
+        let fix = format!("give the bot's account {access} access to one, or mend `repositories`");
+        return Finding::fail(name, detail, fix);
     }
     let count = watched.len();
     if matches!(forge.auth, ForgeAuth::App { .. }) {
         return Finding::ok(name, format!("{count}; what the App may do is part of its settings"));
     }
+    let needed = if administers { Permission::Admin } else { Permission::Write };
     let mut short = Vec::new();
     for found in watched.iter().take(ASKED) {
         match adapter.permission(&found.repo, own).await {
-            Ok(permission) if permission >= Permission::Write => {}
+            Ok(permission) if permission >= needed => {}
             Ok(permission) => short.push(format!("{} ({permission:?})", found.repo.full_name())),
             Err(error) => return refused(name, &error),
         }
     }
     if !short.is_empty() {
-        let detail = format!("{} may not write to {}", own.login, short.join(", ").to_lowercase());
-        return Finding::fail(name, detail, "give it write access: it labels, comments and pushes branches");
+        let (what, fix) = if administers {
+            let why = "Gitea and Forgejo tell nobody else what an account may do, and who may not be asked about may not command";
+            ("administer", format!("make it a collaborator with administrator access: {why}"))
+        } else {
+            ("write to", "give it write access: it labels, comments and pushes branches".to_owned())
+        };
+        let detail = format!("{} may not {what} {}", own.login, short.join(", ").to_lowercase());
+        return Finding::fail(name, detail, fix);
     }
     let looked = if count > ASKED { format!("; the first {ASKED} were asked") } else { String::new() };
-    Finding::ok(name, format!("{count}, with write access for labels, comments and branches{looked}"))
+    let access = if administers {
+        "administrator access, so that people's permission can be asked"
+    } else {
+        "write access for labels, comments and branches"
+    };
+    Finding::ok(name, format!("{count}, with {access}{looked}"))
 }
 
 /// Whether deliveries of the forge have come.

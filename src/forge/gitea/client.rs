@@ -11,7 +11,7 @@ use url::Url;
 use crate::domain::ids::RepoRef;
 use crate::forge::ForgeErrorKind::{Bug, NotFound};
 use crate::forge::ForgeResult;
-use crate::forge::http::{Caller, error, json, next_page};
+use crate::forge::http::{Caller, Priority, error, json, next_page};
 
 /// Items asked for at once; servers may give fewer (50 is their usual maximum).
 const PAGE_SIZE: usize = 50;
@@ -108,8 +108,17 @@ impl Client {
         query: &[(&str, &str)],
         enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
-        let items = |page: Option<Vec<T>>| (page.unwrap_or_default(), None);
-        self.pages(what, parts, query, items, enough).await
+        self.pages(what, parts, query, Priority::Normal, plain, enough).await
+    }
+
+    /// All pages of a list that is read at intervals, unless what is left of the server's budget is for commands.
+    pub(super) async fn poll<T: DeserializeOwned>(
+        &self,
+        what: &str,
+        parts: &[&str],
+        query: &[(&str, &str)],
+    ) -> ForgeResult<Vec<T>> {
+        self.pages(what, parts, query, Priority::Background, plain, |_| false).await
     }
 
     /// The same for pages that hold their items in some shape: `items` takes them out, with their number in all where
@@ -119,6 +128,7 @@ impl Client {
         what: &str,
         parts: &[&str],
         query: &[(&str, &str)],
+        priority: Priority,
         items: impl Fn(P) -> (Vec<T>, Option<usize>),
         mut enough: impl FnMut(&[T]) -> bool,
     ) -> ForgeResult<Vec<T>> {
@@ -129,7 +139,8 @@ impl Client {
             let number = page.to_string();
             let mut paged = query.to_vec();
             paged.extend([("limit", size.as_str()), ("page", number.as_str())]);
-            let request = self.request(Method::GET, parts, &paged, Bytes::new())?;
+            let mut request = self.request(Method::GET, parts, &paged, Bytes::new())?;
+            request.extensions_mut().insert(priority);
             let answer = self.caller.call(what, request).await?;
             if *answer.body() == previous {
                 // A server that does not page sends the same again.
@@ -162,6 +173,11 @@ impl Client {
     pub(super) async fn send_empty(&self, what: &str, method: Method, parts: &[&str]) -> ForgeResult<()> {
         self.caller.call(what, self.request(method, parts, &[], Bytes::new())?).await.map(drop)
     }
+}
+
+/// The items of a page that is a list, whose number in all it does not say.
+fn plain<T>(page: Option<Vec<T>>) -> (Vec<T>, Option<usize>) {
+    (page.unwrap_or_default(), None)
 }
 
 /// Whether nothing follows; when the server does not say, the next page is asked for and comes back empty.

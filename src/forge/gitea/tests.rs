@@ -103,6 +103,32 @@ async fn versions_tell_the_products_apart() {
     }
 }
 
+/// F4.
+#[tokio::test]
+async fn what_is_read_at_intervals_leaves_the_rest_of_a_budget_to_commands() {
+    for (server, _) in servers() {
+        let pace = Pace { reserve: 100, ..settings().pace };
+        let forge = over(GiteaSettings { pace, ..settings() }, &server);
+        let few = [("x-ratelimit-remaining", "99"), ("x-ratelimit-reset", "50")];
+        server.on_with("GET", "/repos/acme/app/issues/1", 200, &few, issue(1, &[]));
+        forge.issue(&repo(), Number(1)).await.unwrap();
+        let since = Timestamp(0);
+        let refusals = [
+            forge.issues_labelled(&repo(), "ralph:run").await.map(drop),
+            forge.changed(&repo(), since).await.map(drop),
+            forge.comments_anywhere(&repo(), since).await.map(drop),
+            forge.repositories().await.map(drop),
+        ];
+        for refusal in refusals {
+            let kind = refusal.unwrap_err().kind;
+            assert!(matches!(kind, ForgeErrorKind::RateLimited { .. }), "{kind:?}");
+        }
+        server.on_with("GET", "/repos/acme/app/issues/1", 200, &few, issue(1, &[]));
+        forge.issue(&repo(), Number(1)).await.unwrap();
+        server.finish();
+    }
+}
+
 #[tokio::test]
 async fn own_account_is_asked_once_or_configured() {
     for (server, forge) in servers() {

@@ -49,14 +49,20 @@ async fn a_forge_is_asked_who_we_are_and_what_we_may_do() {
     let account = of(&findings, "forge work");
     assert!(account.outcome == Outcome::Ok && account.detail.ends_with("signed in as ralph"), "{account:?}");
     let permission = of(&findings, "repositories of work");
-    assert!(permission.outcome == Outcome::Fail && permission.fix.contains("write access"), "{permission:?}");
+    assert!(permission.outcome == Outcome::Fail && permission.fix.contains("administrator"), "{permission:?}");
     assert_eq!(of(&findings, "webhook of work").outcome, Outcome::Warn);
     assert_eq!(of(&findings, "backend gone").outcome, Outcome::Fail);
     assert_eq!(of(&findings, "sandbox").outcome, Outcome::Warn);
     assert!(of(&findings, "database").detail.starts_with("none yet"));
     assert!(!config.data_dir.exists(), "looking makes nothing");
 
+    // Writing is not enough there: whoever gives a command has to be asked about.
     forge.grant(repo, &bot, Access::Write).expect("granted");
+    let findings = look(&config, &env).await;
+    let permission = of(&findings, "repositories of work");
+    assert!(permission.outcome == Outcome::Fail && permission.detail.contains("(write)"), "{permission:?}");
+
+    forge.grant(repo, &bot, Access::Admin).expect("granted");
     std::fs::create_dir(&config.data_dir).expect("made");
     let store = Store::open(&crate::cli::database(&config)).expect("opened");
     let forge_name = ForgeName::new("work");
@@ -89,6 +95,22 @@ async fn damaged_learnings_are_told() {
     }
     let told = learnings(&store).await.expect("told");
     assert!(told.detail.starts_with("2 learnings were damaged") && told.fix.contains("memory import"), "{told:?}");
+}
+
+#[tokio::test]
+async fn on_github_write_access_is_enough() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let forge = FakeForge::start(Dialect::GitHub, Clock::System).await.expect("a forge");
+    let (owner, bot) = (forge.add_user("team", AccountKind::User), forge.add_user("ralph", AccountKind::User));
+    let repo = forge.create_repo(&owner.login, "app", &[("a", "b", false)]).await.expect("a repository");
+    for (access, outcome) in [(Access::Read, Outcome::Fail), (Access::Write, Outcome::Ok)] {
+        forge.grant(repo, &bot, access).expect("granted");
+        let (mut config, env) = config(folder.path(), forge.url().as_str(), &forge.token_for(&bot));
+        config.forges[0].kind = ForgeKind::GitHub;
+        let findings = look(&config, &env).await;
+        let permission = of(&findings, "repositories of work");
+        assert!(permission.outcome == outcome, "{permission:?}");
+    }
 }
 
 /// S14.
