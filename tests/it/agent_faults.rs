@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::lifecycle::{State, Step};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -54,14 +54,11 @@ async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}"))).await;
     world.say("/ralph run --backend other").await;
     world.settle().await;
-    if let Some(stopped) = world.newest().await {
-        assert_eq!(stopped.state, State::Failed, "{}", stopped.why);
-        assert!(the_escalation(&world).contains("/ralph resume"));
-        assert_eq!(world.state_labels(), ["failed"]);
-        world.say("/ralph resume --backend mine").await;
-    } else {
-        world.say("/ralph run --backend mine").await;
-    }
+    let stopped = world.the_loop().await;
+    assert_eq!(stopped.state, State::Failed, "{}", stopped.why);
+    assert!(the_escalation(&world).contains("/ralph resume"));
+    assert_eq!(world.state_labels(), ["failed"]);
+    world.say("/ralph resume --backend mine").await;
     world.settle().await;
     let done = world.the_loop().await;
     assert_eq!(done.state, State::Review, "{}", done.why);
@@ -228,20 +225,39 @@ async fn a_check_that_floods_is_borne(dialect: Dialect) {
     world.finish().await;
 }
 
-/// A10.
+/// A10: the same commit passes and fails, as the coin lies.
 async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
-    let file = "checks:\n  - { name: answer, run: sh check.sh }\n  - { name: coin, run: \"[ $(( $(date +%N | cut -c5 ) % 2 )) = 0 ]\" }\n";
-    let config = format!("limits: {{ iterations: 3, {ENOUGH} }}");
-    let world = World::new(Setup::new(dialect).file(".ralph.yml", file).config(&config)).await;
-    let done = world.run().await;
-    match done.state {
-        State::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
-        State::LimitReached => assert_eq!(done.spent.iterations, 3),
-        // Held before the first iteration, and failed twice in a row since.
-        State::Paused => assert!(done.why.contains("What held before holds no more"), "{}", done.why),
-        other => panic!("{other:?}: {}", done.why),
+    // In a fresh checkout once; and in two iterations in a row, after it had passed before the first.
+    let once = [(Step::Verify, false), (Step::Agent, true)];
+    let twice = [(Step::Check, false), (Step::Agent, true), (Step::Verify, false)];
+    for (tosses, end) in [(&once[..], State::Review), (&twice[..], State::Paused)] {
+        let world = World::new(Setup::new(dialect)).await;
+        // Where checks can read it and nobody but this story turns it.
+        let turn = |heads: bool| {
+            let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
+            world.write_agent(&format!("# heads: {heads}\n{agent}"));
+        };
+        let coin = world.folder.path().join("agent.sh").display().to_string();
+        let file = format!(
+            "checks:\n  - {{ name: answer, run: sh check.sh }}\n  - {{ name: coin, run: \"grep -q 'heads: true' {coin}\" }}\n"
+        );
+        let file = [(".ralph.yml", Some(file.as_str()), false)];
+        world.forge.push_commit(&world.maintainer, world.repo, "main", &file, "Toss a coin").await.expect("pushed");
+        turn(true);
+        world.label().await;
+        for (step, heads) in tosses {
+            world.settle_until("the next toss", |l| l.step == *step).await;
+            turn(*heads);
+        }
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (end, 2), "{}", done.why);
+        match end {
+            State::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
+            _ => assert!(done.why.contains("What held before holds no more: `coin`"), "{}", done.why),
+        }
+        world.finish().await;
     }
-    world.finish().await;
 }
 
 /// S15: a package that an agent or a check installs finds no credentials of this account to take along.

@@ -4,7 +4,7 @@
 //! moves when told to, so that no story sleeps. `World::live` starts the service whole, for stories about what happens
 //! while an agent runs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub struct Setup {
     pub env: Vec<(&'static str, String)>,
     /// What the service finds of a sandbox, which is required then, in place of what this machine has.
     pub sandbox: Option<SandboxProbe>,
+    /// How the service signs in, as its entry in the operator's file has it.
+    pub credential: String,
 }
 
 impl Setup {
@@ -72,6 +74,7 @@ impl Setup {
             patience: Patience::USUAL,
             env: Vec::new(),
             sandbox: None,
+            credential: "token_env: TOKEN".into(),
         }
     }
 
@@ -187,13 +190,14 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", token_env: TOKEN, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(_), _) => "bubblewrap",
                 (None, true) => "auto",
                 (None, false) => "none",
             },
+            credential = self.setup.credential,
             extra = self.setup.config,
         )
     }
@@ -590,6 +594,8 @@ pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: boo
     open.dedup();
     assert_eq!(open.len(), before, "an issue has two open loops");
     assert_forge(world);
+    assert_branches(world, &all);
+    let kept = commits_kept(world).await;
     for current in &all {
         // The row is what the log makes of it.
         let id: LoopId = current.id.clone();
@@ -603,6 +609,11 @@ pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: boo
                 there.is_none_or(|sha| sha == *commit) || current.state != State::Review,
                 "the branch is elsewhere"
             );
+        }
+        // I6: no recorded work is lost.
+        for iteration in current.iterations.iter().filter(|i| current.state.is_open() && !i.discarded) {
+            let commit = iteration.commit.as_ref().map_or("", Sha::as_str);
+            assert!(commit.is_empty() || kept.contains(commit), "iteration {} is lost: {commit}", iteration.number);
         }
         // Nothing of an ended loop is left on the disk.
         if !current.state.is_open() {
@@ -637,12 +648,50 @@ fn assert_forge(world: &World) {
     let judged = |op: &Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::PullMerged | OpKind::Reviewed);
     let judged: Vec<Op> = world.forge.ops().into_iter().filter(judged).collect();
     assert!(judged.is_empty(), "the service judged its own work: {judged:?}");
+    // I5: one open escalation a loop and cause.
+    let mut causes: Vec<String> = Vec::new();
+    for number in world.escalations() {
+        let body = world.issue_of(number).body;
+        let marker = body.lines().rev().find(|line| line.starts_with("<!-- ralph:1 "));
+        let marker = marker.unwrap_or_else(|| panic!("an escalation without a marker: {body}")).to_owned();
+        assert!(!causes.contains(&marker), "an escalation is open twice: {body}");
+        causes.push(marker);
+    }
     let branches: Vec<String> =
         world.forge.with(|s| s.pulls(world.repo).iter().filter(|(i, _)| i.open).map(|(_, p)| p.head.clone()).collect());
     let mut unique = branches.clone();
     unique.sort();
     unique.dedup();
     assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
+}
+
+/// I8: a branch is forced back only over what the service itself pushed last, and only where a person asked for a retry.
+fn assert_branches(world: &World, all: &[Loop]) {
+    let kinds = [OpKind::BranchPushed, OpKind::BranchForced, OpKind::BranchDeleted];
+    let mut last: HashMap<String, Op> = HashMap::new();
+    for op in world.forge.ops().into_iter().filter(|op| op.repo == world.repo && kinds.contains(&op.kind)) {
+        let branch = op.detail.split(' ').next().unwrap_or_default().to_owned();
+        if op.actor.id == world.bot.id && op.kind != OpKind::BranchPushed {
+            let before = last.get(&branch);
+            assert!(before.is_some_and(|before| before.actor.id == op.actor.id), "over {before:?}: {op:?}");
+            let of = all.iter().find(|l| l.branch == branch);
+            let retried = of.is_some_and(|l| l.iterations.iter().any(|i| i.discarded));
+            assert!(op.kind == OpKind::BranchDeleted || retried, "nobody asked for it: {op:?}");
+        }
+        last.insert(branch, op);
+    }
+}
+
+/// Commits that some branch of the forge or some ref of the service's mirrors leads to.
+async fn commits_kept(world: &World) -> HashSet<String> {
+    let mirrors = std::fs::read_dir(world.folder.path().join("data/mirrors")).into_iter().flatten().flatten();
+    let mut kept = HashSet::new();
+    for repository in mirrors.map(|entry| entry.path()).chain([world.forge.repo_path(world.repo)]) {
+        let mut git = tokio::process::Command::new("git");
+        let output = git.arg("-C").arg(&repository).args(["rev-list", "--all"]).output().await.expect("git runs");
+        kept.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
+    }
+    kept
 }
 
 /// No file of the service holds the forge's token or the webhook's secret.
