@@ -65,6 +65,8 @@ pub struct CommentSnapshot {
     pub author: Option<User>,
     /// When it was written.
     pub created_at: Timestamp,
+    /// Whether the text may be another by now than the one that was written.
+    pub edited: bool,
     /// Page for people.
     pub url: String,
 }

@@ -99,7 +99,7 @@ impl Turn {
             Input::Start(_) => self.because("there is a loop already"),
             Input::SlotGranted => self.slot_granted(),
             Input::Command { by, command, comment } => people::command(self, by, command, comment),
-            Input::RunLabelRemoved { by } => people::label_removed(self, &by),
+            Input::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
             Input::RunLabelAdded { by } => people::label_added(self, by),
             Input::IssueEnded { how } => self.end(State::Closed, &format!("the issue was {how}")),
             Input::PullOpened { number, url } => {

@@ -59,6 +59,11 @@ impl Origin {
         Self { key: format!("label/{}/{}/{issue}/{}", repo.forge, repo.id, at.0), received_at: at }
     }
 
+    /// A review that the reconciler found.
+    fn missed_review(repo: &RepoRef, id: i64, at: Timestamp) -> Self {
+        Self { key: format!("review/{}/{}/{id}", repo.forge, repo.id), received_at: at }
+    }
+
     fn part(&self, part: usize) -> String {
         format!("{}/{part}", self.key)
     }
@@ -68,7 +73,7 @@ impl Origin {
 pub(super) enum Outcome {
     Done(String),
     Ignored(String),
-    /// It tells of a label that is off again: of how things were, not of how they are.
+    /// It tells of a label that is off again, or on again: of how things were, not of how they are.
     Stale(String),
 }
 
@@ -209,13 +214,13 @@ impl Engine {
                 if label != self.run_label(&repo) {
                     return ignored(format!("the label {label} means nothing here"));
                 }
-                self.label_added(seat, repo, issue, sender, origin).await
+                self.label_changed(seat, repo, issue, sender, true, origin).await
             }
             ForgeEvent::Unlabeled { repo, issue, label, sender } => {
                 if label != self.run_label(&repo) {
                     return ignored(format!("the label {label} means nothing here"));
                 }
-                self.label_removed(seat, repo, issue.number, sender, origin).await
+                self.label_changed(seat, repo, issue, sender, false, origin).await
             }
             ForgeEvent::IssueOpened { repo, issue, sender } => {
                 // Where label events name their label, one follows by itself.

@@ -12,11 +12,12 @@ use crate::domain::backends::Observation;
 use crate::domain::effect::{Effect, Place};
 use crate::domain::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
-use crate::domain::lifecycle::{Input, State};
+use crate::domain::lifecycle::{Input, Loop, State};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::process;
-use crate::store::{StoreError, facts, inbox, leases, loops, outbox};
+use crate::store::loops::{self, Role};
+use crate::store::{StoreError, facts, inbox, leases, outbox};
 
 /// Bytes of write-ahead log that are told of: four times the size at which it is copied into the database.
 const LARGE_LOG: u64 = 256 << 20;
@@ -141,7 +142,8 @@ impl Engine {
     }
 
     /// What happened in a repository since the last look without our having heard of it: labels that were set, comments
-    /// that were written, issues and pull requests that were closed. Three requests, however many loops it has.
+    /// that were written, issues and pull requests that were closed, reviews that were handed in. Three requests, however
+    /// many loops it has, and a few for each loop whose issue or pull request changed.
     async fn reconcile_repository(&self, seat: &ForgeSeat, repo: &RepoRef) -> Result<(), Trouble> {
         let repo = &self.present_name(repo).await.unwrap_or_else(|_| repo.clone());
         let begun = self.clock.now();
@@ -167,8 +169,11 @@ impl Engine {
         for issue in seat.forge.changed(repo, since).await? {
             let r = repo.clone();
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
-            if let Some((id, _, true)) = found {
+            if let Some((id, role, true)) = found {
                 self.reconcile_loop(&id).await?;
+                if role == Role::Pull && issue.open {
+                    self.missed_reviews(seat, repo, &id, issue.number, since).await?;
+                }
             }
         }
         self.store.write(move |c| facts::set_meta(c, &looked_at, &begun.0.to_string())).await?;
@@ -294,7 +299,7 @@ impl Engine {
             self.wake.step.notify_one();
             told.map(drop)
         };
-        match seat.forge.issue(&repo, current.place.issue).await {
+        let issue = match seat.forge.issue(&repo, current.place.issue).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => {
                 return tell("gone", Input::IssueEnded { how: "deleted or moved away".into() }).await;
             }
@@ -302,15 +307,15 @@ impl Engine {
                 tracing::debug!(%error, "the issue could not be looked at");
                 return Ok(());
             }
-            Ok(issue) if !issue.open && current.pull.is_none() => {
-                return tell("closed", Input::IssueEnded { how: "closed".into() }).await;
-            }
-            Ok(_) => {}
-        }
+            Ok(issue) => issue,
+        };
+        let closed = Input::IssueEnded { how: "closed".into() };
         if let Some(pull) = &current.pull {
             match seat.forge.pull(&repo, pull.number).await {
+                // A merge may close the issue as well.
                 Ok(now) if now.merged => return tell("merged", Input::PullMerged).await,
                 Ok(now) if !now.open => return tell("pull-closed", Input::PullClosed).await,
+                Ok(_) if !issue.open => return tell("closed", closed).await,
                 Ok(now) if now.base_branch != current.base_branch => {
                     let input = Input::PullRetargeted { base: now.base_branch.clone() };
                     return tell(&format!("pull-to-{}", now.base_branch), input).await;
@@ -318,6 +323,33 @@ impl Engine {
                 Ok(_) => {}
                 Err(error) => tracing::debug!(%error, "the pull request could not be looked at"),
             }
+        } else if !issue.open {
+            return tell("closed", closed).await;
+        }
+        self.missed_removal(&current, &repo, issue).await
+    }
+
+    /// The run label was known to be on and is off, and no delivery told of it. Nobody knows who took it off; that it
+    /// pauses the loop is the safe side of it.
+    async fn missed_removal(&self, current: &Loop, repo: &RepoRef, issue: IssueSnapshot) -> Result<(), StoreError> {
+        let (run, now) = (self.run_label(repo), self.clock.now());
+        if issue.labels.contains(&run) || now.since(issue.updated_at) < self.settings.event_patience_ms {
+            return Ok(());
+        }
+        let (id, repo) = (current.id.clone(), repo.clone());
+        let origin = format!("reconcile/{id}/unlabeled/{}", current.updated_at.0);
+        let told = self.store.write(move |c| {
+            let knows =
+                |c: &_| Ok::<_, StoreError>(facts::labels(c, &repo, issue.number)?.is_some_and(|l| l.contains(&run)));
+            if !knows(c)? {
+                return Ok(false);
+            }
+            facts::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
+            // What was read is older than what has been heard since, where that stays.
+            Ok(!knows(c)? && loops::tell(c, &id, &origin, &Input::RunLabelRemoved { by: None }, now)?)
+        });
+        if told.await? {
+            self.wake.step.notify_one();
         }
         Ok(())
     }
@@ -333,7 +365,12 @@ impl Engine {
         since: Timestamp,
     ) -> Result<(), Trouble> {
         let own = comment.author.as_ref().is_none_or(|author| author.id == seat.own);
-        if own || comment.created_at < since || crate::domain::command::parse(&comment.body).is_empty() {
+        // What it said when it was written is not known any more, and an edited comment is never a command.
+        if own
+            || comment.edited
+            || comment.created_at < since
+            || crate::domain::command::parse(&comment.body).is_empty()
+        {
             return Ok(());
         }
         let Some(sender) = comment.author.clone() else { return Ok(()) };

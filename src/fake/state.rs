@@ -8,6 +8,7 @@ pub(super) mod pulls;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use accounts::{Account, Team, Token};
+pub use pulls::Remark;
 
 use crate::clock::Clock;
 use crate::domain::event::ReviewVerdict;
@@ -216,19 +217,6 @@ pub struct Review {
     pub commit: Sha,
     /// Remarks on lines.
     pub remarks: Vec<Remark>,
-}
-
-/// A remark on a line.
-#[derive(Debug, Clone)]
-pub struct Remark {
-    /// Id within the forge.
-    pub id: CommentId,
-    /// File.
-    pub path: String,
-    /// Line in the new file.
-    pub line: u64,
-    /// Text.
-    pub body: String,
 }
 
 /// A commit status.

@@ -357,6 +357,7 @@ impl Forge for Local {
                 body: body.to_owned(),
                 author: Some(self.own()),
                 created_at: self.clock.now(),
+                edited: false,
                 url: self.url.clone(),
             };
             state.next_comment += 1;
@@ -372,6 +373,7 @@ impl Forge for Local {
         let found = state.comments.iter_mut().find(|(_, comment)| comment.id == id);
         let (_, comment) = found.ok_or_else(|| missing(&format!("edit comment {id}")))?;
         body.clone_into(&mut comment.body);
+        comment.edited = true;
         Ok(())
     }
 

@@ -31,6 +31,7 @@ on_both_forges!(
     nothing_to_do_is_said,
     limits_are_raised_by_resume,
     the_pull_request_and_its_reviews_take_commands,
+    a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing,
 );
 
 /// An agent that gets there in its second run.
@@ -486,4 +487,24 @@ async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
     let said = world.bot_says_on(pull);
     assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
     world.finish().await;
+}
+
+/// F12.
+async fn a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing(dialect: Dialect) {
+    for gone in [false, true] {
+        let world = World::new(Setup::new(dialect)).await;
+        world.settle().await;
+        world.forge.hooks().hold();
+        world.say("/ralph run").await;
+        if gone {
+            world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
+        } else {
+            world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+        }
+        world.forge.hooks().release(|_| {});
+        world.settle().await;
+        assert!(world.all_loops().await.is_empty(), "it began, gone: {gone}");
+        assert!(gone || world.bot_said("on an open issue"), "{:?}", world.bot_says());
+        world.finish().await;
+    }
 }

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::ids::Number;
+use ralph_bot::domain::event::ReviewVerdict;
+use ralph_bot::domain::ids::{Number, User};
 use ralph_bot::domain::lifecycle::{State, Step};
-use ralph_bot::fake::{Dialect, Fault};
+use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
 use ralph_bot::forge::http::Patience;
 
 use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::story::{WILLING, on_both_forges};
 
 on_both_forges!(
     calls_that_fail_are_made_again,
@@ -31,6 +32,12 @@ on_both_forges!(
     deliveries_may_come_a_hundred_times,
     deliveries_may_come_in_any_order,
     a_forge_that_fails_at_every_step,
+    labels_may_be_told_of_in_any_order,
+    a_label_taken_off_in_silence_pauses_the_loop,
+    a_loop_without_the_label_does_not_miss_it,
+    a_review_that_nobody_told_of_is_heard,
+    two_reviews_at_once_are_both_heard,
+    a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for,
 );
 
 /// What changes something on the forge: method and path.
@@ -419,6 +426,16 @@ async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     let now = world.the_loop().await;
     assert_eq!((now.state, now.pushed), (State::Closed, None), "{}", now.why);
     world.finish().await;
+    // Its pull request may be open as well.
+    let world = World::new(Setup::new(dialect)).await;
+    let first = world.run().await;
+    assert_eq!((first.state, first.pull.is_some()), (State::Review, true), "{}", first.why);
+    world.forge.hooks().drop_next(10_000);
+    world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+    world.reconcile().await;
+    let now = world.the_loop().await;
+    assert_eq!((now.state, now.why.as_str()), (State::Closed, "the issue was closed"));
+    world.finish().await;
 }
 
 /// F10.
@@ -487,6 +504,204 @@ async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
         assert_eq!(outcome(&world).await, undisturbed(), "from {offset}: {} {:#?}", done.why, world.receipts().await);
         assert!(world.forge.faults().remaining() < FAULTS / 2, "the run had too few requests for this story");
         world.forge.faults().clear();
+        world.finish().await;
+    }
+}
+
+/// F10: what a delivery tells of the label is held against how the label is.
+async fn labels_may_be_told_of_in_any_order(dialect: Dialect) {
+    for turn in [0, 1] {
+        let world = World::new(Setup::new(dialect)).await;
+        world.settle().await;
+        world.forge.hooks().hold();
+        world.label().await;
+        world.clock.advance_ms(2_000);
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.clock.advance_ms(2_000);
+        world.label().await;
+        world.forge.hooks().release(|held| match turn {
+            0 => held.reverse(),
+            _ => held.swap(1, 2),
+        });
+        world.settle().await;
+        assert_eq!(outcome(&world).await, undisturbed(), "turn {turn}: {}", world.the_loop().await.why);
+        world.finish().await;
+    }
+}
+
+/// F10.
+async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.label().await;
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.forge.flush().await;
+    world.forge.hooks().drop_next(10_000);
+    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+    // The delivery may be on its way yet.
+    world.engine().reconcile_step(true).await.expect("reconcile");
+    while world.engine().loop_step().await.expect("loop") {}
+    assert_eq!(world.the_loop().await.state, State::Running);
+    world.clock.advance_ms(61_000);
+    world.engine().reconcile_step(true).await.expect("reconcile");
+    world.settle().await;
+    let now = world.the_loop().await;
+    assert_eq!((now.state, now.pushed), (State::Paused, None), "{}", now.why);
+    assert_eq!(now.why, "the label was taken off");
+    world.reconcile().await;
+    assert_eq!(world.the_loop().await.version, now.version, "it is told once");
+    world.forge.hooks().drop_next(0);
+    world.label().await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    world.finish().await;
+}
+
+/// F10.
+async fn a_loop_without_the_label_does_not_miss_it(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    world.say("/ralph run").await;
+    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.clock.advance_ms(61_000);
+    world.reconcile().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    // Of the label that an earlier loop took off with its end, the next one knows nothing.
+    let world = World::new(Setup::new(dialect)).await;
+    world.run().await;
+    world.say("/ralph abort").await;
+    world.settle().await;
+    world.say("/ralph run").await;
+    world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == Step::Agent).await;
+    world.clock.advance_ms(61_000);
+    world.reconcile().await;
+    assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, State::Review));
+    world.finish().await;
+}
+
+fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDraft {
+    let remarks = remark.map(|text| ("answer.txt".into(), 1, text.into())).into_iter().collect();
+    ReviewDraft { verdict, body: body.into(), remarks }
+}
+
+/// F10.
+async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
+    let pull = world.run().await.pull.expect("a pull request").number;
+    world.pass(Duration::from_secs(300)).await;
+    world.forge.hooks().drop_next(10_000);
+    let hand_in = async |by: &User, review: ReviewDraft| {
+        world.forge.review(by, world.repo, pull, &review).await.expect("reviewed");
+    };
+    let changes =
+        review(ReviewVerdict::ChangesRequested, "Please say why it is 42.", Some("This line needs its reason."));
+    hand_in(&world.maintainer, changes).await;
+    hand_in(&world.outsider, review(ReviewVerdict::Commented, "Do it in another way.", None)).await;
+    // It may have been edited since, so it commands nothing.
+    hand_in(&world.maintainer, review(ReviewVerdict::Commented, "/ralph abort", Some("/ralph abort"))).await;
+    world.settle().await;
+    assert_eq!(world.the_loop().await.spent.iterations, 1);
+    world.reconcile().await;
+    world.reconcile().await;
+    let second = world.the_loop().await;
+    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    let prompt = world.prompt(2).await;
+    for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt:1"] {
+        assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
+    }
+    assert!(!prompt.contains("another way") && !prompt.contains("/ralph abort"), "{prompt}");
+    // One that was told of is not heard again.
+    world.forge.hooks().drop_next(0);
+    world.pass(Duration::from_secs(300)).await;
+    hand_in(&world.maintainer, review(ReviewVerdict::Commented, "One more note.", Some("Here."))).await;
+    world.settle().await;
+    let third = world.the_loop().await;
+    let heard = async || world.log().await.iter().filter(|line| line.starts_with("Reviewed")).count();
+    let before = heard().await;
+    world.reconcile().await;
+    assert_eq!(heard().await, before, "{:#?}", world.log().await);
+    assert_eq!((third.state, third.spent.iterations), (State::Review, 3), "{}", third.why);
+    world.finish().await;
+}
+
+/// F10: deliveries of reviews do not everywhere say which review it was.
+async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
+    let pull = world.run().await.pull.expect("a pull request").number;
+    world.forge.hooks().hold();
+    for body in ["Please say why it is 42.", "And say since when."] {
+        let review = review(ReviewVerdict::Commented, body, None);
+        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
+    }
+    world.forge.hooks().release(|_| {});
+    world.settle().await;
+    world.reconcile().await;
+    let done = world.the_loop().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    let prompts = world.prompts().await[1..].join("\n");
+    for body in ["Please say why it is 42.", "And say since when."] {
+        assert_eq!(prompts.matches(body).count(), 1, "{body}: {prompts}");
+    }
+    world.finish().await;
+}
+
+/// F1: nothing answers for some minutes, from each step on; git neither.
+async fn a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for(dialect: Dialect) {
+    let steps = [None, Some(Step::Prepare), Some(Step::Baseline), Some(Step::Agent), Some(Step::Commit)];
+    for step in steps.into_iter().chain([Step::Push, Step::Check, Step::Verify].map(Some)) {
+        let world = World::new(Setup::new(dialect)).await;
+        world.settle().await;
+        world.label().await;
+        if let Some(step) = step {
+            world.settle_until("the step", |l| l.step == step).await;
+        }
+        world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
+        for _ in 0..5 {
+            world.reconcile().await;
+            world.pass(Duration::from_secs(60)).await;
+        }
+        assert!(world.forge.faults().remaining() < 100_000, "{step:?}: it was never asked");
+        world.forge.faults().clear();
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!(outcome(&world).await, undisturbed(), "{step:?}: {} {:#?}", done.why, world.receipts().await);
+        world.finish().await;
+    }
+}
+
+mod github_apps {
+    use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
+
+    use super::*;
+
+    /// F5: a token of an App is good for an hour, a loop may take longer.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_apps_token_that_ends_within_a_loop_is_renewed() {
+        let limits = "limits: { timeout: 6h, comments_per_hour: 1000, comments_per_day: 1000 }";
+        let setup = Setup::new(Dialect::GitHub).agent(WILLING).config(limits);
+        let mut world = World::without_service(setup, false).await;
+        let app = world.forge.add_app("Ralph Bot", PERMISSIONS, EVENTS, "", "");
+        world.bot = app.bot;
+        world.setup.credential = format!("app_id: {}, private_key_env: KEY", app.app_id);
+        world.setup.env.push(("KEY", app.private_key_pem));
+        world.start().await;
+        world.hook().await;
+        let minted = |world: &World| {
+            world.forge.requests().iter().filter(|request| request.path.ends_with("/access_tokens")).count()
+        };
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+        let mut before = minted(&world);
+        for iterations in [1, 2] {
+            world.clock.advance_ms(61 * 60_000);
+            world.settle().await;
+            let done = world.the_loop().await;
+            assert_eq!((done.state, done.spent.iterations), (State::Review, iterations), "{}", done.why);
+            assert!(minted(&world) > before, "{iterations}: no further token was asked for");
+            before = minted(&world);
+            world.say("/ralph guide Once more, please.").await;
+        }
+        let refused = world.forge.requests().into_iter().find(|r| r.authenticated && r.status == Some(401));
+        assert_eq!(refused, None, "a token was used for longer than it is good");
+        world.settle().await;
         world.finish().await;
     }
 }

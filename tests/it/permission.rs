@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ralph_bot::domain::event::ReviewVerdict;
 use ralph_bot::domain::ids::{AccountKind, User};
 use ralph_bot::domain::lifecycle::{State, Step};
-use ralph_bot::fake::{Access, Dialect, Fault, Outgoing, PullDraft};
+use ralph_bot::fake::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
 use serde_json::{Value, json};
 
 use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::story::{WILLING, on_both_forges};
 
 on_both_forges!(
     a_label_that_a_template_sets_for_an_outsider_starts_nothing,
@@ -23,6 +24,7 @@ on_both_forges!(
     an_echo_is_answered_a_few_times_only,
     what_only_looks_like_a_command_is_none,
     an_edited_comment_is_never_a_command,
+    an_edited_remark_is_never_a_command,
     an_edit_shortly_before_the_label_has_to_be_confirmed,
     an_edit_after_the_label_changes_nothing,
     a_missed_label_is_asked_about,
@@ -166,19 +168,29 @@ async fn permission_is_asked_again_before_the_push(dialect: Dialect) {
 
 /// P5.
 async fn a_permission_that_cannot_be_asked_is_a_wait(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", Fault::status(500)).expect("a rule");
-    world.label().await;
-    world.settle().await;
-    assert!(world.all_loops().await.is_empty(), "not knowing is no yes");
-    for _ in 0..12 {
-        world.pass(Duration::from_secs(60)).await;
+    for by_comment in [false, true] {
+        let world = World::new(Setup::new(dialect)).await;
+        world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", Fault::status(500)).expect("a rule");
+        let comment = match by_comment {
+            true => Some(world.say("/ralph run").await),
+            false => {
+                world.label().await;
+                None
+            }
+        };
+        world.settle().await;
+        assert!(world.all_loops().await.is_empty(), "not knowing is no yes");
+        assert!(comment.is_none_or(|comment| world.reactions(comment).is_empty()), "nothing is known of it yet");
+        for _ in 0..12 {
+            world.pass(Duration::from_secs(60)).await;
+        }
+        assert_eq!(world.forge.faults().remaining(), 0);
+        assert_eq!(world.all_loops().await.len(), 1);
+        assert_eq!(world.the_loop().await.state, State::Review);
+        assert!(!world.bot_said("may not"), "{:?}", world.bot_says());
+        assert!(comment.is_none_or(|comment| world.reactions(comment) == ["eyes", "rocket"]));
+        world.finish().await;
     }
-    assert_eq!(world.forge.faults().remaining(), 0);
-    assert_eq!(world.all_loops().await.len(), 1);
-    assert_eq!(world.the_loop().await.state, State::Review);
-    assert!(!world.bot_said("may not"), "{:?}", world.bot_says());
-    world.finish().await;
 }
 
 /// P7.
@@ -375,10 +387,15 @@ async fn an_edited_comment_is_never_a_command(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
     let id = world.say("Looks good.").await;
-    world.settle().await;
+    world.pass(Duration::from_secs(5)).await;
     world.forge.edit_comment(&world.maintainer, world.repo, id, "/ralph abort").await.expect("edited");
     world.settle().await;
     assert_eq!(world.the_loop().await.state, State::Review);
+    // The reconciler sees what it says now only.
+    world.reconcile().await;
+    world.reconcile().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
     // A comment is taken as it was written, whatever it says by the time it is read.
     world.forge.hooks().hold();
     let id = world.say("/ralph abort").await;
@@ -387,6 +404,33 @@ async fn an_edited_comment_is_never_a_command(dialect: Dialect) {
     world.forge.hooks().release(|_| {});
     world.settle().await;
     assert_eq!(world.the_loop().await.state, State::Aborted);
+    world.finish().await;
+}
+
+/// P9.
+async fn an_edited_remark_is_never_a_command(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
+    let pull = world.run().await.pull.expect("a pull request").number;
+    let review = |body: &str, remarks| ReviewDraft { verdict: ReviewVerdict::Commented, body: body.into(), remarks };
+    let first = review("", vec![("answer.txt".into(), 1, "Looks odd.".into())]);
+    world.forge.review(&world.maintainer, world.repo, pull, &first).await.expect("reviewed");
+    world.settle().await;
+    assert_eq!(world.the_loop().await.spent.iterations, 2);
+    world.clock.advance_ms(10_000);
+    let now = world.clock.now();
+    world.forge.with(|state| {
+        let remark = &mut state.pull_mut(world.repo, pull).expect("a pull request").reviews[0].remarks[0];
+        remark.body = "/ralph abort".into();
+        remark.updated_at = now;
+    });
+    // With the next review its author's remarks are read again.
+    let second = review("One more note.", Vec::new());
+    world.forge.review(&world.maintainer, world.repo, pull, &second).await.expect("reviewed");
+    world.settle().await;
+    world.reconcile().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert!(!world.prompt(3).await.contains("/ralph abort"));
     world.finish().await;
 }
 

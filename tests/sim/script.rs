@@ -156,7 +156,7 @@ pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Opti
             let commit = world.branches.get(&current.branch)?.clone();
             Some(Input::Inspected { commit, failed, pending: 0, conflict })
         }
-        Event::LabelOff => Some(Input::RunLabelRemoved { by: person("olaf") }),
+        Event::LabelOff => Some(Input::RunLabelRemoved { by: Some(person("olaf")) }),
         Event::LabelOn => Some(Input::RunLabelAdded { by: person("olaf") }),
         Event::Start | Event::HumanPush | Event::BranchDeleted | Event::Jump | Event::Permission(_) => None,
     }

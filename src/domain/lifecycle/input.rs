@@ -34,7 +34,7 @@ pub enum Input {
     /// A command.
     Command { by: User, command: Command, comment: Option<CommentRef> },
     /// The label that started the loop was taken off.
-    RunLabelRemoved { by: User },
+    RunLabelRemoved { by: Option<User> },
     /// The label that started the loop was set again.
     RunLabelAdded { by: User },
     /// The issue was closed, deleted or moved.

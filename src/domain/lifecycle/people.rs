@@ -404,11 +404,14 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
 }
 
 /// Taking the label off pauses.
-pub(super) fn label_removed(turn: &mut Turn, by: &User) {
+pub(super) fn label_removed(turn: &mut Turn, by: Option<&User>) {
     match turn.next.state {
         // A text that waits to be confirmed goes on waiting: from paused it could be resumed unconfirmed.
         State::Running | State::Queued | State::Waiting | State::NeedsCriteria => {
-            let why = format!("{} took the label off", by.login);
+            let why = match by {
+                Some(by) => format!("{} took the label off", by.login),
+                None => "the label was taken off".to_owned(),
+            };
             turn.stop(State::Paused, &why);
             turn.close_open_iteration(&why);
         }

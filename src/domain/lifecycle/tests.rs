@@ -361,7 +361,7 @@ fn a_text_that_is_not_confirmed_never_runs() {
     run.tell(Input::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(Command::Retry);
     // Taking the label off and setting it again is no way round the question.
-    run.tell(Input::RunLabelRemoved { by: user("olaf") }).tell(Input::RunLabelAdded { by: user("olaf") });
+    run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).tell(Input::RunLabelAdded { by: user("olaf") });
     run.command(resume()).tell(Input::AuthorityLost { who: "maja".into() }).command(resume());
     run.is(State::NeedsConfirm, Step::Idle);
     run.command(confirm("01234567")).is(State::Queued, Step::Idle);
@@ -497,12 +497,12 @@ fn retry_throws_the_last_iteration_away() {
 fn the_label_pauses_and_goes_on() {
     for state in [State::Queued, State::Running, State::Waiting, State::NeedsCriteria] {
         let mut run = Run::in_state(state);
-        run.tell(Input::RunLabelRemoved { by: user("olaf") }).is(State::Paused, Step::Idle);
+        run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).is(State::Paused, Step::Idle);
         run.tell(Input::RunLabelAdded { by: user("olaf") }).is(State::Queued, Step::Idle);
     }
     for state in [State::Review, State::LimitReached, State::Failed, State::Merged] {
         let mut run = Run::in_state(state);
-        run.tell(Input::RunLabelRemoved { by: user("olaf") }).tell(Input::RunLabelAdded { by: user("olaf") });
+        run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).tell(Input::RunLabelAdded { by: user("olaf") });
         run.is(state, Step::Idle);
     }
 }
@@ -798,7 +798,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
         4 => said(guide("x")),
         5 => said(Command::Retry),
         6 if run.current.version.is_multiple_of(7) => said(Command::Abort { reason: String::new() }),
-        7 => Input::RunLabelRemoved { by },
+        7 => Input::RunLabelRemoved { by: Some(by) },
         8 => Input::RunLabelAdded { by },
         9 => Input::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
         10 => Input::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },

@@ -11,6 +11,7 @@ use crate::domain::report;
 use crate::domain::view::{CommandReply, View};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
+use crate::forge::ForgeErrorKind;
 use crate::store::facts;
 use crate::store::loops::{self, Role};
 
@@ -92,6 +93,14 @@ impl Engine {
         };
         let (repo, number) = (place.repo.clone(), place.issue);
         let found = self.store.read(move |c| loops::find(c, &repo, number)).await?;
+        let mut open = issue.open;
+        if matches!(command, Command::Run { .. }) && !matches!(found, Some((_, _, true))) {
+            // The delivery tells how the issue was when the comment was written.
+            match seat.forge.issue(&place.repo, place.issue).await {
+                Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
+                now => open = now?.open,
+            }
+        }
         match (found, command) {
             (Some((id, _, true)), command) => {
                 let input = Input::Command { by: sender.clone(), command, comment: Some(at) };
@@ -105,7 +114,7 @@ impl Engine {
                 }
                 done("help")
             }
-            (None | Some((_, Role::Issue, false)), Command::Run { options }) if !issue.is_pull && issue.open => {
+            (None | Some((_, Role::Issue, false)), Command::Run { options }) if !issue.is_pull && open => {
                 let (place, by) = (place.clone(), sender.clone());
                 if let Some(typed) =
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))

@@ -39,15 +39,50 @@ impl Engine {
             (true, false) => self.label_removed(seat, repo, number, sender, origin).await,
             _ => ignored(format!("{run} did not change")),
         };
-        // Remembered last: a delivery that has to wait must find the same difference again. Forges tell times by the second,
-        // so a set that is known to be old must not take the place of a newer one of the same second.
+        self.seen(&seen_in, number, labels, at, outcome).await
+    }
+
+    /// The run label was set or taken off, by a forge that says which label it was.
+    pub(super) async fn label_changed(
+        &self,
+        seat: &ForgeSeat,
+        repo: RepoRef,
+        issue: IssueSnapshot,
+        sender: User,
+        on: bool,
+        origin: &Origin,
+    ) -> Intake {
+        let (seen_in, labels, at, number) = (repo.clone(), issue.labels.clone(), issue.updated_at, issue.number);
+        if !on {
+            let outcome = self.label_removed(seat, repo, number, sender, origin).await;
+            return self.seen(&seen_in, number, labels, at, outcome).await;
+        }
+        match self.label_added(seat, repo, issue, sender, origin).await {
+            // What came to nothing may be tried again by the reconciler, by the forge's own record.
+            Ok(Outcome::Ignored(why)) => ignored(why),
+            outcome => self.seen(&seen_in, number, labels, at, outcome).await,
+        }
+    }
+
+    /// Remembers a set of labels after what came of it: a delivery that has to wait must find the same difference again.
+    /// Forges tell times by the second, so a set that is known to be old must not take the place of a newer one of the
+    /// same second.
+    async fn seen(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        labels: Vec<String>,
+        at: Timestamp,
+        outcome: Intake,
+    ) -> Intake {
         if matches!(outcome, Ok(Outcome::Done(_) | Outcome::Ignored(_))) {
-            self.store.write(move |c| facts::save_labels(c, &seen_in, number, &labels, at)).await?;
+            let repo = repo.clone();
+            self.store.write(move |c| facts::save_labels(c, &repo, number, &labels, at)).await?;
         }
         outcome
     }
 
-    pub(super) async fn label_added(
+    async fn label_added(
         &self,
         seat: &ForgeSeat,
         repo: RepoRef,
@@ -174,7 +209,7 @@ impl Engine {
         self.say(place, Effect::Comment { key: "who-may".into(), on: place.issue, view: Box::new(view) }).await
     }
 
-    pub(super) async fn label_removed(
+    async fn label_removed(
         &self,
         seat: &ForgeSeat,
         repo: RepoRef,
@@ -182,9 +217,17 @@ impl Engine {
         sender: User,
         origin: &Origin,
     ) -> Intake {
+        match seat.forge.issue(&repo, number).await {
+            Err(e) if e.kind == ForgeErrorKind::NotFound => return ignored("stale: the issue is gone"),
+            Err(e) => return Err(e.into()),
+            Ok(now) if now.labels.contains(&self.run_label(&repo)) => {
+                return Ok(Outcome::Stale("stale: the label is on again".into()));
+            }
+            Ok(_) => {}
+        }
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
-        self.tell_open(&repo, number, Role::Issue, Input::RunLabelRemoved { by: sender }, origin).await
+        self.tell_open(&repo, number, Role::Issue, Input::RunLabelRemoved { by: Some(sender) }, origin).await
     }
 }

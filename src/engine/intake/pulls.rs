@@ -8,6 +8,7 @@ use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::permit::Verdict;
 use crate::engine::{Engine, ForgeSeat};
+use crate::forge::ReviewRemark;
 use crate::store::loops::{self, Role};
 use crate::store::outbox;
 
@@ -68,45 +69,66 @@ impl Engine {
         if !changes && review.verdict != ReviewVerdict::Commented {
             return if commanded { done("commands of a review") } else { ignored("a review that asks for nothing") };
         }
-        // Of a text with commands, what stands before the first is said to the agent where changes are asked for.
-        let prose = match commanded {
-            true if !changes => String::new(),
-            true => review
-                .body
-                .lines()
-                .take_while(|line| !line.trim_start().starts_with("/ralph"))
-                .collect::<Vec<_>>()
-                .join("\n"),
-            false => review.body,
-        };
         let id = match review.id {
             Some(id) => id,
-            None => self.newest_review(seat, &repo, pull.number, &review.sender).await?,
+            None => self.newest_review(seat, &repo, pull.number, &review).await?,
         };
-        let mut items = Vec::new();
-        if !prose.trim().is_empty() || changes {
-            let empty = prose.trim().is_empty();
-            let text = if empty { "Changes are requested; see the remarks.".into() } else { prose };
-            items.push((format!("review/{id}"), word(&review.sender, text, None)));
-        }
-        for remark in seat.forge.review_remarks(&repo, pull.number).await? {
-            let theirs = remark.comment.author.as_ref().is_some_and(|a| a.id == review.sender.id);
-            if theirs && remark.comment.created_at >= review.at.plus_ms(-QUIET_BEFORE_LABEL_MS) {
+        let said = asked_for(&review.body, changes, commanded);
+        let mut items: Vec<_> =
+            said.map(|text| (format!("review/{id}"), word(&review.sender, text, None))).into_iter().collect();
+        let mut remarks = seat.forge.review_remarks(&repo, pull.number).await?;
+        remarks.retain(|remark| belongs(remark, &review.sender, review.at));
+        for remark in remarks {
+            // An edited one is never a command.
+            if !remark.comment.edited || !holds_commands(&remark.comment.body) {
                 let (text, from) = (&remark.comment.body, Origin::remark(&repo, &remark.comment, origin.received_at));
-                if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? > 0 {
-                    continue;
+                if self.commands_of_review(&current.id, &place, text, &review.sender, &from).await? == 0 {
+                    items.push(item(remark, &review.sender));
                 }
-                let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
-                items.push((
-                    format!("remark/{}", remark.comment.id),
-                    word(&review.sender, remark.comment.body, Some(path)),
-                ));
             }
         }
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
         self.tell(&current.id, Input::Reviewed { by: review.sender, items }, origin, told).await
+    }
+
+    /// Reviews of an open loop's pull request since a moment whose deliveries may never have come. What they ask for is
+    /// heard; commands in them are not, because no forge tells of every review whether it was edited since.
+    pub(in crate::engine) async fn missed_reviews(
+        &self,
+        seat: &ForgeSeat,
+        repo: &RepoRef,
+        id: &LoopId,
+        number: Number,
+        since: Timestamp,
+    ) -> Result<(), Trouble> {
+        let asks = |verdict| matches!(verdict, ReviewVerdict::ChangesRequested | ReviewVerdict::Commented);
+        let mut reviews = seat.forge.reviews(repo, number).await?;
+        reviews.retain(|review| review.submitted_at >= since && asks(review.verdict));
+        let of = id.clone();
+        let Some(current) = self.store.read(move |c| loops::get(c, &of)).await?.filter(|_| !reviews.is_empty()) else {
+            return Ok(());
+        };
+        let remarks = seat.forge.review_remarks(repo, number).await?;
+        let mut known = current.reviews_seen;
+        for review in reviews {
+            let Some(sender) = review.author.filter(|author| author.id != seat.own) else { continue };
+            let changes = review.verdict == ReviewVerdict::ChangesRequested;
+            let said = asked_for(&review.body, changes, holds_commands(&review.body));
+            let said = said.map(|text| (format!("review/{}", review.id), word(&sender, text, None)));
+            let theirs = remarks.iter().filter(|remark| belongs(remark, &sender, review.submitted_at));
+            let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
+            let mut items: Vec<_> = said.into_iter().chain(theirs.map(|remark| item(remark, &sender))).collect();
+            items.retain(|(key, _)| !known.contains(key));
+            if items.is_empty() || matches!(self.permitted(seat, repo, &sender).await?, Verdict::Deny { .. }) {
+                continue;
+            }
+            known.extend(items.iter().map(|(key, _)| key.clone()));
+            let origin = Origin::missed_review(repo, review.id, self.clock.now());
+            self.tell(id, Input::Reviewed { by: sender, items }, &origin, 0).await?;
+        }
+        Ok(())
     }
 
     /// Tells a loop the commands in a review or in one of its remarks, in order; how many there are.
@@ -131,17 +153,19 @@ impl Engine {
         Ok(count)
     }
 
-    /// The id of somebody's newest review, for forges whose events leave it out; 0 where there is none.
-    pub(super) async fn newest_review(
+    /// The id of a review, for forges whose events leave it out: of their newest with this text, or of their newest where
+    /// that was edited since; 0 where there is none.
+    async fn newest_review(
         &self,
         seat: &ForgeSeat,
         repo: &RepoRef,
         number: Number,
-        by: &User,
+        review: &Reviewed,
     ) -> Result<i64, Trouble> {
-        let reviews = seat.forge.reviews(repo, number).await?;
-        let theirs = reviews.iter().rev().find(|r| r.author.as_ref().is_some_and(|a| a.id == by.id));
-        Ok(theirs.map_or(0, |r| r.id))
+        let mut theirs = seat.forge.reviews(repo, number).await?;
+        theirs.retain(|known| known.author.as_ref().is_some_and(|author| author.id == review.sender.id));
+        let same = theirs.iter().rev().find(|known| known.body == review.body);
+        Ok(same.or(theirs.last()).map_or(0, |known| known.id))
     }
 
     #[expect(clippy::too_many_arguments, reason = "one remark and all that it came with")]
@@ -178,6 +202,36 @@ pub(super) struct Reviewed {
     pub(super) body: String,
     pub(super) sender: User,
     pub(super) at: Timestamp,
+}
+
+/// What a review says to the agent beside its remarks. Of a text with commands, what stands before the first, and that
+/// only where changes are asked for.
+fn asked_for(body: &str, changes: bool, commanded: bool) -> Option<String> {
+    let before = || body.lines().take_while(|line| !line.trim_start().starts_with("/ralph"));
+    let prose = match commanded {
+        true if !changes => String::new(),
+        true => before().collect::<Vec<_>>().join("\n"),
+        false => body.to_owned(),
+    };
+    match prose.trim().is_empty() {
+        true => changes.then(|| "Changes are requested; see the remarks.".into()),
+        false => Some(prose),
+    }
+}
+
+fn holds_commands(text: &str) -> bool {
+    !command::parse(text).is_empty()
+}
+
+/// Whether a remark was made with a review of this moment, or after it.
+fn belongs(remark: &ReviewRemark, by: &User, at: Timestamp) -> bool {
+    let theirs = remark.comment.author.as_ref().is_some_and(|author| author.id == by.id);
+    theirs && remark.comment.created_at >= at.plus_ms(-QUIET_BEFORE_LABEL_MS)
+}
+
+fn item(remark: ReviewRemark, by: &User) -> (String, Guidance) {
+    let path = remark.line.map_or(remark.path.clone(), |line| format!("{}:{line}", remark.path));
+    (format!("remark/{}", remark.comment.id), word(by, remark.comment.body, Some(path)))
 }
 
 fn word(by: &User, text: String, path: Option<String>) -> Guidance {

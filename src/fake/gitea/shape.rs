@@ -191,7 +191,7 @@ impl Shape<'_> {
         let page = self.issue_page(repo, issue);
         json!({
             "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
-            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(review.at),
+            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(remark.updated_at),
             "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "", "diff_hunk": "",
             "position": remark.line, "original_position": 0,
             "html_url": format!("{page}#issuecomment-{}", remark.id), "pull_request_url": page,

@@ -95,7 +95,7 @@ impl Shape<'_> {
             "node_id": node("PRRC", repo.id, remark.id.0), "diff_hunk": "@@ -0,0 +1 @@", "path": remark.path,
             "position": remark.line, "original_position": remark.line, "commit_id": review.commit.as_str(),
             "original_commit_id": review.commit.as_str(), "user": self.author(review.author), "body": remark.body,
-            "created_at": utc(review.at), "updated_at": utc(review.at), "html_url": page, "pull_request_url": pull,
+            "created_at": utc(review.at), "updated_at": utc(remark.updated_at), "html_url": page, "pull_request_url": pull,
             "author_association": self.association(repo, review.author),
             "_links": {"self": {"href": at}, "html": {"href": page}, "pull_request": {"href": pull}},
             "line": remark.line, "original_line": remark.line, "side": "RIGHT", "start_line": null,

@@ -1,10 +1,8 @@
 //! What users do with pull requests, reviews, statuses and check runs.
 
-use super::{
-    Access, CheckRun, Happened, Issue, Merged, OpKind, Pull, PullFacts, Refusal, Remark, Review, State, Status,
-};
+use super::{Access, CheckRun, Happened, Issue, Merged, OpKind, Pull, PullFacts, Refusal, Review, State, Status};
 use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{CommentId, Number, RepoId, Sha, UserId};
+use crate::domain::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
 /// A pull request to be opened.
 #[derive(Debug, Clone)]
@@ -43,6 +41,21 @@ pub struct StatusDraft {
     pub description: String,
     /// Page for people.
     pub target_url: String,
+}
+
+/// A remark on a line.
+#[derive(Debug, Clone)]
+pub struct Remark {
+    /// Id within the forge.
+    pub id: CommentId,
+    /// File.
+    pub path: String,
+    /// Line in the new file.
+    pub line: u64,
+    /// Text.
+    pub body: String,
+    /// When it was last changed.
+    pub updated_at: Timestamp,
 }
 
 impl State {
@@ -196,7 +209,7 @@ impl State {
         let mut remarks = Vec::new();
         for (path, line, body) in &draft.remarks {
             let id = CommentId(self.fresh_id());
-            remarks.push(Remark { id, path: path.clone(), line: *line, body: body.clone() });
+            remarks.push(Remark { id, path: path.clone(), line: *line, body: body.clone(), updated_at: at });
         }
         let (verdict, body) = (draft.verdict, draft.body.clone());
         let pull = self.pull_mut(repo, number)?;

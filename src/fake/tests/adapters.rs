@@ -192,12 +192,17 @@ async fn comments(forge: &dyn Forge, world: &World, repo: &RepoRef, number: Numb
     assert_eq!(changed.iter().map(|issue| issue.number).collect::<Vec<_>>(), [number]);
     assert_eq!(forge.changed(repo, since.plus_ms(3_600_000)).await.unwrap(), []);
 
+    assert!(all.iter().all(|comment| !comment.edited));
+    forge.react(repo, made.id, Reaction::Rocket).await.unwrap();
+    assert!(!forge.comments(repo, number, Some(since)).await.unwrap()[0].edited, "a reaction is no edit");
+    fake.core.clock.advance_ms(1_000);
     forge.edit_comment(repo, made.id, "Done").await.unwrap();
+    assert!(forge.comments(repo, number, Some(since)).await.unwrap()[0].edited);
     forge.react(repo, made.id, Reaction::Eyes).await.unwrap();
     forge.react(repo, made.id, Reaction::Eyes).await.unwrap();
     forge.minimize_comment(repo, made.id).await.unwrap();
     let kept = fake.comments(world.repo, number).pop().unwrap();
-    assert_eq!((kept.body.as_str(), kept.reactions.len()), ("Done", 1));
+    assert_eq!((kept.body.as_str(), kept.reactions.len()), ("Done", 2));
     assert_eq!(kept.minimized.is_some(), forge.capabilities().await.unwrap().minimize);
     forge.delete_comment(repo, made.id).await.unwrap();
     forge.delete_comment(repo, made.id).await.unwrap();

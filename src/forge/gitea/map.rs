@@ -30,6 +30,13 @@ fn moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Er
     Ok(Timestamp(parsed.as_millisecond()))
 }
 
+/// The same where it may be missing.
+fn maybe_moment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+    let text: Option<String> = Option::deserialize(deserializer)?;
+    let parsed = text.map(|text| text.parse::<jiff::Timestamp>()).transpose().map_err(serde::de::Error::custom)?;
+    Ok(parsed.map(|at| Timestamp(at.as_millisecond())))
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct WireUser {
     id: i64,
@@ -178,6 +185,8 @@ pub(super) struct WireComment {
     user: Option<WireUser>,
     #[serde(deserialize_with = "moment")]
     created_at: Timestamp,
+    #[serde(default, deserialize_with = "maybe_moment")]
+    updated_at: Option<Timestamp>,
     #[serde(default, deserialize_with = "text")]
     html_url: String,
     /// Page of the issue that it stands in; empty in a pull request.
@@ -200,6 +209,7 @@ impl WireComment {
             body: self.body,
             author: author(self.user),
             created_at: self.created_at,
+            edited: self.updated_at != Some(self.created_at),
             url: self.html_url,
         }
     }

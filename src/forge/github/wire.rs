@@ -116,6 +116,7 @@ pub(super) struct Comment {
     body: Option<String>,
     user: Option<User>,
     created_at: String,
+    updated_at: Option<String>,
     html_url: String,
     issue_url: Option<String>,
     pub(super) path: Option<String>,
@@ -130,11 +131,13 @@ impl Comment {
     }
 
     pub(super) fn snapshot(self) -> Result<CommentSnapshot, String> {
+        let created_at = moment(&self.created_at)?;
         Ok(CommentSnapshot {
             id: CommentId(self.id),
             body: self.body.unwrap_or_default(),
             author: self.user.map(User::account),
-            created_at: moment(&self.created_at)?,
+            created_at,
+            edited: self.updated_at.as_deref().map(moment).transpose()? != Some(created_at),
             url: self.html_url,
         })
     }
