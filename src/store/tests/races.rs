@@ -135,7 +135,7 @@ async fn a_timer_that_is_due_is_taken_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn slots_are_never_given_twice() {
     const ALL: u32 = 5;
-    const FORGE: u32 = 4;
+    const FORGE: u32 = 3;
     // By the file of each; that of the last was not read yet.
     const EACH: [usize; 4] = [2, 2, 2, 1];
     const SLOTS: Slots = Slots { all: ALL, per_forge: FORGE, per_repository: 2 };
