@@ -5,6 +5,7 @@
 //! that the loop waits for; every state but the three last can be left; nothing is pushed or run in a state other than
 //! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
 
+mod course;
 mod input;
 mod judge;
 mod people;
@@ -15,8 +16,9 @@ mod tests;
 mod waits;
 mod work;
 
+pub use course::Course;
 pub use input::{AgentEnd, AgentRunFacts, AgentSession, Change, CommentRef, Input, Prepared, Served, Start};
-pub use judge::{Course, Found, Judged, error_signature};
+pub use judge::{Found, Judged, error_signature};
 pub use state::{
     Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
     Step, Task, Wait, WaitsFor, Wanted,

@@ -569,6 +569,7 @@ async fn a_loop_without_the_label_does_not_miss_it(dialect: Dialect) {
     world.run().await;
     world.say("/ralph abort").await;
     world.settle().await;
+    world.clock.advance_ms(1_000);
     world.say("/ralph run").await;
     world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == Step::Agent).await;
     world.clock.advance_ms(61_000);

@@ -281,7 +281,8 @@ fn parts(page: &mut String, outcomes: &[Outcome]) {
         "## What each part is worth\n\nWhat a task is worth more with the part than without it, in usual iterations, task by \
          task with the same luck. Below 0, the part costs more than it brings. A part that is on by default is taken away, one \
          that is off is added, each alone. `with the usual iterations`: loops are told how many such a task usually takes (5 here), \
-         twice of which is a burn; where they may take 25, that disturbs those that are slow. `the same without forecast` is \
+         twice of which is a burn; where they may take 25, that disturbs those that are slow, so real loops go by their limit until \
+         earlier ones of their repository are known. `the same without forecast` is \
          held against the row above it.\n\n| ours |",
     );
     page.push_str(&outcomes.iter().map(|outcome| format!(" {} |", outcome.mix)).collect::<String>());

@@ -43,6 +43,11 @@ impl Estimate {
         }
     }
 
+    /// Iterations that such a task usually takes at most, where it may take `limit`.
+    pub fn usual_runs(&self, limit: f64) -> f64 {
+        self.usual_use(limit, self.mean + SPREAD * self.deviation)
+    }
+
     /// Minutes that such a task usually takes at most, where it may take `limit`.
     pub fn usual_minutes(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.minutes)

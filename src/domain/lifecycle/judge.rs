@@ -3,13 +3,12 @@
 //! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
+use super::course::Course;
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
-use crate::domain::control::{Breadth, ModelTier, Trend, Urgency, out_of_range};
+use crate::domain::control::{Trend, Urgency, out_of_range};
 use crate::domain::effect::Effect;
 use crate::domain::ids::Sha;
 use crate::domain::intelligence::{Standing, best_state};
@@ -20,7 +19,7 @@ use crate::domain::record::{CheckFact, Record, TaskFacts};
 use crate::domain::report;
 use crate::domain::sanitize;
 use crate::domain::signature::{first_error, normalise};
-use crate::domain::strategy::{Approach, Priority};
+use crate::domain::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 use crate::domain::task::{CheckOutcome, CheckReport, CheckRule};
 use crate::domain::view;
@@ -114,43 +113,6 @@ pub struct Found {
     pub recommendations: Vec<String>,
 }
 
-/// What supervision wants of the next run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Course {
-    /// Warnings and orders of the overseer.
-    pub directives: Vec<String>,
-    /// Further sentences of control and strategy.
-    pub advice: Vec<String>,
-    /// Factor of the usual time and turns.
-    pub effort: f64,
-    /// Tier of the model.
-    pub model: ModelTier,
-    /// How much to take on.
-    pub breadth: Breadth,
-    /// Part of the context that memory gets, 0..1.
-    pub memory_share: f64,
-    /// Names of the failing checks, those that most others wait for first.
-    #[serde(default)]
-    pub checks: Vec<String>,
-}
-
-impl Course {
-    /// Time limit of a run that usually gets `usual`.
-    pub fn wall(&self, usual: Duration) -> Duration {
-        usual.mul_f64(self.sound_effort())
-    }
-
-    /// Turns of a run that usually gets `usual`, at least one.
-    pub fn turns(&self, usual: u32) -> u32 {
-        (f64::from(usual) * self.sound_effort()).round().max(1.0) as u32
-    }
-
-    /// As far as a valid law goes, whatever was stored.
-    fn sound_effort(&self) -> f64 {
-        if self.effort.is_nan() { 1.0 } else { self.effort.clamp(0.1, 10.0) }
-    }
-}
-
 impl Loop {
     /// What the records say of the task.
     pub fn facts(&self) -> TaskFacts {
@@ -169,7 +131,7 @@ impl Loop {
             max_cost_usd: dollars,
             security_sensitive: named(&SECURITY),
             breaking_changes: named(&BREAKING),
-            estimated_iterations: Some(f64::from(self.usual_iterations().1)),
+            estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
             ..TaskFacts::default()
@@ -353,7 +315,7 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     // One that stops the loop is told as the reason of its pause.
     let issues = review.after.iter().chain(review.before.issues.iter().filter(|_| !review.before.stops()));
     issues.for_each(|issue| turn.because(issue.text.clone()));
-    turn.next.course = Some(course(&review));
+    turn.next.course = Some(Course::of(&review));
     if review.fresh_session() {
         turn.next.session = None;
     }
@@ -413,26 +375,6 @@ fn judged(review: &Review) -> Judged {
             .gives_up
             .clone()
             .or_else(|| (review.decision() >= oversight::Decision::Pause).then(|| reason(review))),
-    }
-}
-
-fn course(review: &Review) -> Course {
-    let control = &review.control;
-    let mut advice = control.prompt_adjustments.clone();
-    advice.extend(review.plan.adjustments.iter().cloned());
-    advice.extend(review.after.iter().filter_map(|issue| issue.advice.clone()));
-    let checks = review.plan.priorities.iter().filter_map(|priority| match priority {
-        Priority::Check(name) => Some(name.clone()),
-        Priority::Blocker(_) | Priority::Review(_) => None,
-    });
-    Course {
-        directives: review.verdict.directives.clone(),
-        advice,
-        effort: control.actuation.effort,
-        model: review.model(),
-        breadth: control.actuation.breadth,
-        memory_share: control.actuation.memory_share,
-        checks: checks.collect(),
     }
 }
 

@@ -3,8 +3,9 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::course::Course;
 use super::input::{AgentSession, Served};
-use super::judge::{Course, Judged};
+use super::judge::Judged;
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
 use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};

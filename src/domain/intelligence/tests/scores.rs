@@ -118,6 +118,7 @@ fn usual_time_and_money_are_the_limits_until_loops_took_less() {
     };
     assert_eq!(after(0).usual_minutes(240.0), 240.0);
     assert_eq!((after(1).usual_minutes(240.0), after(1).usual_dollars(10.0)), (1210.0 / 6.0, 50.5 / 6.0));
+    assert_eq!((after(0).usual_runs(10.0), after(1).usual_runs(10.0)), (10.0, 53.0 / 6.0));
     let known = after(1000);
     assert!((11.0..14.0).contains(&known.usual_minutes(240.0)), "{known:?}");
     assert!((0.5..0.6).contains(&known.usual_dollars(10.0)), "{known:?}");

@@ -538,6 +538,7 @@ fn money_and_time_are_held_against_what_earlier_loops_took() {
         found.into_iter().map(|found| (found.kind, found.evidence)).collect::<Vec<_>>()
     };
     assert_eq!(burnt(false, 5), [], "its limits are far away");
+    assert_eq!(Run::started().current.facts().estimated_iterations, None, "a task's type is no estimate");
     assert_eq!(burnt(true, 0), [(Kind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
     let both = "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %";
     assert_eq!(burnt(true, 5), [(Kind::ResourceBurn, both.to_owned())]);
@@ -607,7 +608,10 @@ fn with_more_time_or_money_the_forecast_is_made_anew() {
     };
     // An iteration takes four seconds and a dollar.
     let cases: [(Limits, RunOptions); 2] = [
-        (Limits { timeout_s: 50, ..Limits::default() }, RunOptions { timeout_s: Some(3600), ..RunOptions::default() }),
+        (
+            Limits { timeout_s: 50, cost: Money(90_000_000), ..Limits::default() },
+            RunOptions { timeout_s: Some(3600), ..RunOptions::default() },
+        ),
         (
             Limits { cost: Money(12_000_000), ..Limits::default() },
             RunOptions { budget: Some(Money(90_000_000)), ..RunOptions::default() },
