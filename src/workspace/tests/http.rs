@@ -139,7 +139,12 @@ async fn a_token_opens_the_forge_and_shows_nowhere() {
         // The check itself can see: a process that does show one is found. Another one, as other tests look for this.
         let other = "a canary of its own 5ecret";
         let mut child = Command::new("sleep").arg("1000").env("SHOWN", other).spawn().unwrap();
-        let seen = processes_that_show(other);
+        // A process that was just started may have no environment yet.
+        let looks = std::iter::repeat_with(|| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            processes_that_show(other)
+        });
+        let seen = looks.take(100).find(|seen| !seen.is_empty()).unwrap_or_default();
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!seen.is_empty());
