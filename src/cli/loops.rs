@@ -132,14 +132,7 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
     let config = load(Reach::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let shell = Shell {
-            store: &store,
-            agents: agents(&config),
-            json: global.json,
-            clock: Clock::System,
-            patience: PATIENCE,
-        };
-        let outcome = shell.run(args).await;
+        let outcome = Shell::on(&store, &config, global).run(args).await;
         store.close().await;
         outcome
     })
@@ -181,14 +174,7 @@ pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliEr
     let mut found = None;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
-        let shell = Shell {
-            store: &store,
-            agents: agents(&config),
-            json: global.json,
-            clock: Clock::System,
-            patience: PATIENCE,
-        };
-        let outcome = shell.find(id).await;
+        let outcome = Shell::on(&store, &config, global).find(id).await;
         store.close().await;
         found = Some(outcome?);
         Ok(ExitCode::SUCCESS)
@@ -204,6 +190,12 @@ struct Shell<'a> {
     json: bool,
     clock: Clock,
     patience: Duration,
+}
+
+impl<'a> Shell<'a> {
+    fn on(store: &'a Store, config: &Config, global: &Global) -> Self {
+        Self { store, agents: agents(config), json: global.json, clock: Clock::System, patience: PATIENCE }
+    }
 }
 
 impl Shell<'_> {

@@ -114,10 +114,11 @@ pub struct Protected {
 }
 
 impl Protected {
-    /// Those of a change's files that are protected.
+    /// Those of a change's files that are protected; all of them where the patterns cannot be compiled.
     pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
-        let globs = path_globs(&self.paths).unwrap_or_default();
-        change.files.iter().map(|file| file.path.as_str()).filter(|path| globs.is_match(path)).collect()
+        let globs = path_globs(&self.paths);
+        let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.is_match(path));
+        change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
     }
 }
 
@@ -429,11 +430,21 @@ pub fn check_name_for(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::task::FileStat;
 
     fn settings(change: impl FnOnce(&mut RepositorySettings)) -> RepositorySettings {
         let mut file = RepositorySettings::default();
         change(&mut file);
         file
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_compiled_protect_everything() {
+        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")], ..DiffStat::default() };
+        let touched =
+            |path: &str| Protected { paths: vec![path.into()], ..Protected::default() }.touched(&change).len();
+        assert_eq!((touched("deploy/*"), touched("other/*"), touched("deploy/[")), (1, 0, 2));
     }
 
     #[test]

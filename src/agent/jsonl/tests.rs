@@ -4,19 +4,21 @@ use super::*;
 use crate::agent::transcript::{played, recorded, spoilt_text};
 use crate::domain::limit::kind;
 
+/// A run that goes well.
+const LINES: [&str; 4] = [
+    r#"{"type":"start","session_id":"s1"}"#,
+    r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
+    r#"{"role":"assistant","content":[{"type":"text","text":"All done."}]}"#,
+    r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
+];
+
 fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     played(reader(), stdout, "", Ended::Exited(code))
 }
 
 #[test]
 fn usual_names_are_understood() {
-    let lines = [
-        r#"{"type":"start","session_id":"s1"}"#,
-        r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
-        r#"{"role":"assistant","content":[{"type":"text","text":"All done."}]}"#,
-        r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
-    ];
-    let (reading, events) = read(&lines.join("\n"), 0);
+    let (reading, events) = read(&LINES.join("\n"), 0);
     assert_eq!((&reading.status, reading.final_message.as_str()), (&AgentStatus::Finished, "All done."));
     assert_eq!((reading.tokens_in, reading.tokens_out, reading.cost), (7, 3, Some(Money::from_usd(0.5))));
     assert_eq!((reading.session.as_deref(), reading.stop_reason.as_str()), (Some("s1"), "stop"));
@@ -56,14 +58,8 @@ fn an_error_of_a_tool_is_no_limit() {
 
 #[test]
 fn a_line_that_is_cut_or_broken_makes_no_success_without_a_word() {
-    let lines = [
-        r#"{"type":"start","session_id":"s1"}"#,
-        r#"{"type":"tool_call","tool":"bash","args":{"command":"make"}}"#,
-        r#"{"role":"assistant","content":[{"type":"text","text":"All done."}]}"#,
-        r#"{"type":"end","usage":{"prompt_tokens":7,"completion_tokens":3},"cost_usd":0.5,"stop_reason":"stop"}"#,
-    ];
     let mut cut = 0;
-    spoilt_text(reader, &lines.join("\n"), &mut |what, reading| {
+    spoilt_text(reader, &LINES.join("\n"), &mut |what, reading| {
         assert!(reading.status != AgentStatus::Finished || !reading.final_message.is_empty(), "{what}");
         cut += u32::from(reading.errors.iter().any(|note| note.contains("broken JSON")));
     });
