@@ -135,9 +135,9 @@ pub struct Limits {
     pub iterations: u32,
     /// Running time of one loop, in seconds.
     pub timeout_s: u64,
-    /// Money of one loop.
+    /// Money of one loop; 0 for no limit.
     pub cost: Money,
-    /// Money a day, over the whole service; over one repository where its file sets less.
+    /// Money a day, over the whole service; over one repository where its file sets less. 0 for no limit.
     pub cost_per_day: Money,
     /// Loops that run at the same time.
     pub loops: u32,
@@ -330,6 +330,14 @@ fn lower<T: Ord + Copy>(operator: T, repository: Option<T>) -> T {
     repository.map_or(operator, |r| r.min(operator))
 }
 
+/// The same for money, of which an operator's 0 is no limit.
+fn lower_money(operator: Money, repository: Option<Money>) -> Money {
+    match repository {
+        Some(wanted) if operator == Money(0) => wanted,
+        wanted => lower(operator, wanted),
+    }
+}
+
 impl Policy {
     /// How long an escalation stays unanswered before the one reminder, in milliseconds.
     pub fn remind_after_ms(&self) -> i64 {
@@ -342,8 +350,8 @@ impl Policy {
         let (limits, wanted) = (&mut policy.limits, &file.limits);
         limits.iterations = lower(limits.iterations, wanted.iterations);
         limits.timeout_s = lower(limits.timeout_s, wanted.timeout_s);
-        limits.cost = lower(limits.cost, wanted.cost);
-        limits.cost_per_day = lower(limits.cost_per_day, wanted.cost_per_day);
+        limits.cost = lower_money(limits.cost, wanted.cost);
+        limits.cost_per_day = lower_money(limits.cost_per_day, wanted.cost_per_day);
         limits.loops_per_repository = lower(limits.loops_per_repository, wanted.loops);
         limits.comments_per_day = lower(limits.comments_per_day, wanted.comments_per_day);
         limits.comments_per_hour = lower(limits.comments_per_hour, wanted.comments_per_hour);
@@ -381,7 +389,8 @@ impl Policy {
             }
         };
         let count = |wanted: Option<u32>, ours: u32| wanted.filter(|w| *w > ours).map(|w| w.to_string());
-        let money = |wanted: Option<Money>, ours: Money| wanted.filter(|w| *w > ours).map(|w| w.to_string());
+        let money =
+            |wanted: Option<Money>, ours: Money| wanted.filter(|w| ours > Money(0) && *w > ours).map(|w| w.to_string());
         above("iterations", count(theirs.iterations, ours.iterations), ours.iterations.to_string());
         let timeout = theirs.timeout_s.filter(|w| *w > ours.timeout_s).map(|w| format!("{w} s"));
         above("timeout", timeout, format!("{} s", ours.timeout_s));
@@ -481,6 +490,19 @@ mod tests {
         assert_eq!(notes.len(), 7, "{notes:?}");
         assert_eq!(notes[0], "`limits.iterations`: 99 is above the operator's limit; 10 stands");
         assert_eq!(notes[2], "`limits.cost_usd`: $1000000.00 is above the operator's limit; $10.00 stands");
+    }
+
+    #[test]
+    fn money_without_an_operators_limit_is_limited_by_the_repository() {
+        let mut policy = Policy::default();
+        (policy.limits.cost, policy.limits.cost_per_day) = (Money(0), Money(0));
+        let file = settings(|f| {
+            f.limits = LimitOverrides { cost: Some(Money(5)), cost_per_day: Some(Money(20)), ..Default::default() };
+        });
+        let merged = policy.with_repository(&file).limits;
+        assert_eq!((merged.cost, merged.cost_per_day), (Money(5), Money(20)));
+        assert!(policy.overruled(&file).is_empty(), "{:?}", policy.overruled(&file));
+        assert_eq!(policy.with_repository(&RepositorySettings::default()).limits, policy.limits);
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Engine {
             of_loop,
             of_purpose: of_loop.filter(|_| share < 1.0).map(|most| Money::from_usd(most.usd() * share)),
             loop_spent: current.spent.cost,
-            of_repository: self.money_of_repository(current),
+            of_repository: self.settings.money.of_repository(current.policy.limits.cost_per_day),
             of_service: self.settings.money.per_service_day,
         };
         let caller = Caller {
@@ -137,13 +137,6 @@ impl Engine {
             self.tell_changes(changes);
         }
         Ok(begun)
-    }
-
-    /// Most that a loop's repository may spend a day: the lower of what the operator sets and what its file does.
-    fn money_of_repository(&self, current: &Loop) -> Option<Money> {
-        let read = current.policy.limits.cost_per_day;
-        let by_file = self.settings.money.per_service_day.is_some_and(|all| read < all).then_some(read);
-        [self.settings.money.per_repository_day, by_file].into_iter().flatten().min()
     }
 
     /// The models that each backend may be asked for, the first that it has: what the schedule set, what the first rule that

@@ -415,7 +415,9 @@ impl Forge for Gitea {
         let what = format!("react to comment {id} in {repo}");
         let id = id.to_string();
         let path = under(repo, &["issues", "comments", &id, "reactions"])?;
-        let sent = self.client.send(&what, Method::POST, &path, &json!({ "content": content })).await;
+        let priority = if reaction == Reaction::Eyes { Priority::Urgent } else { Priority::Normal };
+        let body = json!({ "content": content });
+        let sent = self.client.send_with(priority, &what, Method::POST, &path, &body).await;
         sent.map(drop).map_err(locked_is_conflict)
     }
 

@@ -315,6 +315,7 @@ impl Forge for GitHub {
         };
         let path = ["issues", "comments", &id.to_string(), "reactions"];
         let call = Call::on(repo, Method::POST, &path, format!("react to comment {id} on"));
+        let call = if reaction == Reaction::Eyes { call.urgent() } else { call };
         self.client.send(&call.json(json!({ "content": content }))).await.map(drop)
     }
 

@@ -1,11 +1,13 @@
 //! The one retry and pacing layer: every call to any forge goes through a `Caller`.
 //!
 //! Invariants: no request is sent inside a window the forge asked us to wait; one mutating request at a time, at least
-//! `mutation_interval_ms` apart; nothing whose effect is unknown is sent twice from here (the engine looks it up first).
+//! `mutation_interval_ms` apart, urgent ones first; nothing whose effect is unknown is sent twice from here (the engine
+//! looks it up first).
 
 mod etag;
 mod limits;
 mod reqwest;
+mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -21,9 +23,9 @@ use serde::de::DeserializeOwned;
 
 use self::etag::EtagCache;
 use self::limits::{Answer, Limits};
+use self::turns::Turns;
 use super::{ForgeError, ForgeErrorKind, ForgeResult};
 use crate::clock::Clock;
-use crate::domain::ids::Timestamp;
 
 pub use self::limits::jitter;
 pub use self::reqwest::ReqwestTransport;
@@ -57,6 +59,8 @@ pub struct TransportError {
 /// How urgent a call is; a request extension, `Normal` when absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Priority {
+    /// A command was just seen: it goes before all changes that wait their turn.
+    Urgent,
     /// Somebody waits for it.
     #[default]
     Normal,
@@ -115,8 +119,7 @@ pub struct Caller {
     pace: Pace,
     limits: Mutex<Limits>,
     cache: Mutex<EtagCache>,
-    /// Held while a mutating call is under way; when the last one was sent.
-    writer: tokio::sync::Mutex<Option<Timestamp>>,
+    turns: Turns,
 }
 
 impl Caller {
@@ -128,7 +131,7 @@ impl Caller {
             pace,
             limits: Mutex::new(Limits::default()),
             cache: Mutex::new(EtagCache::default()),
-            writer: tokio::sync::Mutex::new(None),
+            turns: Turns::default(),
         }
     }
 
@@ -139,15 +142,11 @@ impl Caller {
         if read_only {
             return self.attempts(what, request, true).await;
         }
-        let mut last_sent = self.writer.lock().await;
-        if let Some(last) = *last_sent {
-            let interval = self.pace.mutation_interval_ms;
-            let wait = last.plus_ms(interval).since(self.clock.now()).min(interval);
-            tokio::time::sleep(Duration::from_millis(wait.unsigned_abs())).await;
-        }
-        *last_sent = Some(self.clock.now());
+        let urgent = request.extensions().get::<Priority>() == Some(&Priority::Urgent);
+        let mut turn = self.turns.take(urgent, &self.clock, self.pace.mutation_interval_ms).await;
+        turn.note(self.clock.now());
         let answer = self.attempts(what, request, false).await;
-        *last_sent = Some(self.clock.now());
+        turn.note(self.clock.now());
         answer
     }
 

@@ -90,6 +90,23 @@ fn defaults_need_nothing_to_be_written() {
 }
 
 #[test]
+fn the_lowest_money_limit_that_is_set_holds_for_a_repository() {
+    let of = |repository: Option<i64>, service: Option<i64>, file: i64| {
+        let limits = MoneyLimits { per_repository_day: repository.map(Money), per_service_day: service.map(Money) };
+        limits.of_repository(Money(file)).map(|money| money.0)
+    };
+    // What loops read is the operator's own limit where the file sets none.
+    assert_eq!(of(None, Some(50), 50), None);
+    assert_eq!(of(None, Some(50), 20), Some(20));
+    assert_eq!(of(Some(30), Some(50), 50), Some(30));
+    assert_eq!(of(Some(10), Some(50), 20), Some(10));
+    // An operator without a limit.
+    assert_eq!(of(None, None, 0), None);
+    assert_eq!(of(None, None, 20), Some(20));
+    assert_eq!(of(Some(30), None, 0), Some(30));
+}
+
+#[test]
 fn rules_say_where_they_are_wrong() {
     insta::assert_snapshot!(problems(&file(
         "  claude:\n    models:\n      default: 'a b'\n      cheap: '-x'\n      rules:\n        - { when: consec_eror >= 2, model: opus }\n        \

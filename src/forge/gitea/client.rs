@@ -165,8 +165,22 @@ impl Client {
         parts: &[&str],
         body: &impl Serialize,
     ) -> ForgeResult<Response<Bytes>> {
+        self.send_with(Priority::Normal, what, method, parts, body).await
+    }
+
+    /// The same, as urgent as it is said to be.
+    pub(super) async fn send_with(
+        &self,
+        priority: Priority,
+        what: &str,
+        method: Method,
+        parts: &[&str],
+        body: &impl Serialize,
+    ) -> ForgeResult<Response<Bytes>> {
         let body = serde_json::to_vec(body).map_err(|failure| error(Bug, what, failure.to_string()))?;
-        self.caller.call(what, self.request(method, parts, &[], Bytes::from(body))?).await
+        let mut request = self.request(method, parts, &[], Bytes::from(body))?;
+        request.extensions_mut().insert(priority);
+        self.caller.call(what, request).await
     }
 
     /// Sends a change without a body.

@@ -34,7 +34,7 @@ pub(super) struct Call<'a> {
     /// Address, or why there is none.
     address: Result<String, String>,
     body: Option<Value>,
-    background: bool,
+    priority: Priority,
     read_only: bool,
     follow_abroad: bool,
 }
@@ -48,7 +48,7 @@ impl<'a> Call<'a> {
             method,
             address: path_of(path),
             body: None,
-            background: false,
+            priority: Priority::Normal,
             read_only: false,
             follow_abroad: false,
         }
@@ -77,7 +77,13 @@ impl<'a> Call<'a> {
 
     /// Gives way to people's commands when the budget is short.
     pub(super) fn background(mut self) -> Self {
-        self.background = true;
+        self.priority = Priority::Background;
+        self
+    }
+
+    /// Goes before changes that wait their turn.
+    pub(super) fn urgent(mut self) -> Self {
+        self.priority = Priority::Urgent;
         self
     }
 
@@ -259,9 +265,7 @@ impl Client {
             None => Bytes::new(),
         };
         let mut request = builder.body(body).map_err(|failure| failure.to_string())?;
-        if call.background {
-            request.extensions_mut().insert(Priority::Background);
-        }
+        request.extensions_mut().insert(call.priority);
         if call.read_only {
             request.extensions_mut().insert(ReadOnly);
         }

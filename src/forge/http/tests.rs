@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::*;
+use crate::domain::ids::Timestamp;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
@@ -282,6 +283,34 @@ async fn writes_are_one_at_a_time_and_apart_while_reads_go_on() {
     let (reads, posts) = (at(Method::GET), at(Method::POST));
     assert!(posts.windows(2).all(|w| w[1] - w[0] >= 39), "{posts:?}");
     assert!(reads.iter().all(|read| *read < posts[4]), "reads {reads:?} waited for writes {posts:?}");
+}
+
+#[tokio::test]
+async fn an_urgent_write_goes_before_those_that_wait_and_keeps_the_pause() {
+    let script = script((0..7).map(|_| answer(200, &[], "{}")));
+    let caller = caller(&script, &Clock::System, Pace { mutation_interval_ms: 40, ..LIVELY });
+    let urgent = || {
+        let mut request = request(Method::POST, "/urgent");
+        request.extensions_mut().insert(Priority::Urgent);
+        caller.call("urgent", request)
+    };
+    let mut given_up = Box::pin(urgent());
+    let writes = futures::future::join_all((0..4).map(|_| caller.call("write", post())));
+    let late = async {
+        // Once the first is sent, the others wait.
+        while script.count() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(futures::poll!(&mut given_up).is_pending());
+        let (one, two, _) = futures::join!(urgent(), urgent(), async { drop(given_up) });
+        one.and(two)
+    };
+    let (writes, urgent) = futures::join!(writes, late);
+    assert!(writes.iter().all(Result::is_ok) && urgent.is_ok());
+    let sent = script.sent.lock().unwrap();
+    let order: Vec<&str> = sent.iter().map(|(request, _)| request.uri().path()).collect();
+    assert_eq!(order, ["/a", "/urgent", "/urgent", "/a", "/a", "/a"]);
+    assert!(sent.windows(2).all(|w| (w[1].1 - w[0].1).as_millis() >= 39), "the pause is kept");
 }
 
 #[tokio::test]
