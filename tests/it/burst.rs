@@ -22,14 +22,14 @@ on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue, many_loops_be
 const BURST: usize = 600;
 const CONNECTIONS: usize = 50;
 /// Issues that they are about.
-const ISSUES: usize = 3;
+pub const ISSUES: usize = 3;
 /// Bytes of each body, so that a service that kept them all in memory would be seen.
 const BODY: usize = 40_000;
 /// Memory that the burst may take beyond what the service has at rest, MiB; the bodies together have 23.
 const MEMORY_MIB: usize = 16;
 
 /// What the forge has to tell of labels and comments on some issues; the service has not heard of any of it.
-async fn untold(service: &Service) -> Vec<Outgoing> {
+pub async fn untold(service: &Service) -> Vec<Outgoing> {
     let world = &service.world;
     let mut issues = vec![world.issue];
     for n in 1..ISSUES {
@@ -55,7 +55,7 @@ async fn untold(service: &Service) -> Vec<Outgoing> {
 }
 
 /// Sends one delivery under a new id; the answer, and how long it took.
-async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: String) -> (u16, Duration) {
+pub async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: String) -> (u16, Duration) {
     let (family, header, before) = match service.world.setup.dialect {
         Dialect::Gitea => ("X-Gitea", "X-Gitea-Signature", ""),
         Dialect::GitHub => ("X-GitHub", "X-Hub-Signature-256", "sha256="),
@@ -71,7 +71,7 @@ async fn deliver(service: &Service, client: &Client, one: &Outgoing, id: String)
 }
 
 /// A figure of a process's memory in MiB: `VmRSS` now, `VmHWM` the most so far.
-fn memory_mib(child: &Child, figure: &str) -> usize {
+pub fn memory_mib(child: &Child, figure: &str) -> usize {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id().expect("it runs"))).expect("Linux");
     let line = status.lines().find(|line| line.starts_with(figure)).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024

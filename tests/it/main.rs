@@ -10,6 +10,7 @@ mod clock;
 mod commands;
 mod edge;
 mod evil;
+mod exhaustion;
 mod forge_faults;
 mod git_faults;
 mod harness;

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aids::Aids;
 use super::ended::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
-use super::hearing::{Hearing, Server};
+use super::hearing::{Hearing, Server, Sieve};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::backends::{Advice, Role, Session};
@@ -280,7 +280,12 @@ impl Engine {
         kill_point("K15");
         let stop = cancel.child_token();
         let (heard, mut events) = mpsc::unbounded_channel();
-        let mut on_event = |event| drop(heard.send(event));
+        let mut sieve = Sieve::default();
+        let mut on_event = |event| {
+            if sieve.lets_pass(&event) {
+                drop(heard.send(event));
+            }
+        };
         let served = CancellationToken::new();
         let serving = async {
             match server {

@@ -49,6 +49,29 @@ pub(super) struct Hearing {
     pub events: Vec<Event>,
 }
 
+/// What of a run's events is heard: the first word, what things cost, and no more of the rest than is kept. A flood, which
+/// is read faster than it is heard, would pile up.
+#[derive(Debug, Default)]
+pub(super) struct Sieve {
+    spoke: bool,
+    passed: usize,
+}
+
+impl Sieve {
+    /// Whether this event, of all that come in turn, is to be heard.
+    pub fn lets_pass(&mut self, event: &AgentEvent) -> bool {
+        match event {
+            AgentEvent::Session { .. } => false,
+            AgentEvent::Text { .. } => !std::mem::replace(&mut self.spoke, true),
+            AgentEvent::Used { .. } => true,
+            _ => {
+                self.passed = self.passed.saturating_add(1);
+                self.passed <= MOST_EVENTS
+            }
+        }
+    }
+}
+
 impl Hearing {
     /// Takes an event. Ends the run by `stop` once it has cost more than it may.
     pub async fn hear(&mut self, engine: &Engine, event: AgentEvent, stop: &CancellationToken) {

@@ -1,0 +1,158 @@
+//! A service that runs out of what its machine gives: open files, connections, room for output.
+
+use std::time::Duration;
+
+use ralph_bot::clock::Stopwatch;
+use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::fake::Dialect;
+use reqwest::Client;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::process::Child;
+
+use crate::burst::{deliver, memory_mib, untold};
+use crate::harness::Setup;
+use crate::service::{Service, stop};
+use crate::story::on_both_forges;
+
+on_both_forges!(open_files_that_run_out_are_waited_for_and_nothing_is_lost);
+
+/// Idle connections that a service with its usual limit of open files bears beside its work.
+const IDLE: usize = 5_000;
+/// Longest time for a request's head.
+const HEAD: Duration = Duration::from_secs(5);
+
+fn pid(child: &Child) -> u32 {
+    child.id().expect("it runs")
+}
+
+fn open_files(child: &Child) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", pid(child))).expect("Linux").count()
+}
+
+/// Sets how many open files a process may have; what it could have before.
+fn limit_files(child: &Child, most: u64) -> u64 {
+    let pid = Pid::from_raw(i32::try_from(pid(child)).expect("a small number"));
+    let new = Rlimit { current: Some(most), maximum: None };
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let before = prlimit(pid, Resource::Nofile, Rlimit { maximum, ..new }).expect("the limit is set");
+    before.current.unwrap_or(1_024)
+}
+
+/// Time on processors so far.
+fn used(child: &Child) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(child))).expect("Linux");
+    let fields: Vec<&str> = stat.rsplit(") ").next().expect("fields").split(' ').collect();
+    let ticks: u64 = fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number");
+    // Linux counts a hundred a second for programs, whatever it counts by itself.
+    Duration::from_millis(ticks * 10)
+}
+
+/// D8: no connection can be taken, then no program be started.
+async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dialect) {
+    let service = Service::new(Setup::new(dialect), false).await;
+    let world = &service.world;
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    let told = untold(&service).await;
+    let client = Client::builder().no_proxy().pool_max_idle_per_host(0).build().expect("a client");
+
+    let before = limit_files(&child, open_files(&child) as u64 + 10);
+    let mut idle = Vec::new();
+    for _ in 0..40 {
+        idle.push(TcpStream::connect(("127.0.0.1", service.port)).await.expect("queued"));
+    }
+    service.until("the end of its files", async || service.log().contains("a connection could not be accepted")).await;
+    let (watch, from) = (Stopwatch::start(), used(&child));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (busy, time) = (used(&child) - from, watch.elapsed());
+    println!("{busy:?} of a processor in {time:?} without files to open");
+    assert!(busy < time / 2, "it spins: {busy:?} in {time:?}");
+    drop(idle);
+    let (status, _) = deliver(&service, &client, &told[1], "a-comment".into()).await;
+    assert_eq!(status, 202, "it takes what comes once there is room: {}", service.log());
+
+    // Enough for a connection or two, not for a program and its pipes.
+    let (status, _) = deliver(&service, &client, &told[0], "a-label".into()).await;
+    assert_eq!(status, 202);
+    limit_files(&child, open_files(&child) as u64 + 3);
+    service.until("a program that is not started", async || service.log().contains("Too many open files")).await;
+    limit_files(&child, before);
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    assert_eq!((done.step, done.spent.iterations), (Step::Idle, 1), "{}", done.why);
+    service.rest().await;
+    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
+}
+
+/// W10. What connections cost has nothing to do with the forge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_who_say_nothing_hold_nobody_up_and_are_sent_away() {
+    let files = getrlimit(Resource::Nofile);
+    let wanted = IDLE as u64 + 1_000;
+    if files.maximum.is_some_and(|most| most < wanted) {
+        eprintln!("skipped: no more than {:?} open files here", files.maximum);
+        return;
+    }
+    if files.current.is_some_and(|now| now < wanted) {
+        rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..files }).expect("raised");
+    }
+    let service = Service::new(Setup::new(Dialect::Gitea), false).await;
+    let mut child = service.spawn("ingest", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    let told = untold(&service).await;
+    let at_rest = memory_mib(&child, "VmRSS");
+    let mut idle = Vec::new();
+    for _ in 0..IDLE {
+        idle.push(TcpStream::connect(("127.0.0.1", service.port)).await.expect("a connection"));
+    }
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let mut slowest = Duration::ZERO;
+    for n in 0..20 {
+        let (status, took) = deliver(&service, &client, &told[0], format!("in-between-{n}")).await;
+        assert_eq!(status, 202);
+        slowest = slowest.max(took);
+    }
+    let grown = memory_mib(&child, "VmRSS").saturating_sub(at_rest);
+    println!("{slowest:?} at most for a delivery beside {IDLE} idle connections, which take {grown} MiB");
+    assert!(slowest < Duration::from_secs(2), "it took {slowest:?}");
+    assert!(grown < 128, "{grown} MiB for {IDLE} connections");
+    let watch = Stopwatch::start();
+    let ends = idle.iter_mut().map(async |stream| stream.read(&mut [0; 256]).await.unwrap_or(0));
+    let ends = tokio::time::timeout(HEAD * 4, futures::future::join_all(ends)).await;
+    assert_eq!(ends.expect("they are sent away").len(), IDLE);
+    println!("the last was sent away {:?} after the last came", watch.elapsed());
+    service.until("room", async || open_files(&child) < 200).await;
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+}
+
+/// A3: the output of an agent, and of a check, a gigabyte in all. Reading it has nothing to do with the forge.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gigabyte_of_output_takes_little_memory() {
+    let service = Service::new(Setup::new(Dialect::Gitea), false).await;
+    let world = &service.world;
+    world.write_agent(
+        "echo FIRST\nyes 'a line that says nothing, and says it again and again' | head -c 200000000\nhead -c 800000000 /dev/zero | tr '\\0' x\necho\necho LAST\necho 42 >answer.txt\n",
+    );
+    let mut child = service.spawn("all", None);
+    service.until("the service to listen", async || service.listens().await).await;
+    let at_rest = memory_mib(&child, "VmHWM");
+    world.label().await;
+    let watch = Stopwatch::start();
+    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let (took, grown) = (watch.elapsed(), memory_mib(&child, "VmHWM").saturating_sub(at_rest));
+    println!("a gigabyte in {took:?}, with {grown} MiB more than the {at_rest} before");
+    // Far less than was printed; what is masked at a time is some MiB.
+    assert!(grown < 160, "{grown} MiB");
+    assert_eq!(done.spent.iterations, 1, "{}", done.why);
+    service.rest().await;
+    let logs = world.folder.path().join("data/logs").join(done.id.as_str());
+    let sizes = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.metadata().expect("a file").len());
+    let kept: u64 = sizes.sum();
+    assert!(kept < 5_000_000, "{kept} bytes are kept");
+    assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+    assert!(stop(&mut child).await.success(), "{}", service.log());
+    service.finish().await;
+}
