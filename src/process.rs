@@ -111,7 +111,7 @@ pub struct Limits {
     pub wall: Duration,
     /// Longest silence on both outputs; `None` for no such limit.
     pub idle: Option<Duration>,
-    /// Time between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL; at most 3 s of it where the run is cancelled.
     pub grace: Duration,
     /// Bytes kept of each output stream, half from its beginning and half from its end.
     pub keep_bytes: usize,

@@ -22,6 +22,8 @@ use crate::failpoint::kill_point;
 
 /// How long output is still read after the main process has ended, for what its children had yet to print.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Longest time between SIGTERM and SIGKILL where somebody cancels: they are promised the end of it all within 5 s.
+const CANCEL_GRACE: Duration = Duration::from_secs(3);
 /// How long a killed process may take to disappear before we give up waiting for it (uninterruptible I/O).
 const KILL_WAIT: Duration = Duration::from_secs(5);
 /// SIGKILL, and how a shell or a sandbox shows that a process within ended by it.
@@ -48,7 +50,10 @@ pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>
 
     let (why, status) = match until_end(&mut child, &mut output, &mut limits).await {
         Step::Exited(status) => (None, status),
-        Step::Over(why) => (Some(why), guard.end(&mut child, &mut output, spec.limits.grace).await),
+        Step::Over(why) => {
+            let most = if why == Ended::Cancelled { CANCEL_GRACE } else { spec.limits.grace };
+            (Some(why), guard.end(&mut child, &mut output, spec.limits.grace.min(most)).await)
+        }
     };
     // What is left of the pipes is read for a short while: a daemon may hold them open for ever.
     let drained = tokio::time::timeout(DRAIN, output.drain()).await;

@@ -189,15 +189,19 @@ async fn a_stopped_process_is_ended_too() {
 
 #[tokio::test]
 async fn cancelling_ends_it_within_the_grace() {
-    let cancel = CancellationToken::new();
-    let mut lines = |_, _: &str| {
-        cancel.cancel();
-        Flow::Continue
-    };
-    let spec = shell("trap '' TERM; echo up; while :; do sleep 300; done");
-    let finished = run(spec, &cancel, Some(&mut lines)).await.unwrap();
-    assert_eq!(finished.ended, Ended::Cancelled);
-    assert!(finished.duration < Duration::from_secs(3), "{:?}", finished.duration);
+    for (grace, least, most) in [(200, 0, 3_000), (60_000, 3_000, 6_000)] {
+        let cancel = CancellationToken::new();
+        let mut lines = |_, _: &str| {
+            cancel.cancel();
+            Flow::Continue
+        };
+        let mut spec = shell("trap '' TERM; echo up; while :; do sleep 300; done");
+        spec.limits.grace = Duration::from_millis(grace);
+        let finished = run(spec, &cancel, Some(&mut lines)).await.unwrap();
+        assert_eq!(finished.ended, Ended::Cancelled);
+        let taken = finished.duration.as_millis();
+        assert!((least..most).contains(&taken), "{taken} ms");
+    }
 }
 
 /// A1.
