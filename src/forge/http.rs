@@ -12,6 +12,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -98,6 +99,8 @@ impl Patience {
 pub struct Pace {
     /// Least time between two mutating calls, in milliseconds.
     pub mutation_interval_ms: i64,
+    /// How long a mutating call that gets no answer keeps the next one waiting.
+    pub turn: Duration,
     /// Requests of the forge's budget that are kept for people's commands; background calls are refused below it.
     pub reserve: u32,
     /// How often a call is tried in all, at least once.
@@ -108,7 +111,13 @@ pub struct Pace {
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { mutation_interval_ms: 1_000, reserve: 100, attempts: 3, patience: Patience::USUAL }
+        Self {
+            mutation_interval_ms: 1_000,
+            turn: Duration::from_secs(2),
+            reserve: 100,
+            attempts: 3,
+            patience: Patience::USUAL,
+        }
     }
 }
 
@@ -145,9 +154,15 @@ impl Caller {
         let urgent = request.extensions().get::<Priority>() == Some(&Priority::Urgent);
         let mut turn = self.turns.take(urgent, &self.clock, self.pace.mutation_interval_ms).await;
         turn.note(self.clock.now());
-        let answer = self.attempts(what, request, false).await;
+        let mut call = pin!(self.attempts(what, request, false));
+        let in_turn = tokio::time::timeout(self.pace.turn, &mut call).await;
         turn.note(self.clock.now());
-        answer
+        drop(turn);
+        match in_turn {
+            Ok(answer) => answer,
+            // Others are not to wait for a repository that does not answer.
+            Err(_) => call.await,
+        }
     }
 
     async fn attempts(&self, what: &str, request: Request<Bytes>, read_only: bool) -> ForgeResult<Response<Bytes>> {

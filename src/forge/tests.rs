@@ -23,7 +23,7 @@ fn adapters(address: &Url) -> Vec<Box<dyn Forge>> {
         idle: Duration::from_millis(400),
         total: Duration::from_millis(900),
     };
-    let pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience };
+    let pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience, ..Pace::default() };
     let (name, token) = (ForgeName::new("slow"), SecretString::from("s3cret-t0ken"));
     let gitea = GiteaSettings { name: name.clone(), url: address.clone(), token: token.clone(), own: None, pace };
     let github = GitHubSettings {

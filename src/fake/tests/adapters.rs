@@ -2,6 +2,7 @@
 //! GitHub's calls and the fake's answers to them are held against GitHub's own description on their way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,7 +18,8 @@ use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIO
 use crate::forge::http::{Pace, Patience, ReqwestTransport, Transport, TransportError};
 use crate::forge::{Forge, ForgeErrorKind, LabelSpec, NewIssue, NewPull, Parsed, Permission, Reaction};
 
-const QUICK: Pace = Pace { mutation_interval_ms: 0, reserve: 0, attempts: 1, patience: Patience::USUAL };
+const QUICK: Pace =
+    Pace { mutation_interval_ms: 0, turn: Duration::from_secs(2), reserve: 0, attempts: 1, patience: Patience::USUAL };
 
 /// The network, with each call and answer held against GitHub's description.
 struct Described {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ::http::{Method, Request, Response};
 use async_trait::async_trait;
@@ -12,7 +13,13 @@ use crate::domain::ids::Timestamp;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
-const LIVELY: Pace = Pace { mutation_interval_ms: 0, reserve: 100, attempts: 3, patience: Patience::USUAL };
+const LIVELY: Pace = Pace {
+    mutation_interval_ms: 0,
+    turn: Duration::from_secs(2),
+    reserve: 100,
+    attempts: 3,
+    patience: Patience::USUAL,
+};
 
 type Outcome = Result<Response<Bytes>, TransportError>;
 
@@ -313,20 +320,36 @@ async fn an_urgent_write_goes_before_those_that_wait_and_keeps_the_pause() {
     assert!(sent.windows(2).all(|w| (w[1].1 - w[0].1).as_millis() >= 39), "the pause is kept");
 }
 
+/// Never answers the first request.
+#[derive(Default)]
+struct Hangs(std::sync::atomic::AtomicBool);
+
+#[async_trait]
+impl Transport for Hangs {
+    async fn send(&self, _: Request<Bytes>) -> Outcome {
+        if !self.0.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        answer(200, &[], "{}")
+    }
+}
+
+/// I12.
+#[tokio::test]
+async fn a_write_without_an_answer_does_not_block_the_next() {
+    let pace = Pace { turn: Duration::from_millis(10), ..LIVELY };
+    let caller = Caller::new(Arc::new(Hangs::default()), Clock::manual(NOW), pace);
+    let mut first = Box::pin(caller.call("first", post()));
+    assert!(futures::poll!(&mut first).is_pending());
+    tokio::select! {
+        _ = first => panic!("it has no answer"),
+        second = caller.call("second", post()) => drop(second.unwrap()),
+    }
+}
+
 #[tokio::test]
 async fn a_dropped_write_does_not_block_the_next() {
-    struct Hangs(std::sync::atomic::AtomicBool);
-    #[async_trait]
-    impl Transport for Hangs {
-        async fn send(&self, _: Request<Bytes>) -> Outcome {
-            if !self.0.swap(true, std::sync::atomic::Ordering::SeqCst) {
-                std::future::pending::<()>().await;
-            }
-            answer(200, &[], "{}")
-        }
-    }
-    let transport = Arc::new(Hangs(std::sync::atomic::AtomicBool::new(false)));
-    let caller = Caller::new(transport, Clock::manual(NOW), LIVELY);
+    let caller = Caller::new(Arc::new(Hangs::default()), Clock::manual(NOW), LIVELY);
     let mut first = Box::pin(caller.call("first", post()));
     assert!(futures::poll!(&mut first).is_pending());
     drop(first);

@@ -1,4 +1,5 @@
-//! Whose turn it is to change something on a forge: one call at a time, with a pause between two, urgent ones first.
+//! Whose turn it is to change something on a forge: one call at a time, with a pause between two, urgent ones first. One
+//! that gets no answer for long gives its turn away (`Pace::turn`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
