@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::aids::Aids;
 use super::ended::{add, charge, files_name, limit_of, limit_words, outcome_word, warm_up};
-use super::hearing::{Hearing, Server, Sieve};
+use super::hearing::{Hearing, MOST_WAITING, Server, Sieve};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::backends::{Advice, Role, Session};
@@ -279,11 +279,12 @@ impl Engine {
         let ready = tokio::task::spawn_blocking(warm_up);
         kill_point("K15");
         let stop = cancel.child_token();
-        let (heard, mut events) = mpsc::unbounded_channel();
+        let (heard, mut events) = mpsc::channel(MOST_WAITING);
         let mut sieve = Sieve::default();
         let mut on_event = |event| {
             if sieve.lets_pass(&event) {
-                drop(heard.send(event));
+                // Of a flood of what it has cost so far, some are enough; what it cost in the end is counted at its end.
+                drop(heard.try_send(event));
             }
         };
         let served = CancellationToken::new();

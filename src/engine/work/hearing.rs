@@ -24,6 +24,8 @@ use crate::store::{Store, memory};
 
 /// Events of one run that are kept.
 const MOST_EVENTS: usize = 2_000;
+/// Events of one run that may wait to be heard.
+pub(super) const MOST_WAITING: usize = 2 * MOST_EVENTS;
 /// Names of tools of one run that are kept.
 const MOST_TOOLS: usize = 20;
 
