@@ -9,6 +9,7 @@ pub mod control;
 pub mod criteria;
 pub mod effect;
 pub mod event;
+pub mod experience;
 pub mod ids;
 pub mod intelligence;
 pub mod lifecycle;

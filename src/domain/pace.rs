@@ -6,9 +6,11 @@
 use super::record::{Met, Record};
 
 /// Iterations that what is expected of loops in general counts for, beside the loop's own.
-const PRIOR: f64 = 5.0;
+pub const PRIOR: f64 = 5.0;
 /// Iterations without a step, more of which in a row are trouble and no part of the pace.
 const PAUSE: u32 = 2;
+/// Iterations without a gain, more of which in a row held a loop up, however halting it is, and say nothing of its pace.
+const HELD_UP: u32 = 6;
 
 /// What counts as a step, and as standing still.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,6 +21,8 @@ pub struct Stride {
     pub part: f64,
     /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
     pub idle: f64,
+    /// Iterations that this share counts for, beside the loop's own; above 0.
+    pub weight: f64,
     /// Iterations without a step that a blocker, named during the run, counts for.
     pub blocker: f64,
 }
@@ -41,6 +45,15 @@ pub struct Pace {
     pub gain: f64,
     /// Sum of the squares of what each iteration gained.
     pub squares: f64,
+    /// Iterations up to the last step.
+    pub seen: u32,
+    /// Those of them that made no step.
+    pub idle: u32,
+    /// Iterations after the first.
+    pub later: u32,
+    /// Those of them up to the last gain, without the runs of more than six that brought none: what comes after the last
+    /// gain may be a standstill, and is no part of the pace yet.
+    pub paced: u32,
 }
 
 impl Pace {
@@ -49,6 +62,13 @@ impl Pace {
         let mut walk = Walk::new(stride, Record::leaps(history));
         history.iter().for_each(|record| walk.take(record));
         walk.pace
+    }
+
+    /// Mean and variance of what an iteration gained, over so many; the deviation is taken to be half the mean at least.
+    pub fn gained(&self, iterations: u32) -> (f64, f64) {
+        let iterations = f64::from(iterations.max(1));
+        let mean = self.gain / iterations;
+        (mean, (self.squares / iterations - mean * mean).max(mean * mean / 4.0))
     }
 }
 
@@ -69,8 +89,8 @@ struct Walk<'a> {
     leaps: bool,
     /// Iterations that the present run counts for, and whether a blocker was named in it.
     run: (f64, bool),
-    /// Iterations before the present run, and those of them without a step.
-    before: (f64, f64),
+    /// Iterations since the last gain.
+    flat: u32,
 }
 
 impl<'a> Walk<'a> {
@@ -86,7 +106,7 @@ impl<'a> Walk<'a> {
             met: Met::default(),
             leaps,
             run: (0.0, false),
-            before: (0.0, 0.0),
+            flat: 0,
         }
     }
 
@@ -103,14 +123,25 @@ impl<'a> Walk<'a> {
         self.pace.level = self.last[0].max(self.last[1]);
         if !first {
             self.pace.moving += 1;
-            let gain = (record.completion - self.best).max(0.0);
-            (self.pace.gain, self.pace.squares) = (self.pace.gain + gain, self.pace.squares + gain * gain);
+            self.gains((record.completion - self.best).max(0.0));
         }
         self.best = self.best.max(record.completion);
         let new = self.met.is_new(record);
         match steps.contains(&true) || self.leaps && new {
             true => self.step(first),
             false => self.stand(new, !record.blockers.is_empty()),
+        }
+    }
+
+    /// Takes in what an iteration after the first gained.
+    fn gains(&mut self, gain: f64) {
+        let pace = &mut self.pace;
+        (pace.later, pace.gain, pace.squares) = (pace.later + 1, pace.gain + gain, pace.squares + gain * gain);
+        if gain > 0.0 {
+            pace.paced += 1 + if self.flat <= HELD_UP { self.flat } else { 0 };
+            self.flat = 0;
+        } else {
+            self.flat += 1;
         }
     }
 
@@ -126,7 +157,8 @@ impl<'a> Walk<'a> {
         if still > PAUSE {
             self.pace.moving = self.pace.moving.saturating_sub(still);
         }
-        self.before = (self.before.0 + f64::from(still) + 1.0, self.before.1 + f64::from(still));
+        self.pace.seen += still + 1;
+        self.pace.idle += still;
         (self.run, self.pace.chance) = ((0.0, false), 1.0);
     }
 
@@ -136,8 +168,9 @@ impl<'a> Walk<'a> {
         if blocked && !self.run.1 {
             self.run = (self.run.0 + self.stride.blocker, true);
         }
-        let (seen, idle) = self.before;
-        self.pace.chance = ((idle + PRIOR * self.stride.idle) / (seen + PRIOR)).powf(self.run.0);
+        let (seen, idle) = (f64::from(self.pace.seen), f64::from(self.pace.idle));
+        let Stride { idle: expected, weight, .. } = self.stride;
+        self.pace.chance = ((idle + weight * expected) / (seen + weight)).powf(self.run.0);
     }
 }
 
@@ -184,7 +217,7 @@ mod tests {
     use super::super::record::CheckFact;
     use super::*;
 
-    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, blocker: 2.0 };
+    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, weight: PRIOR, blocker: 2.0 };
 
     fn records(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
         let record = |(at, completion): (usize, &f64)| {

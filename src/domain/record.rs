@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::experience::Experience;
+
 /// What a trace says about the task, in its optional first line. Missing fields take their defaults, unknown ones are
 /// ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,9 @@ pub struct TaskFacts {
     pub estimated_minutes: Option<f64>,
     /// Files and folders that the task is about; where there are none, those that its words name.
     pub scope: Vec<String>,
+    /// What earlier loops of the repository were like.
+    #[serde(skip_serializing_if = "Experience::is_empty")]
+    pub experience: Experience,
 }
 
 impl Default for TaskFacts {
@@ -48,6 +53,7 @@ impl Default for TaskFacts {
             estimated_cost_usd: None,
             estimated_minutes: None,
             scope: Vec::new(),
+            experience: Experience::default(),
         }
     }
 }

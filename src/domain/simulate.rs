@@ -20,6 +20,7 @@ pub use mix::{AgentSettings, Frees, HELD_OUT, Mix, Pace, Person, Prices, Regime,
 pub use play::{Played, play};
 pub use policy::{Ours, Policy};
 
+use super::experience::Experience;
 use super::supervision::SupervisionSettings;
 
 /// What the stall rule and the restarts are given: what was best for them on the mixes that ours is tuned on.
@@ -37,6 +38,7 @@ pub fn contenders(settings: &SupervisionSettings) -> Vec<(String, Policy)> {
         named("Luby restarts", Policy::Luby(BEST_OF.1)),
         named("stall rule", Policy::Stall(BEST_OF.0)),
         named("ours", Policy::Ours(Box::new(ours.clone()))),
+        named("ours, no earlier loops", Policy::Ours(Box::new(Ours { without_experience: true, ..ours.clone() }))),
         named("ours, told the worth", Policy::Ours(Box::new(Ours { told: true, ..ours }))),
         named("all seen, three late", Policy::Late(3)),
         named("oracle", Policy::Oracle),
@@ -76,7 +78,7 @@ const ACTUATORS: [Switch; 5] = [
 ];
 
 /// Every part of ours, with its name.
-const PARTS: [(&str, Part); 21] = [
+const PARTS: [(&str, Part); 22] = [
     ("PID control", Part::Away(|ours| without_control(&mut ours.settings))),
     ("effort", Part::Switches(&[ACTUATORS[0]])),
     ("model tier", Part::Switches(&[ACTUATORS[1]])),
@@ -104,6 +106,7 @@ const PARTS: [(&str, Part); 21] = [
     ("WARN and REDIRECT", Part::Away(|ours| ours.without_words = true)),
     ("fresh sessions", Part::Away(|ours| ours.without_fresh = true)),
     ("people", Part::Away(|ours| ours.without_person = true)),
+    ("earlier loops", Part::Away(|ours| ours.without_experience = true)),
 ];
 
 /// Ours changed by each of its parts.
@@ -162,7 +165,8 @@ pub fn seed_of(simulation: u64, task: u64) -> u64 {
     simulation.wrapping_mul(1_000_003).wrapping_add(task)
 }
 
-/// Plays so many tasks under a policy.
+/// Plays so many tasks under a policy, one after the other in the same repository.
 pub fn play_all(mix: &Mix, policy: &Policy, simulation: u64, tasks: u64) -> Vec<Played> {
-    (0..tasks).map(|task| play(mix, policy, seed_of(simulation, task))).collect()
+    let mut experience = Experience::default();
+    (0..tasks).map(|task| play(mix, policy, seed_of(simulation, task), &mut experience)).collect()
 }

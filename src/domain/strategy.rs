@@ -62,11 +62,25 @@ pub struct OutlookSettings {
     pub after_redirect: u32,
     /// Iterations without a step since a person let the loop go on, after which it gives up; 0 is never.
     pub guided: u32,
+    /// Iterations after the first from which on earlier loops of the repository have a say; 0 leaves them out.
+    pub learnt_after: u32,
+    /// Iterations within which a loop shows which of them it is like: more than these are not lost on one that is not worth
+    /// its cost.
+    pub learnt_within: u32,
 }
 
 impl Default for OutlookSettings {
     fn default() -> Self {
-        Self { enabled: true, task_worth: 40.0, steps: 3, benefit: 1.0, after_redirect: 3, guided: 3 }
+        Self {
+            enabled: true,
+            task_worth: 40.0,
+            steps: 3,
+            benefit: 1.0,
+            after_redirect: 3,
+            guided: 3,
+            learnt_after: 4,
+            learnt_within: 3,
+        }
     }
 }
 
@@ -107,6 +121,8 @@ impl Settings for StrategySettings {
         ("outlook.benefit", -10.0, 10.0),
         ("outlook.after_redirect", 0.0, 100.0),
         ("outlook.guided", 0.0, 100.0),
+        ("outlook.learnt_after", 0.0, 100.0),
+        ("outlook.learnt_within", 0.0, 100.0),
     ];
 
     const BELOW: &'static [(&'static str, &'static str)] = &[("early", "late"), ("min_progress", "near_completion")];

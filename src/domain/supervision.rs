@@ -92,6 +92,11 @@ impl Review {
         }
     }
 
+    /// Whether it tells the agent or people something new: from here on the loop is not what it would be if left alone.
+    pub fn interferes(&self) -> bool {
+        self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::Level::Warn)
+    }
+
     /// Whether the next run of the agent starts without what it remembers of the last.
     pub fn fresh_session(&self) -> bool {
         self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
@@ -140,8 +145,9 @@ impl Supervision {
         };
         let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
         let before = strategy::validate_before(&plan, &assessment, view.forecast, &settings.strategy);
-        let pace = Pace::of(&Record::measured(history), settings.oversight.stride());
-        let outlook = Outlook::of(&pace, assessment.iterations_left, &settings.strategy.outlook);
+        let stride = facts.experience.stride(settings.oversight.stride());
+        let pace = Pace::of(&Record::measured(history), stride);
+        let outlook = Outlook::of(&pace, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
         let mut review = Review { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
         if !last.is_finished() {
             review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
@@ -163,13 +169,14 @@ impl Supervision {
             return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
         }
         let outlook = review.outlook?;
-        // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace.
+        // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
+        // are known it is judged by the pace that it had before, and is given up where even that would not do.
         let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::Level::Warn);
         let redirected = self.overseer.last_redirect();
         let troubled =
             warned || redirected.is_some_and(|last| iteration <= last.saturating_add(settings.after_redirect));
         let asks_in_vain = decision == oversight::Decision::Pause && !outlook.fits();
-        (asks_in_vain || !troubled && outlook.worth < 0.0).then(|| outlook.text())
+        (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
     }
 
     /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
@@ -220,6 +227,7 @@ impl From<&control::Decision> for ControlView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::experience::{Earlier, Experience};
     use crate::domain::record::{CheckFact, MAX_BLOCKERS};
 
     fn record(iteration: u32, completion: f64, error: &str) -> Record {
@@ -332,6 +340,31 @@ mod tests {
         let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
         assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
         assert_eq!(moving(&slow, None, &SupervisionSettings::of(Preset::Seed)), vec![None; 10]);
+    }
+
+    #[test]
+    fn a_loop_is_judged_by_those_before_it() {
+        let earlier = |mean: f64| Earlier { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
+        let said = |experience: Experience| {
+            let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
+            let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+            let records: Vec<Record> =
+                (1..=7).map(|n| record(n, 0.1, ["a fails", "b fails"][n as usize % 2])).collect();
+            let review = |upto: usize| {
+                supervision.review(&records[..upto], &facts, Evidence::default(), &settings).expect("a record")
+            };
+            (1..=records.len()).map(review).collect::<Vec<Review>>()
+        };
+        let (first, slow, fast) = (
+            said(Experience::default()),
+            said(Experience::of([earlier(0.01); 50])),
+            said(Experience::of([earlier(0.2); 50])),
+        );
+        let gives_up = |reviews: &[Review]| reviews.iter().position(|review| review.gives_up.is_some());
+        assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
+        // Loops that often stand still are left alone for longer.
+        let told = |reviews: &[Review]| reviews.iter().position(Review::interferes);
+        assert_eq!((told(&first), told(&fast)), (Some(5), None));
     }
 
     #[test]

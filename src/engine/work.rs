@@ -232,6 +232,7 @@ impl Engine {
             settings: settings.map(|(_, file)| file),
             detected,
             estimates: self.estimates(repo).await,
+            experience: self.experience(repo).await,
             sandbox: self.settings.sandbox_words.clone(),
         };
         kill_point("K14");

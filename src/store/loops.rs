@@ -7,6 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::memory::Memory;
 use super::{StoreError, StoreResult, audit, facts, outbox, timers};
 use crate::domain::effect::Effect;
+use crate::domain::experience::{Experience, REMEMBERED};
 use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
 use crate::domain::notice::{self, Audience};
@@ -45,6 +46,20 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
     let rows = statement.query_map(params![only_open, most as i64], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
+}
+
+/// What the newest ended loops of a repository were like, oldest first. One that cannot be read is left out: what is learnt
+/// from a loop must not keep the next from its work.
+pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
+    let sql = "SELECT data FROM loops WHERE open = 0 AND forge = ?1 AND repo_id = ?2 ORDER BY rowid DESC LIMIT ?3";
+    let mut statement = c.prepare_cached(sql)?;
+    let most = REMEMBERED as i64;
+    let rows = statement.query_map(params![repo.forge.as_str(), repo.id.0, most], |row| row.get::<_, String>(0))?;
+    let mut newest_first = Vec::new();
+    for row in rows {
+        newest_first.extend(serde_json::from_str::<Loop>(&row?).ok().map(|ended| ended.as_earlier()));
+    }
+    Ok(Experience::of(newest_first.into_iter().rev()))
 }
 
 /// Ids of open loops, all or those in one state.

@@ -38,8 +38,8 @@ async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
     let lines: Vec<Value> =
         said(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(lines.len(), 9);
-    assert_eq!(lines[3]["interventions"][0]["level"], "redirect");
-    assert_eq!((lines[3]["strategy"].as_str(), lines[3]["status"].as_str()), (Some("pivot"), Some("warning")));
+    assert_eq!(lines[4]["interventions"][0]["level"], "redirect");
+    assert_eq!((lines[4]["strategy"].as_str(), lines[4]["status"].as_str()), (Some("pivot"), Some("warning")));
     assert_eq!(lines[8]["ended"]["by"], "pause");
 
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--plot", "stuck.svg", "--json"]).await;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_bot::domain::effect::{CheckPurpose, Effect};
+use ralph_bot::domain::experience::Experience;
 use ralph_bot::domain::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
 use ralph_bot::domain::task::{CheckOutcome, CheckReport, DiffStat};
@@ -271,6 +272,7 @@ impl World {
                     settings: None,
                     detected: Vec::new(),
                     estimates: BTreeMap::new(),
+                    experience: Experience::default(),
                     sandbox: "none".into(),
                 };
                 Input::Prepared { ticket: *ticket, tree: Box::new(tree) }

@@ -38,17 +38,18 @@ fn refused<T>(result: Result<T, CliError>, folder: &Path) -> String {
 
 #[test]
 fn the_table_has_a_row_an_iteration_and_counts() {
-    insta::assert_snapshot!(plain(&table::text(&reviews(&[0.2, 0.2, 0.2, 0.2]), true)), @r"
+    insta::assert_snapshot!(plain(&table::text(&reviews(&[0.2; 5]), true)), @r"
           done     P     I      D     u  trend       profile      more  strategy  found; done about it
        1  20 %  0.80  0.80  +0.00  0.52  stable      standard        -  persist
        2  20 %  0.80  1.52  +0.00  0.63  stable      standard        -  persist
        3  20 %  0.80  2.17  +0.00  0.73  stable      standard        -  persist
-       4  20 %  0.80  2.75  +0.00  1.00  stable      recovery        -  pivot     high stuck: REDIRECT, (critical stuck_loop)
+       4  20 %  0.80  2.75  +0.00  1.00  stable      recovery        -  persist   (critical stuck_loop)
+       5  20 %  0.80  3.28  +0.00  1.00  stable      recovery        -  pivot     high stuck: REDIRECT, (critical stuck_loop)
 
-    4 iterations; it would go on
+    5 iterations; it would go on
         alarms raised: stuck_loop 1
      their severities: critical 1
-          recommended: adjust 3, pause 1
+          recommended: adjust 3, pause 2
            detections: stuck 1
         interventions: redirect 1
     ");

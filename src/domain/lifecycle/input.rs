@@ -8,6 +8,7 @@ use super::state::{Guidance, Task};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::criteria::TaskType;
 use crate::domain::effect::{Place, TimerKind};
+use crate::domain::experience::Experience;
 use crate::domain::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
 use crate::domain::intelligence::Estimate;
 use crate::domain::money::Cumulative;
@@ -136,6 +137,9 @@ pub struct Prepared {
     /// What earlier loops of the repository took, by the sort of task.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,
+    /// What earlier loops of the repository were like.
+    #[serde(default)]
+    pub experience: Experience,
     /// How the sandbox holds, for people.
     pub sandbox: String,
 }

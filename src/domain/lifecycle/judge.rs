@@ -10,6 +10,7 @@ use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
 use crate::domain::control::{Trend, Urgency, out_of_range};
 use crate::domain::effect::Effect;
+use crate::domain::experience::Earlier;
 use crate::domain::ids::Sha;
 use crate::domain::intelligence::{Standing, best_state};
 use crate::domain::memory;
@@ -134,6 +135,7 @@ impl Loop {
             estimated_iterations: self.estimate.map(|known| known.usual_runs(f64::from(self.limits.iterations))),
             estimated_minutes: self.estimate.map(|known| known.usual_minutes(minutes)),
             estimated_cost_usd: self.estimate.zip(dollars).map(|(known, limit)| known.usual_dollars(limit)),
+            experience: self.experience.clone(),
             ..TaskFacts::default()
         }
     }
@@ -141,6 +143,20 @@ impl Loop {
     /// The records of the iterations that were measured by the present checks, oldest first.
     pub fn records(&self) -> Vec<Record> {
         self.measured().filter_map(|iteration| iteration.record.clone()).collect()
+    }
+
+    /// What it was like, for later loops of the repository.
+    pub fn as_earlier(&self) -> Earlier {
+        let stride = self.policy.supervision().oversight.stride();
+        Earlier::of(&self.records(), self.disturbed_after(), stride)
+    }
+
+    /// After how many of its records the agent or people were first told something.
+    fn disturbed_after(&self) -> Option<usize> {
+        let judged = self.measured().filter(|iteration| iteration.record.is_some()).map(|it| it.judged.as_ref());
+        let told = |found: &Found| found.fresh && found.level >= Level::Warn;
+        let mut judged = judged.map(|judged| judged.is_some_and(|judged| judged.found.iter().any(told)));
+        judged.position(|told| told).map(|before| before + 1)
     }
 
     /// The newest outcomes that do not hold, in the order in which they are to be worked on.

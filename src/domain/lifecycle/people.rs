@@ -5,6 +5,7 @@ use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent,
 use super::{Decision, Turn, judge, work};
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{Effect, Mark, TimerKind};
+use crate::domain::experience::Experience;
 use crate::domain::ids::{Money, Sha, Timestamp, User};
 use crate::domain::oversight::{AuditEntry, AuditEvent};
 use crate::domain::task::{Check, CheckSource};
@@ -70,6 +71,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         schedule: None,
         wanted: Wanted::default(),
         estimate: None,
+        experience: Experience::default(),
         created_at: now,
         updated_at: now,
         queued_at: None,

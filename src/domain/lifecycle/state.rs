@@ -8,6 +8,7 @@ use super::input::{AgentSession, Served};
 use super::judge::Judged;
 use crate::domain::command::RunOptions;
 use crate::domain::effect::Place;
+use crate::domain::experience::Experience;
 use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::intelligence::Estimate;
 use crate::domain::policy::Policy;
@@ -488,6 +489,9 @@ pub struct Loop {
     /// What earlier loops of its repository took for such a task, where that is known.
     #[serde(default)]
     pub estimate: Option<Estimate>,
+    /// What earlier loops of its repository were like.
+    #[serde(default, skip_serializing_if = "Experience::is_empty")]
+    pub experience: Experience,
     /// When it came to be.
     pub created_at: Timestamp,
     /// Last step.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::{CheckPurpose, Mark, Place};
+use crate::domain::experience::Experience;
 use crate::domain::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
@@ -113,6 +114,7 @@ impl Run {
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
+            experience: Experience::default(),
             sandbox: "none".into(),
         };
         change(&mut tree);
@@ -560,6 +562,7 @@ fn prepared_like(current: &Loop) -> Prepared {
         settings: None,
         detected: Vec::new(),
         estimates: std::collections::BTreeMap::new(),
+        experience: Experience::default(),
         sandbox: String::new(),
     }
 }

@@ -133,6 +133,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
     }
     let adapts = turn.next.policy.intelligence.adapts();
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
+    turn.next.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.is_empty() {
         turn.go(State::NeedsCriteria, "nothing verifiable was found");
         let view = report::needs_criteria(&turn.next, &[]);

@@ -87,7 +87,7 @@ impl<'a> Scene<'a> {
 
     /// The loop's pace, and how long it has stood still.
     pub fn pace(&self) -> Pace {
-        Pace::of(self.history, self.settings.stride())
+        Pace::of(self.history, self.facts.experience.stride(self.settings.stride()))
     }
 
     /// Whether completion goes up at present, be it only back to where it was.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::detection::Kind;
-use crate::domain::pace::Stride;
+use crate::domain::pace::{PRIOR, Stride};
 use crate::domain::settings::Settings;
 
 /// What the overseer looks for, and when it acts.
@@ -91,9 +91,9 @@ thresholds! {
         /// Iterations among which the same error is counted.
         window: u32 = 10,
         /// Iterations over which progress is averaged where an error or a reflection repeats, or control raised its alarm.
-        progress_window: u32 = 6,
+        progress_window: u32 = 7,
         /// How often it occurs at least.
-        same_error_count: u32 = 4,
+        same_error_count: u32 = 5,
         /// How often it occurs where that is critical.
         critical_error_count: u32 = 10,
         /// Iterations without progress.
@@ -105,7 +105,7 @@ thresholds! {
         /// Other signals that control's alarm needs beside it to be one.
         alarm_beside: u32 = 2,
         /// Chance of a run without a step by the loop's own pace, less than which it is stuck, 0..1; 0 leaves this out.
-        standstill_chance: f64 = 0.003,
+        standstill_chance: f64 = 0.005,
         /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
         idle_share: f64 = 0.3,
         /// Part of the loop's mean step that a step is at least, 0..1.
@@ -221,10 +221,10 @@ thresholds! {
 }
 
 impl OversightSettings {
-    /// What counts as a step of the loop, and as standing still.
+    /// What counts as a step of a loop, and as standing still, where no loop came before.
     pub fn stride(&self) -> Stride {
         let StuckSettings { step_part, idle_share, blocker_weight, .. } = self.stuck;
-        Stride { least: self.min_progress, part: step_part, idle: idle_share, blocker: blocker_weight }
+        Stride { least: self.min_progress, part: step_part, idle: idle_share, weight: PRIOR, blocker: blocker_weight }
     }
 
     /// Whether a detection is looked for, and whether it is only observed.

@@ -63,7 +63,7 @@ fn a_line_has_the_keys_of_the_format() {
 fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
     let stuck = "{\"completion\": 0.3}\n".repeat(8);
     let summary = Summary::of(&replay(&stuck));
-    insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"stuck":3,"no_change":6},"interventions":{"warn":1,"redirect":6,"pause":1},"ended":{"iteration":7,"by":"pause"}}"#);
+    insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"stuck":4,"no_change":6},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
     let done = Summary::of(&replay("{\"completion\": 0.5}\n{\"completion\": 1}"));
     assert_eq!(done.ended, Some(Ended { iteration: 2, by: End::Finished }));
     assert_eq!(Summary::of(&[]), Summary::default());
@@ -94,10 +94,10 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
     [1,[],[],"persist","healthy"]
     [2,[],[],"persist","healthy"]
     [3,[{"type":"no_change","severity":"medium"}],[{"level":"warn","type":"no_change"}],"persist","warning"]
-    [4,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
+    [4,[{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"no_change"}],"pivot","warning"]
     [5,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
     [6,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
-    [7,[{"type":"stuck","severity":"critical"},{"type":"no_change","severity":"critical"}],[{"level":"pause","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
+    [7,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"critical"}],[{"level":"redirect","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
     [8,[{"type":"stuck","severity":"critical"},{"type":"no_change","severity":"critical"}],[{"level":"pause","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
     "#);
     let summary = Summary::of(&reviews);
@@ -109,7 +109,7 @@ fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
 fn settings_are_compared_by_what_they_save_and_disturb() {
     let traces = [Trace::parse(&stuck()).unwrap(), Trace::parse(&healthy()).unwrap()];
     let (outcomes, all) = compare(&traces, &SupervisionSettings::default());
-    insta::assert_snapshot!(serde_json::to_string(&(outcomes, all)).unwrap(), @r#"[[{"ended":{"iteration":7,"by":"pause"},"saved":1,"interventions":9,"disturbed":false,"stopped":false},{"ended":{"iteration":5,"by":"finished"},"saved":0,"interventions":0,"disturbed":false,"stopped":false}],{"loops":2,"healthy":1,"iterations":13,"saved":1,"interventions":9,"disturbed":0,"stopped":0}]"#);
+    insta::assert_snapshot!(serde_json::to_string(&(outcomes, all)).unwrap(), @r#"[[{"ended":{"iteration":7,"by":"pause"},"saved":1,"interventions":8,"disturbed":false,"stopped":false},{"ended":{"iteration":5,"by":"finished"},"saved":0,"interventions":0,"disturbed":false,"stopped":false}],{"loops":2,"healthy":1,"iterations":13,"saved":1,"interventions":8,"disturbed":0,"stopped":0}]"#);
     let mut eager = SupervisionSettings::default();
     eager.strategy.escalation_threshold = 1;
     eager.strategy.min_progress = 0.2;

@@ -271,9 +271,9 @@ fn weights(weights: [f64; 7]) -> BTreeMap<Regime, f64> {
 pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// Names of the mixes that thresholds are not tuned on. The first three were looked at meanwhile; the others were drawn by
 /// chance, and played once, after tuning was over. `drawn-101` to `drawn-112` were tuned on as well, `drawn-201` to
-/// `drawn-212` were looked at meanwhile, and so were `drawn-1` to `drawn-3`, for an earlier version.
+/// `drawn-212` were looked at meanwhile, and so were `drawn-1` to `drawn-9`, for earlier versions.
 pub const HELD_OUT: [&str; 9] =
-    ["gentle", "hopeless", "shifty", "drawn-4", "drawn-5", "drawn-6", "drawn-7", "drawn-8", "drawn-9"];
+    ["gentle", "hopeless", "shifty", "drawn-10", "drawn-11", "drawn-12", "drawn-13", "drawn-14", "drawn-15"];
 /// Purpose of the chance that draws mixes.
 const DRAWN: u64 = 0x006d_6978_6573;
 /// How far the assumptions of a drawn mix lie from the everyday ones (sigma of a log-normal).

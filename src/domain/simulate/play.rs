@@ -6,6 +6,7 @@ use super::agent::{Agent, Order};
 use super::chance::Chance;
 use super::mix::{Mix, Regime};
 use super::policy::{Next, Player, Policy};
+use crate::domain::experience::Experience;
 use crate::domain::record::Record;
 
 /// What came of a task.
@@ -44,10 +45,10 @@ impl Played {
     }
 }
 
-/// Plays the task of a seed.
-pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
+/// Plays the task of a seed, as the next loop of a repository that had these before.
+pub fn play(mix: &Mix, policy: &Policy, seed: u64, experience: &mut Experience) -> Played {
     let mut agent = Agent::of(mix, seed);
-    let mut player = Player::new(policy, mix);
+    let mut player = Player::new(policy, mix, experience);
     let mut people = Chance::of(seed, u64::MAX);
     let mut played = Played {
         regime: agent.regime,
@@ -98,6 +99,9 @@ pub fn play(mix: &Mix, policy: &Policy, seed: u64) -> Played {
                 Order { guided: true, ..order }
             }
         };
+    }
+    if let Some(earlier) = player.leaves(&history) {
+        experience.add(earlier);
     }
     played
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::agent::{Agent, Order, TASK};
 use super::mix::Mix;
 use crate::domain::criteria::TaskType;
+use crate::domain::experience::{Earlier, Experience};
 use crate::domain::oversight::{Decision, Kind, Level};
 use crate::domain::policy::Limits;
 use crate::domain::record::{Record, TaskFacts};
@@ -47,6 +48,8 @@ pub struct Ours {
     pub without_person: bool,
     /// What control, the overseer and strategy tell the agent is left out; only pauses remain.
     pub without_words: bool,
+    /// Each loop is the first of its repository; else the earlier ones of the simulation were in it too.
+    pub without_experience: bool,
 }
 
 /// What comes after an iteration.
@@ -75,13 +78,18 @@ pub(super) struct Player<'a> {
     weakened: bool,
     /// Iterations that something has held it up before anything was done about it, and how often that was.
     late: (u32, u32),
+    /// Iterations after which something was first done about the loop.
+    disturbed_after: Option<usize>,
     /// Iterations that the loop may take, and what a finished task is worth.
     stakes: (u32, f64),
 }
 
 impl<'a> Player<'a> {
-    pub(super) fn new(policy: &'a Policy, mix: &Mix) -> Self {
-        let facts = facts(mix.max_iterations, matches!(policy, Policy::Ours(ours) if ours.estimated));
+    pub(super) fn new(policy: &'a Policy, mix: &Mix, experience: &Experience) -> Self {
+        let mut facts = facts(mix.max_iterations, matches!(policy, Policy::Ours(ours) if ours.estimated));
+        if matches!(policy, Policy::Ours(ours) if !ours.without_experience) {
+            facts.experience = experience.clone();
+        }
         let luby = if let Policy::Luby(unit) = policy { (*unit, 1) } else { (0, 0) };
         Self {
             policy,
@@ -92,6 +100,7 @@ impl<'a> Player<'a> {
             luby,
             weakened: false,
             late: (0, 0),
+            disturbed_after: None,
             stakes: (mix.max_iterations, mix.prices.done),
         }
     }
@@ -139,6 +148,12 @@ impl<'a> Player<'a> {
         if let Policy::Ours(ours) = self.policy {
             self.supervision.resume(iteration, "a person", &ours.settings);
         }
+    }
+
+    /// What the loop was like, now that it has ended, as later ones are told.
+    pub(super) fn leaves(&self, history: &[Record]) -> Option<Earlier> {
+        let Policy::Ours(ours) = self.policy else { return None };
+        Some(Earlier::of(history, self.disturbed_after, ours.settings.oversight.stride()))
     }
 
     /// The rule to beat, in three lines.
@@ -189,6 +204,9 @@ impl<'a> Player<'a> {
         let reviewed = self.supervision.review(history, &self.facts, Evidence::default(), &settings);
         let Some(review) = reviewed else { return Next::Stop };
         self.weakened = review.verdict.detections.iter().any(|found| found.kind == Kind::TestTampering);
+        if review.interferes() {
+            self.disturbed_after.get_or_insert(history.len());
+        }
         let new = |level| review.verdict.interventions.iter().any(|done| done.fresh && done.level == level);
         let actuation = &review.control.actuation;
         let words = !ours.without_words;

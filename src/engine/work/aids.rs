@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::project;
 use crate::domain::criteria::TaskType;
+use crate::domain::experience::Experience;
 use crate::domain::ids::{Money, RepoRef};
 use crate::domain::intelligence::{
     Analysis, Block, Compressed, Compression, Context, ContextSettings, Estimate, MessageAnalysis, Middle, Reflecting,
@@ -18,7 +19,7 @@ use crate::domain::memory::Reflection;
 use crate::domain::session::Summary;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
-use crate::store::{StoreError, StoreResult, calls, memory, session};
+use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
 
 /// Tokens of the context block that are left for the names of backend and model, which are not known yet when a model writes it.
 const NAMES_TOKENS: usize = 40;
@@ -188,6 +189,18 @@ impl Engine {
         self.store.read(move |c| memory::estimates(c, &of)).await.unwrap_or_else(|error| {
             tracing::warn!(repo = %repo, %error, "what earlier loops took cannot be looked up");
             BTreeMap::new()
+        })
+    }
+
+    /// What earlier loops of a repository were like; nothing where memory is off.
+    pub(super) async fn experience(&self, repo: &RepoRef) -> Experience {
+        if !self.settings.memory.enabled {
+            return Experience::default();
+        }
+        let of = repo.clone();
+        self.store.read(move |c| loops::experience(c, &of)).await.unwrap_or_else(|error| {
+            tracing::warn!(repo = %repo, %error, "what earlier loops were like cannot be looked up");
+            Experience::default()
         })
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::control::ModelTier;
+use crate::domain::experience::{Earlier, Experience};
 use crate::domain::intelligence::{Estimate, Intelligence};
 use crate::domain::memory::Spread;
 use crate::domain::oversight::{AuditEvent, EscalationLevel, Kind, Level};
@@ -542,6 +543,39 @@ fn money_and_time_are_held_against_what_earlier_loops_took() {
     assert_eq!(burnt(true, 0), [(Kind::ResourceBurn, "4 of 1.99 dollars used, 201 %".to_owned())]);
     let both = "4 of 1.99 dollars used, 201 %; 20.27 of 8.28 minutes used, 244.7 %";
     assert_eq!(burnt(true, 5), [(Kind::ResourceBurn, both.to_owned())]);
+}
+
+#[test]
+fn a_loop_is_told_what_earlier_ones_were_like_and_leaves_what_it_was_like() {
+    let earlier = Earlier { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
+    let prepared = |intelligence: Intelligence| {
+        let mut run = Run::with(|s| {
+            s.policy.limits = Limits { iterations: 60, cost: Money(1_000_000_000), ..Limits::default() };
+            s.policy.intelligence = intelligence;
+        });
+        run.tell(Input::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
+        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        run
+    };
+    let mut run = prepared(Intelligence::Fallback);
+    assert_eq!(run.current.facts().experience, Experience::of([earlier]));
+    assert!(prepared(Intelligence::Off).current.facts().experience.is_empty());
+    assert!(Run::started().current.facts().experience.is_empty());
+    for passing in [2, 4, 6, 8] {
+        run.works(counted(passing, 20 - passing, &format!("error: {}", "x".repeat(passing as usize))));
+    }
+    let left = run.current.as_earlier();
+    assert_eq!((left.seen, left.idle, left.paced), (4, 0, 3), "{left:?}");
+    assert!((left.mean - 0.1).abs() < 1e-9);
+    while run.current.judged().is_some_and(|judged| judged.found.is_empty()) {
+        run.works(counted(8, 12, "error: the same"));
+    }
+    // How long it would have stood still had nothing been said is not known.
+    assert_eq!((run.current.as_earlier().seen, run.current.as_earlier().idle), (4, 0));
+    let mut stored = serde_json::to_value(&run.current).unwrap();
+    assert_eq!(serde_json::from_value::<Loop>(stored.clone()).unwrap(), run.current);
+    stored.as_object_mut().and_then(|stored| stored.remove("experience")).expect("it was there");
+    assert!(serde_json::from_value::<Loop>(stored).unwrap().experience.is_empty(), "a loop of an earlier version");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn alternating(at: usize, record: &mut Record) {
 #[test]
 fn stuck() {
     use Severity::{Critical, High};
-    reached(usual(), Kind::Stuck, "same_error", High, &flat(4, same_error));
+    reached(usual(), Kind::Stuck, "same_error", High, &flat(5, same_error));
     reached(usual(), Kind::Stuck, "same_error", Critical, &flat(10, same_error));
     reached(usual(), Kind::Stuck, "standstill", High, &flat(7, |_, _| {}));
     reached(

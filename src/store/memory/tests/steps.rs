@@ -3,6 +3,7 @@
 use super::*;
 use crate::domain::command::{Command, RunOptions};
 use crate::domain::effect::Place;
+use crate::domain::experience::Experience;
 use crate::domain::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::lifecycle::{
     AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task,
@@ -109,6 +110,7 @@ impl Run {
             settings: None,
             detected: Vec::new(),
             estimates: std::collections::BTreeMap::new(),
+            experience: Experience::default(),
             sandbox: String::new(),
         };
         let ticket = self.ticket().await;
@@ -207,6 +209,30 @@ async fn a_step_teaches_once() {
     }
     assert_eq!(exported(&store).await, known);
     assert_eq!(run.reflections().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_loop_that_ended_says_what_it_was_like() {
+    let store = Store::in_memory().expect("opened");
+    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let repo = run.now().await.place.repo;
+    let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
+    let known = async |of: &RepoRef| {
+        let of = of.clone();
+        store.read(move |c| loops::experience(c, &of)).await.expect("read")
+    };
+    run.begin().await;
+    for failing in [6, 4, 2, 1, 0] {
+        run.iterate("balance each entry on its own", failing).await;
+    }
+    assert!(known(&repo).await.is_empty(), "it has not ended");
+    run.tell(Input::PullMerged).await;
+    let experience = known(&repo).await;
+    assert_eq!(experience, Experience::of([run.now().await.as_earlier()]));
+    assert_eq!(experience.paces().map(|earlier| earlier.paced).collect::<Vec<_>>(), [4]);
+    assert!(known(&elsewhere).await.is_empty(), "of another repository");
+    store.write(|c| Ok(c.execute("UPDATE loops SET data = '{}'", [])?)).await.expect("damaged");
+    assert!(known(&repo).await.is_empty(), "what cannot be read is left out");
 }
 
 #[tokio::test]
