@@ -17,12 +17,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::checks::CheckRunner;
-use crate::clock::Clock;
+use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::embed::StaticModel;
-use crate::engine::{self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Wake};
+use crate::engine::{
+    self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Shares, Wake,
+};
 use crate::escalate::{Channel, ChannelSettings};
 use crate::failpoint::{self, kill_point};
 use crate::forge::Forge;
@@ -250,6 +252,8 @@ pub async fn build(config: &Config, env: &Env, options: &Options) -> anyhow::Res
         owner: owner(),
         instance,
         wake: Wake::default(),
+        hands: Shares::default(),
+        watch: tokio::sync::Mutex::new(ClockWatch::new(options.clock.clone())),
         metrics: Arc::new(Metrics::new()),
         stopping: CancellationToken::new(),
     })

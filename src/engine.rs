@@ -7,6 +7,7 @@
 mod assist;
 mod comments;
 mod executor;
+mod hands;
 mod intake;
 mod logs;
 mod memory;
@@ -26,6 +27,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use hands::Hands;
 pub use notify::NotifySettings;
 pub use recall::Recalled;
 pub use settings::{EngineSettings, RepositoryPattern};
@@ -33,7 +35,7 @@ pub use supervisor::{Role, run};
 
 use crate::agent::Backend;
 use crate::checks::CheckRunner;
-use crate::clock::Clock;
+use crate::clock::{Clock, ClockWatch};
 use crate::domain::ids::{ForgeName, UserId};
 use crate::escalate::Channel;
 use crate::forge::Forge;
@@ -54,6 +56,8 @@ pub struct Wake {
     pub timer: Notify,
     /// Effects for the forge wait.
     pub talk: Notify,
+    /// Comments wait to be told that they were seen.
+    pub seen: Notify,
     /// Messages for channels wait.
     pub notify: Notify,
     /// Work waits, or should be stopped.
@@ -63,12 +67,37 @@ pub struct Wake {
 }
 
 impl Wake {
+    /// Something is to be said to a forge.
+    pub fn said(&self) {
+        self.seen.notify_one();
+        self.talk.notify_one();
+    }
+
     /// After a step: whatever it decided may be waiting.
     pub fn decided(&self) {
-        self.talk.notify_one();
+        self.said();
         self.notify.notify_waiters();
         self.work.notify_one();
         self.step.notify_one();
+    }
+}
+
+/// Calls to forges under way, by what they are for.
+#[derive(Debug)]
+pub struct Shares {
+    /// Handling deliveries.
+    intake: Hands,
+    /// Saying that a comment was seen.
+    seen: Hands,
+    /// All else that is said.
+    talk: Hands,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        let [intake, seen, talk] =
+            [supervisor::INTAKE, supervisor::SEERS, supervisor::TALKERS].map(|most| Hands::new(most, most.div_ceil(2)));
+        Self { intake, seen, talk }
     }
 }
 
@@ -112,6 +141,10 @@ pub struct Engine {
     pub instance: String,
     /// Wakers.
     pub wake: Wake,
+    /// Calls to forges under way.
+    pub hands: Shares,
+    /// Notices when the clock is set anew.
+    pub watch: tokio::sync::Mutex<ClockWatch>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// Set when the service stops: no new work.

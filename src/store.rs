@@ -55,6 +55,7 @@ const MIGRATIONS: &[M<'static>] = &[
     M::up(include_str!("../migrations/0003_session.sql")),
     M::up(include_str!("../migrations/0004_calls.sql")),
     M::up(include_str!("../migrations/0005_vectors.sql")),
+    M::up(include_str!("../migrations/0006_due.sql")),
 ];
 
 /// Why the store could not do something.

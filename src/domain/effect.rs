@@ -11,7 +11,7 @@ use super::notice::Notice;
 use super::oversight::{AuditEntry, EscalationLevel};
 use super::view::{Severity, View};
 
-/// Which queue an effect waits in. One effect of a loop and lane runs at a time, in order; lanes do not wait for each other.
+/// Where an effect is done. One effect of a loop and queue runs at a time, in order; queues do not wait for each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
@@ -169,6 +169,9 @@ pub enum Effect {
     Audit { entries: Vec<AuditEntry> },
 }
 
+/// Queue of what says that a comment was seen: it goes before all else of its lane, and waits for nothing there.
+pub const SEEN_QUEUE: &str = "talk/seen";
+
 /// Name of a channel's queue in the store.
 pub fn channel_queue(channel: &str) -> String {
     format!("{}/{channel}", Lane::Notify.as_str())
@@ -210,9 +213,11 @@ impl Effect {
         }
     }
 
-    /// Name of its queue in the store: that of its lane, and in the lane `notify` that of its channel.
+    /// Name of its queue in the store: that of its lane, in the lane `notify` that of its channel, and a queue of its own
+    /// for saying that a comment was seen.
     pub fn queue(&self) -> Cow<'static, str> {
         match self {
+            Self::React { mark: Mark::Seen, .. } => Cow::Borrowed(SEEN_QUEUE),
             Self::Notify { channel, .. } => Cow::Owned(channel_queue(channel)),
             other => Cow::Borrowed(other.lane().map_or("", Lane::as_str)),
         }

@@ -126,6 +126,7 @@ impl Turn {
                 self.escalate("authority", "somebody with permission has to take the loop over");
             }
             Input::TimerDue { timer } => self.timer(timer),
+            Input::ClockSet { by_ms } => self.clock_set(by_ms),
             work_outcome => work::outcome(self, work_outcome),
         }
     }
@@ -189,6 +190,17 @@ impl Turn {
         self.next.spent.since = Some(at);
         let left = (self.next.limits.time_ms - self.next.spent.time_ms).max(0);
         self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: at.plus_ms(left) });
+    }
+
+    /// What the clock was set by is no time that the loop has taken.
+    fn clock_set(&mut self, by_ms: i64) {
+        if let Some(since) = self.next.spent.since {
+            self.start_clock(since.plus_ms(by_ms));
+            self.because("the machine's clock was set anew; its time is counted without that");
+        }
+        if let Some(current) = self.next.iterations.last_mut().filter(|iteration| iteration.ended_at.is_none()) {
+            current.started_at = current.started_at.plus_ms(by_ms);
+        }
     }
 
     /// Stops work under way and goes to a state from which a person takes it further.

@@ -6,16 +6,19 @@
 
 use std::time::Duration;
 
+use rusqlite::Connection;
+
 use super::Engine;
-use crate::domain::effect::{Effect, Lane};
-use crate::domain::ids::LoopId;
+use super::hands::Hands;
+use crate::domain::effect::{Effect, Lane, Place, SEEN_QUEUE};
+use crate::domain::ids::{LoopId, Timestamp};
 use crate::domain::lifecycle::Input;
 use crate::domain::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{Role, Slots};
 use crate::store::outbox::{self, Claimed, Ended};
-use crate::store::{StoreError, loops, posted};
+use crate::store::{StoreError, StoreResult, loops, posted};
 
 /// What came of an effect.
 #[derive(Debug, Default)]
@@ -71,20 +74,49 @@ impl From<StoreError> for Failure {
 }
 
 impl Engine {
-    /// Takes one effect of a lane on, where one is due.
-    pub async fn claim(&self, lane: Lane) -> Result<Option<Claimed>, StoreError> {
+    /// Takes one piece of work on, where one is due.
+    pub(super) async fn claim_work(&self) -> Result<Option<Claimed>, StoreError> {
+        self.claim(|c, owner, now, lease| outbox::claim_of(c, Lane::Work.as_str(), |_| true, owner, now, lease)).await
+    }
+
+    async fn claim(
+        &self,
+        take: impl FnOnce(&Connection, &str, Timestamp, i64) -> StoreResult<Option<Claimed>> + Send + 'static,
+    ) -> Result<Option<Claimed>, StoreError> {
+        self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
-        let claimed = self.store.write(move |c| outbox::claim(c, lane, &owner, now, lease)).await?;
+        let claimed = self.store.write(move |c| take(c, &owner, now, lease)).await?;
         if claimed.is_some() {
             kill_point("K07");
         }
         Ok(claimed)
     }
 
-    /// Does one effect for the forge; `true` where there was one.
+    /// Does one effect for the forge, what says that a comment was seen first; `true` where there was one.
     pub async fn talk_step(&self) -> Result<bool, StoreError> {
-        let Some(claimed) = self.claim(Lane::Talk).await? else { return Ok(false) };
+        Ok(self.seen_step().await? || self.say_step().await?)
+    }
+
+    /// Says that a comment was seen; `true` where there was one.
+    pub(super) async fn seen_step(&self) -> Result<bool, StoreError> {
+        self.talk_of(SEEN_QUEUE, &self.hands.seen).await
+    }
+
+    /// Does one other effect for the forge; `true` where there was one.
+    pub(super) async fn say_step(&self) -> Result<bool, StoreError> {
+        self.talk_of(Lane::Talk.as_str(), &self.hands.talk).await
+    }
+
+    async fn talk_of(&self, queue: &'static str, hands: &Hands) -> Result<bool, StoreError> {
+        let choosing = hands.choosing().await;
+        let full = hands.full();
+        let may = move |place: &Place| full.admits(&place.repo);
+        let claimed =
+            self.claim(move |c, owner, now, lease| outbox::claim_of(c, queue, may, owner, now, lease)).await?;
+        let Some(claimed) = claimed else { return Ok(false) };
+        let _under_way = hands.begin(&claimed.place.repo);
+        drop(choosing);
         if claimed.abandoned {
             // Whoever began it is gone, but its call may be under way still, and lists lag behind.
             let why = "its outcome is not known; it is looked up after a while".to_owned();
@@ -98,6 +130,7 @@ impl Engine {
 
     /// Records what came of an effect, and tells the loop.
     pub(super) async fn record(&self, claimed: Claimed, outcome: Result<Receipt, Failure>) -> Result<(), StoreError> {
+        self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let kind = claimed.key.split('/').next().unwrap_or_default().to_owned();
         let origin = format!("effect/{}/{}", claimed.id, claimed.fence);
@@ -162,6 +195,7 @@ impl Engine {
 
     /// Lets loops take their steps; `true` where any did.
     pub async fn loop_step(&self) -> Result<bool, StoreError> {
+        self.mind_the_clock().await?;
         let now = self.clock.now();
         let (audiences, memory) = (self.audiences(), self.memory());
         let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {

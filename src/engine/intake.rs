@@ -4,9 +4,9 @@
 
 mod comments;
 mod labels;
+mod places;
 mod pulls;
 
-use futures::StreamExt;
 use sha2::{Digest, Sha256};
 
 use self::pulls::Reviewed;
@@ -17,7 +17,6 @@ use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::Input;
 use crate::domain::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::policy::{Floor, Policy};
-use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, Handled, Waiting};
 use crate::store::loops::{self, Role};
@@ -26,10 +25,6 @@ use crate::store::{StoreError, facts, outbox};
 /// An edit by somebody without write access this short before the label makes the text need confirmation:
 /// the person who labelled may have read the text before.
 pub(super) const QUIET_BEFORE_LABEL_MS: i64 = 120_000;
-/// Deliveries handled at a time.
-const BATCH: usize = 64;
-/// Issues whose deliveries are handled at the same time.
-const AT_ONCE: usize = 16;
 /// How often a delivery is tried before a person has to look at it.
 const MAX_TRIES: u32 = 20;
 
@@ -114,62 +109,23 @@ fn done(what: impl Into<String>) -> Intake {
 }
 
 impl Engine {
-    /// Handles the deliveries that wait: those of one issue in order, those of many at the same time, so that a slow
-    /// forge holds up only its own. `true` where there were any.
-    pub async fn intake_step(&self) -> Result<bool, StoreError> {
-        let now = self.clock.now();
-        let due = self.store.read(move |c| inbox::due(c, now, BATCH)).await?;
-        let any = !due.is_empty();
-        if any {
-            kill_point("K06");
+    /// What a delivery tells; an error says why it tells us nothing.
+    fn told(&self, waiting: &Waiting) -> Result<(&ForgeSeat, Box<ForgeEvent>), String> {
+        let Some(seat) = self.forges.get(&waiting.delivery.forge) else {
+            return Err("no such forge is configured any more".into());
+        };
+        let body = waiting.delivery.body.unpack().map_err(|error| format!("not understood: {error}"))?;
+        match seat.forge.parse(&waiting.delivery.event, &body) {
+            Parsed::Event(event) => Ok((seat, event)),
+            Parsed::Ignored(why) => Err(why),
+            Parsed::Malformed(why) => Err(format!("not understood: {why}")),
         }
-        let mut by_place: Vec<(String, Vec<(Waiting, Parsed)>)> = Vec::new();
-        for waiting in due {
-            let parsed = match self.forges.get(&waiting.delivery.forge) {
-                None => Parsed::Ignored("no such forge is configured any more".into()),
-                Some(seat) => match waiting.delivery.body.unpack() {
-                    Ok(body) => seat.forge.parse(&waiting.delivery.event, &body),
-                    Err(error) => Parsed::Malformed(error.to_string()),
-                },
-            };
-            let place = place_of(&parsed);
-            match by_place.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, group)) => group.push((waiting, parsed)),
-                None => by_place.push((place, vec![(waiting, parsed)])),
-            }
-        }
-        let groups = by_place.into_iter().map(async |(_, group)| {
-            // In a burst the same label is told of again and again; each time the forge would be asked who set it.
-            let mut last_label = None;
-            for (waiting, parsed) in group {
-                let label = label_event(&parsed);
-                if label.is_some() && label == last_label {
-                    let again = "the same as the delivery before it";
-                    self.store.write(move |c| inbox::finish(c, waiting.id, Handled::Ignored, again)).await?;
-                    continue;
-                }
-                last_label = label.or(last_label);
-                if !self.handle(waiting, parsed).await? {
-                    // What follows on the same issue waits for the next round.
-                    break;
-                }
-            }
-            Ok::<(), StoreError>(())
-        });
-        let handled: Vec<_> = futures::stream::iter(groups).buffer_unordered(AT_ONCE).collect().await;
-        handled.into_iter().collect::<Result<(), _>>()?;
-        Ok(any)
     }
 
     /// `false` where the delivery was put off.
-    async fn handle(&self, waiting: Waiting, parsed: Parsed) -> Result<bool, StoreError> {
+    async fn handle(&self, waiting: &Waiting, seat: &ForgeSeat, event: ForgeEvent) -> Result<bool, StoreError> {
         let id = waiting.id;
-        let outcome = match (parsed, self.forges.get(&waiting.delivery.forge)) {
-            (Parsed::Event(event), Some(seat)) => self.event(seat, *event, &Origin::delivery(&waiting)).await,
-            (Parsed::Malformed(why), _) => ignored(format!("not understood: {why}")),
-            (Parsed::Ignored(why), _) => ignored(why),
-            (Parsed::Event(_), None) => ignored("no such forge is configured any more"),
-        };
+        let outcome = self.event(seat, event, &Origin::delivery(waiting)).await;
         let now = self.clock.now();
         match outcome {
             Ok(Outcome::Done(what)) => {
@@ -301,7 +257,7 @@ impl Engine {
     pub(super) async fn say(&self, place: &Place, effect: Effect) -> Result<(), Trouble> {
         let (place, now) = (place.clone(), self.clock.now());
         self.store.write(move |c| outbox::push(c, &place.key(), None, &place, &effect, now)).await?;
-        self.wake.talk.notify_one();
+        self.wake.said();
         Ok(())
     }
 
@@ -353,35 +309,6 @@ impl Engine {
         self.wake.step.notify_one();
         done(format!("told {id}"))
     }
-}
-
-/// What has to be handled in order: the events of one issue or pull request; the rest of a repository as a whole.
-fn place_of(parsed: &Parsed) -> String {
-    let Parsed::Event(event) = parsed else { return String::new() };
-    let number = match &**event {
-        ForgeEvent::Labeled { issue, .. }
-        | ForgeEvent::Unlabeled { issue, .. }
-        | ForgeEvent::LabelSet { issue, .. }
-        | ForgeEvent::IssueOpened { issue, .. }
-        | ForgeEvent::IssueEdited { issue, .. }
-        | ForgeEvent::IssueClosed { issue, .. }
-        | ForgeEvent::IssueReopened { issue, .. }
-        | ForgeEvent::CommentCreated { issue, .. } => issue.number.0,
-        ForgeEvent::IssueGone { number, .. } => number.0,
-        ForgeEvent::PullChanged { pull, .. }
-        | ForgeEvent::ReviewSubmitted { pull, .. }
-        | ForgeEvent::ReviewCommented { pull, .. } => pull.number.0,
-        _ => 0,
-    };
-    event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
-}
-
-/// What a delivery tells of labels.
-fn label_event(parsed: &Parsed) -> Option<ForgeEvent> {
-    let Parsed::Event(event) = parsed else { return None };
-    let labels =
-        matches!(**event, ForgeEvent::Labeled { .. } | ForgeEvent::Unlabeled { .. } | ForgeEvent::LabelSet { .. });
-    labels.then(|| (**event).clone())
 }
 
 /// SHA-256 over title and body, hexadecimal; what `--confirm` names.

@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use crate::domain::effect::Effect;
+use crate::domain::effect::{Effect, channel_queue};
 use crate::domain::notice::{Audience, Notice, Occasion};
 use crate::escalate::{Channel, Outcome};
 use crate::forge::http::jitter;
@@ -74,8 +74,8 @@ impl Engine {
             return Ok(false);
         }
         let lease = ms(self.settings.lease);
-        let name = channel.name().to_owned();
-        let claimed = self.store.write(move |c| outbox::claim_notice(c, &name, &owner, now, lease)).await?;
+        let queue = channel_queue(channel.name());
+        let claimed = self.store.write(move |c| outbox::claim_of(c, &queue, |_| true, &owner, now, lease)).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let Effect::Notify { notice, .. } = &claimed.effect else {
             self.end_notice(claimed, Ended::Rejected, "no message".to_owned()).await?;

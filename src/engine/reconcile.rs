@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner, logs};
 use crate::domain::backends::Observation;
@@ -23,6 +26,8 @@ use crate::store::{StoreError, facts, inbox, leases, outbox};
 const LARGE_LOG: u64 = 256 << 20;
 /// Open loops that are looked at one by one in a round over everything.
 const LOOKS: usize = 50;
+/// Repositories of a forge, and loops, that are looked at at the same time.
+const AT_ONCE: usize = 4;
 /// Longest that anything is put off: what is to wait for longer was put off by a clock that has been set back since. No
 /// forge's pause is longer than an hour.
 const LONGEST_WAIT_MS: i64 = 2 * 3_600_000;
@@ -36,7 +41,7 @@ pub(super) async fn run(engine: Arc<Engine>) {
         let idle_ms = i64::try_from(engine.settings.reconcile_idle.as_millis()).unwrap_or(i64::MAX);
         // A clock that was set back must not hold the next look off until it is there again.
         let everything = last_idle.is_none_or(|at| now < at || now.since(at) >= idle_ms);
-        if let Err(error) = engine.reconcile_step(everything).await {
+        if let Some(Err(error)) = engine.until_stopped(engine.reconcile_step(everything)).await {
             tracing::error!(%error, "reconciling failed; the next round begins anew");
         }
         if everything {
@@ -67,15 +72,8 @@ impl Engine {
                 outbox::pull_in(c, now, LONGEST_WAIT_MS)
             })
             .await?;
-        for seat in self.forges.values() {
-            for repo in self.repositories(seat, everything).await? {
-                match self.reconcile_repository(seat, &repo).await {
-                    Ok(()) => {}
-                    Err(Trouble::Store(error)) => return Err(error),
-                    Err(trouble) => tracing::warn!(%repo, ?trouble, "this repository could not be looked at"),
-                }
-            }
-        }
+        let forges = self.forges.values().map(|seat| self.reconcile_forge(seat, everything));
+        join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // No list of the forge tells what CI came to, or that an issue is gone.
         for id in self.store.read(|c| loops::open_ids(c, Some(State::Review))).await? {
             self.look_at_ci(&id).await?;
@@ -93,6 +91,12 @@ impl Engine {
         }
         let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
         let before = self.clock.now().plus_ms(-keep);
+        if self.watch.lock().await.is_doubtful() {
+            tracing::warn!(
+                "the clock was set by days; nothing is removed for its age until the service is started anew"
+            );
+            return Ok(());
+        }
         if everything {
             self.forget_folders(&self.settings.sessions, live.clone(), looked_at).await;
             self.forget_folders(&self.settings.logs, live, before).await;
@@ -106,6 +110,21 @@ impl Engine {
             })
             .await?;
         Ok(())
+    }
+
+    /// Looks at the repositories of a forge, some at a time: one that does not answer holds up no other.
+    async fn reconcile_forge(&self, seat: &ForgeSeat, everything: bool) -> Result<(), StoreError> {
+        let looks = self.repositories(seat, everything).await?.into_iter().map(async |repo| {
+            match self.reconcile_repository(seat, &repo).await {
+                Ok(()) => Ok(()),
+                Err(Trouble::Store(error)) => Err(error),
+                Err(trouble) => {
+                    tracing::warn!(%repo, ?trouble, "this repository could not be looked at");
+                    Ok(())
+                }
+            }
+        });
+        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn forget_folders(&self, of_loops: &Path, live: HashSet<LoopId>, before: Timestamp) {
@@ -170,7 +189,7 @@ impl Engine {
             let r = repo.clone();
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
-                self.reconcile_loop(&id).await?;
+                self.reconcile_loop(id.clone()).await?;
                 if role == Role::Pull && issue.open {
                     self.missed_reviews(seat, repo, &id, issue.number, since).await?;
                 }
@@ -250,7 +269,7 @@ impl Engine {
         if let Err(error) = kept {
             tracing::warn!(%error, "the question about a missed label could not be stored");
         }
-        self.wake.talk.notify_one();
+        self.wake.said();
     }
 
     /// Looks at some open loops one by one, at others the next time.
@@ -258,12 +277,10 @@ impl Engine {
         const CURSOR: &str = "reconciled_loop";
         let last = self.store.read(|c| facts::meta(c, CURSOR)).await?.unwrap_or_default();
         let first = open.partition_point(|id| id.as_str() <= last.as_str());
-        let round = open[first..].iter().chain(&open[..first]).take(LOOKS);
-        let mut looked = last;
-        for id in round {
-            self.reconcile_loop(id).await?;
-            looked = id.to_string();
-        }
+        let round: Vec<LoopId> = open[first..].iter().chain(&open[..first]).take(LOOKS).cloned().collect();
+        let looked = round.last().map_or(last, |id| id.to_string());
+        let looks = round.into_iter().map(|id| self.reconcile_loop(id));
+        stream::iter(looks).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         self.store.write(move |c| facts::set_meta(c, CURSOR, &looked)).await
     }
 
@@ -277,14 +294,13 @@ impl Engine {
             Ok(true)
         });
         if asked.await? {
-            self.wake.talk.notify_one();
+            self.wake.said();
         }
         Ok(())
     }
 
     /// What became of an open loop's issue and pull request.
-    async fn reconcile_loop(&self, id: &LoopId) -> Result<(), StoreError> {
-        let id = id.clone();
+    async fn reconcile_loop(&self, id: LoopId) -> Result<(), StoreError> {
         let Some(current) = self.store.read(move |c| loops::get(c, &id)).await? else { return Ok(()) };
         let Some(seat) = self.forges.get(&current.place.repo.forge) else { return Ok(()) };
         let repo = match self.present_name(&current.place.repo).await {

@@ -41,23 +41,31 @@ impl Role {
     }
 }
 
-/// Calls to forges under way at the same time, over all loops.
-const TALKERS: usize = 8;
+/// Issues of a forge whose deliveries are handled at the same time.
+pub(super) const INTAKE: usize = 16;
+/// Calls to a forge under way at the same time, over all loops.
+pub(super) const TALKERS: usize = 8;
+/// Calls to a forge under way at the same time that say that a comment was seen.
+pub(super) const SEERS: usize = 2;
 /// Work under way at the same time beyond the slots of running loops: releases, late cancels.
 const SPARE_WORKERS: usize = 4;
 /// Rest after a loop failed, so that a broken store is not hammered.
-const REST: Duration = Duration::from_secs(1);
+pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Runs the loops of a role until `engine.stopping` is set; then lets agents end within the grace and returns.
 pub async fn run(engine: Arc<Engine>, role: Role) {
     let mut tasks = JoinSet::new();
+    engine.watch.lock().await.tells = role != Role::Runner;
     if role.controls() {
         let e = &engine;
-        start(&mut tasks, e, "intake", |e| &e.wake.intake, |e| async move { e.intake_step().await });
+        spawn(&mut tasks, e.clone().intake());
         start(&mut tasks, e, "step", |e| &e.wake.step, |e| async move { e.loop_step().await });
         start(&mut tasks, e, "timer", |e| &e.wake.timer, |e| async move { e.timer_step().await });
-        for _ in 0..TALKERS {
-            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.talk_step().await });
+        for _ in 0..SEERS * e.forges.len() {
+            start(&mut tasks, e, "seen", |e| &e.wake.seen, |e| async move { e.seen_step().await });
+        }
+        for _ in 0..TALKERS * e.forges.len() {
+            start(&mut tasks, e, "talk", |e| &e.wake.talk, |e| async move { e.say_step().await });
         }
         for at in 0..engine.channels.len() {
             let step = move |e: Arc<Engine>| async move { e.notify_channel(&e.channels[at]).await };
@@ -102,10 +110,10 @@ fn start<F, Fut>(
     let engine = engine.clone();
     spawn(tasks, async move {
         while !engine.stopping.is_cancelled() {
-            let rest = match step(engine.clone()).await {
-                Ok(true) => continue,
-                Ok(false) => engine.settings.poll,
-                Err(error) => {
+            let rest = match engine.until_stopped(step(engine.clone())).await {
+                None | Some(Ok(true)) => continue,
+                Some(Ok(false)) => engine.settings.poll,
+                Some(Err(error)) => {
                     tracing::error!(name, %error, "a step failed");
                     REST
                 }
@@ -117,6 +125,20 @@ fn start<F, Fut>(
             }
         }
     });
+}
+
+impl Engine {
+    /// What comes of it; `None` where the service stops and it does not end within the grace: what is not recorded as done
+    /// is looked up and done by whoever comes next.
+    pub(super) async fn until_stopped<T>(&self, what: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            outcome = what => Some(outcome),
+            () = async {
+                self.stopping.cancelled().await;
+                tokio::time::sleep(self.settings.stop_grace).await;
+            } => None,
+        }
+    }
 }
 
 /// Takes work on while there are hands, stops what should be stopped, and at the end waits for what runs.
@@ -207,6 +229,9 @@ async fn heartbeat(engine: Arc<Engine>) {
     let lease = engine.settings.lease;
     let mut missed = Duration::ZERO;
     while !engine.stopping.is_cancelled() {
+        if let Err(error) = engine.mind_the_clock().await {
+            tracing::error!(%error, "our leases could not follow the clock");
+        }
         let (owner, now) = (engine.owner.name(), engine.clock.now());
         let until = now.plus_ms(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
         match engine.store.write(move |c| leases::renew(c, &owner, now, until)).await {

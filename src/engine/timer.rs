@@ -2,12 +2,13 @@
 
 use super::Engine;
 use crate::domain::effect::TimerKind;
-use crate::domain::lifecycle::Input;
-use crate::store::{StoreError, loops, timers};
+use crate::domain::lifecycle::{Input, State};
+use crate::store::{StoreError, leases, loops, timers};
 
 impl Engine {
     /// Turns timers that are due into inputs; `true` where there were any.
     pub async fn timer_step(&self) -> Result<bool, StoreError> {
+        self.mind_the_clock().await?;
         let now = self.clock.now();
         let due = self
             .store
@@ -26,5 +27,23 @@ impl Engine {
             self.wake.step.notify_one();
         }
         Ok(due)
+    }
+
+    /// Where the clock was set anew, our leases go with it (else they would be over, or held for as long), and loops that
+    /// run do not count that. Called before whatever goes by either.
+    pub(super) async fn mind_the_clock(&self) -> Result<(), StoreError> {
+        let mut watch = self.watch.lock().await;
+        let Some(by_ms) = watch.set_by_ms() else { return Ok(()) };
+        tracing::warn!(by_ms, "the machine's clock was set anew");
+        let (owner, now, tells) = (self.owner.name(), self.clock.now(), watch.tells);
+        let follow = move |c: &_| {
+            leases::shift(c, &owner, by_ms, now)?;
+            // Of several processes one tells the loops.
+            let running = if tells { loops::open_ids(c, Some(State::Running))? } else { Vec::new() };
+            let tell =
+                |id| loops::tell(c, id, &format!("clock/{id}/{}", now.0), &Input::ClockSet { by_ms }, now).map(drop);
+            running.iter().try_for_each(tell)
+        };
+        self.store.write(follow).await
     }
 }

@@ -18,7 +18,7 @@ use crate::checks::ChecksError;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::criteria;
-use crate::domain::effect::{CheckPurpose, Effect, Lane};
+use crate::domain::effect::{CheckPurpose, Effect};
 use crate::domain::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::lifecycle::{Input, Loop, Prepared};
 use crate::domain::permit::Verdict;
@@ -46,7 +46,7 @@ pub(super) struct Running {
 impl Engine {
     /// Takes work on, where some is due.
     pub(super) async fn take_work(&self) -> Result<Option<Running>, StoreError> {
-        let claimed = self.claim(Lane::Work).await?;
+        let claimed = self.claim_work().await?;
         Ok(claimed.map(|claimed| Running { claimed, cancel: CancellationToken::new() }))
     }
 

@@ -107,26 +107,36 @@ pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult
     Ok(statement.execute(row)? == 1)
 }
 
-/// The oldest deliveries that wait and are due.
-pub fn due(c: &Connection, now: Timestamp, most: usize) -> StoreResult<Vec<Waiting>> {
-    let mut statement = c.prepare_cached(
-        "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox
-         WHERE state = 'new' AND not_before <= ?1 ORDER BY id LIMIT ?2",
-    )?;
-    let rows = statement.query_map(params![now.0, most as i64], |row| {
-        Ok(Waiting {
-            id: row.get(0)?,
-            delivery: Delivery {
-                forge: ForgeName::new(row.get::<_, String>(1)?),
-                delivery: row.get(2)?,
-                event: row.get(3)?,
-                body: Body(row.get(4)?),
-            },
-            received_at: Timestamp(row.get(5)?),
-            attempts: row.get(6)?,
-        })
-    })?;
+/// The deliveries that wait and are due, oldest first.
+pub fn due(c: &Connection, now: Timestamp) -> StoreResult<Vec<i64>> {
+    let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1 ORDER BY id";
+    let mut statement = c.prepare_cached(sql)?;
+    let rows = statement.query_map([now.0], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Those of the deliveries that still wait, in the same order.
+pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<Waiting>> {
+    let mut statement = c.prepare_cached(
+        "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox WHERE id = ?1 AND state = 'new'",
+    )?;
+    let mut read = |id: &i64| {
+        let row = statement.query_row([id], |row| {
+            Ok(Waiting {
+                id: row.get(0)?,
+                delivery: Delivery {
+                    forge: ForgeName::new(row.get::<_, String>(1)?),
+                    delivery: row.get(2)?,
+                    event: row.get(3)?,
+                    body: Body(row.get(4)?),
+                },
+                received_at: Timestamp(row.get(5)?),
+                attempts: row.get(6)?,
+            })
+        });
+        row.optional()
+    };
+    Ok(ids.iter().filter_map(|id| read(id).transpose()).collect::<Result<_, _>>()?)
 }
 
 /// Notes what became of a delivery. Its body is dropped once it was acted on or ignored; the row stays against replays.

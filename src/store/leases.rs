@@ -29,6 +29,12 @@ pub fn renew(c: &Connection, owner: &str, now: Timestamp, until: Timestamp) -> S
     Ok(c.execute(sql, params![owner, now.0, until.0])?)
 }
 
+/// Moves the leases of an owner that had not ended, after its clock was set by so many milliseconds to `now`.
+pub fn shift(c: &Connection, owner: &str, by_ms: i64, now: Timestamp) -> StoreResult<usize> {
+    let sql = "UPDATE leases SET expires_at = expires_at + ?2 WHERE owner = ?1 AND expires_at > ?3";
+    Ok(c.execute(sql, params![owner, by_ms, now.plus_ms(by_ms.saturating_neg()).0])?)
+}
+
 /// Gives a lease back.
 pub fn release(c: &Connection, name: &str, owner: &str, fence: i64) -> StoreResult<()> {
     let sql = "UPDATE leases SET expires_at = 0 WHERE name = ?1 AND owner = ?2 AND fence = ?3";

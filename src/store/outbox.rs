@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::effect::{Effect, Lane, Place, channel_queue};
+use crate::domain::effect::{Effect, Lane, Place, SEEN_QUEUE, channel_queue};
 use crate::domain::ids::{LoopId, Timestamp};
 
 /// An effect that we have taken on.
@@ -15,8 +15,10 @@ pub struct Claimed {
     pub subject: String,
     /// The loop.
     pub loop_id: Option<LoopId>,
-    /// Its queue.
+    /// Where it is done.
     pub lane: Lane,
+    /// The queue that it was taken from.
+    pub queue: String,
     /// Natural key within the subject.
     pub key: String,
     /// What to do.
@@ -38,7 +40,7 @@ pub struct Claimed {
 impl Claimed {
     /// Name of the lease.
     pub fn lease(&self) -> String {
-        lease_name(&self.subject, &self.effect.queue())
+        lease_name(&self.subject, &self.queue)
     }
 }
 
@@ -78,26 +80,21 @@ pub fn push(
 }
 
 /// Takes on the oldest effect of a lane whose subject is free: begun ones of lost owners first come again here, with
-/// `attempts` above 0.
+/// `attempts` above 0. In the lane `talk`, that a comment was seen is said first.
 pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
-    claim_of(c, lane, lane.as_str(), owner, now, lease_ms)
+    if lane == Lane::Talk
+        && let Some(seen) = claim_of(c, SEEN_QUEUE, |_| true, owner, now, lease_ms)?
+    {
+        return Ok(Some(seen));
+    }
+    claim_of(c, lane.as_str(), |_| true, owner, now, lease_ms)
 }
 
-/// The same from one channel's queue.
-pub fn claim_notice(
+/// The same from one queue, of what may be done where it goes.
+pub fn claim_of(
     c: &Connection,
-    channel: &str,
-    owner: &str,
-    now: Timestamp,
-    lease_ms: i64,
-) -> StoreResult<Option<Claimed>> {
-    claim_of(c, Lane::Notify, &channel_queue(channel), owner, now, lease_ms)
-}
-
-fn claim_of(
-    c: &Connection,
-    lane: Lane,
     queue: &str,
+    may: impl Fn(&Place) -> bool,
     owner: &str,
     now: Timestamp,
     lease_ms: i64,
@@ -108,55 +105,49 @@ fn claim_of(
            AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.subject = o.subject AND e.lane = o.lane
                              AND e.state IN ('ready', 'running') AND e.id < o.id)
            AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.name = o.subject || '/' || o.lane AND l.expires_at > ?2)
-         ORDER BY o.id LIMIT 1",
+         ORDER BY o.id",
     )?;
-    type Row = (i64, String, Option<String>, String, String, String, u32, i64, bool, u32);
-    let row: Option<Row> = statement
-        .query_row(params![queue, now.0], |r| {
-            Ok((
-                r.get(0)?,
-                r.get(1)?,
-                r.get(2)?,
-                r.get(3)?,
-                r.get(4)?,
-                r.get(5)?,
-                r.get(6)?,
-                r.get(7)?,
-                r.get(8)?,
-                r.get(9)?,
-            ))
-        })
-        .optional()?;
-    let Some((id, subject, loop_id, key, effect, place, attempts, created_at, abandoned, tries)) = row else {
-        return Ok(None);
-    };
-    let (Ok(effect), Ok(place)) = (serde_json::from_str(&effect), serde_json::from_str(&place)) else {
-        // Written by another version: nothing behind it must wait for it.
-        let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
-        c.prepare_cached(sql)?.execute(params![id, now.0])?;
-        tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
-        return Ok(None);
-    };
-    let Some(fence) = leases::take(c, &lease_name(&subject, queue), owner, now, now.plus_ms(lease_ms))? else {
-        return Ok(None);
-    };
-    let sql =
-        "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
-    c.prepare_cached(sql)?.execute(params![id, fence])?;
-    Ok(Some(Claimed {
-        id,
-        subject,
-        loop_id: loop_id.map(LoopId::new),
-        lane,
-        key,
-        effect,
-        place,
-        attempts,
-        tries,
-        abandoned,
-        fence,
-        created_at: Timestamp(created_at),
-    }))
+    let mut rows = statement.query(params![queue, now.0])?;
+    while let Some(row) = rows.next()? {
+        let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
+        let (effect, place): (String, String) = (row.get(4)?, row.get(5)?);
+        let (Ok(effect), Ok(place)) = (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<Place>(&place))
+        else {
+            // Written by another version: nothing behind it must wait for it.
+            drop(rows);
+            let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
+            c.prepare_cached(sql)?.execute(params![id, now.0])?;
+            tracing::error!(id, key, "an effect of the outbox is not understood and was set aside");
+            return Ok(None);
+        };
+        if !may(&place) {
+            continue;
+        }
+        let claimed = Claimed {
+            id,
+            subject: row.get(1)?,
+            loop_id: row.get::<_, Option<String>>(2)?.map(LoopId::new),
+            lane: effect.lane().unwrap_or(Lane::Talk),
+            queue: queue.to_owned(),
+            key,
+            effect,
+            place,
+            attempts: row.get(6)?,
+            tries: row.get(9)?,
+            abandoned: row.get(8)?,
+            fence: 0,
+            created_at: Timestamp(row.get(7)?),
+        };
+        drop(rows);
+        let Some(fence) = leases::take(c, &claimed.lease(), owner, now, now.plus_ms(lease_ms))? else {
+            return Ok(None);
+        };
+        let sql =
+            "UPDATE outbox SET state = 'running', attempts = attempts + 1, tries = tries + 1, fence = ?2 WHERE id = ?1";
+        c.prepare_cached(sql)?.execute(params![id, fence])?;
+        return Ok(Some(Claimed { fence, ..claimed }));
+    }
+    Ok(None)
 }
 
 /// How an effect ended.
@@ -282,13 +273,6 @@ pub fn pull_in(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> 
     let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
     Ok(())
-}
-
-/// When the next effect of a lane that was put off is due.
-pub fn next_due(c: &Connection, lane: Lane) -> StoreResult<Option<Timestamp>> {
-    let sql = "SELECT min(not_before) FROM outbox WHERE lane = ?1 AND state IN ('ready', 'running')";
-    let at: Option<i64> = c.query_row(sql, [lane.as_str()], |row| row.get(0))?;
-    Ok(at.map(Timestamp))
 }
 
 /// Number of effects that wait or run, by lane.

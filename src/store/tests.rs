@@ -4,8 +4,8 @@ mod races;
 
 use super::inbox::Delivery;
 use super::*;
-use crate::domain::effect::{Effect, Lane, Place};
-use crate::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use crate::domain::effect::{Effect, Lane, Mark, Place};
+use crate::domain::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::lifecycle::State;
 use outbox::{Claimed, Ended};
 use posted::Posted;
@@ -43,7 +43,7 @@ async fn a_damaged_body_is_told_and_takes_no_memory() {
         let sql = "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES ('f', ?1, 'e', ?2, 1)";
         store.write(move |c| Ok(c.execute(sql, rusqlite::params![n as i64, bytes])?)).await.expect("stored");
     }
-    for waiting in store.read(|c| inbox::due(c, Timestamp(2), 9)).await.expect("read") {
+    for waiting in store.read(|c| inbox::waiting(c, &inbox::due(c, Timestamp(2))?)).await.expect("read") {
         let refused = waiting.delivery.body.unpack();
         assert!(matches!(refused, Err(StoreError::Bug { .. })), "{refused:?}");
     }
@@ -142,6 +142,36 @@ async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
     assert_eq!((third.attempts, third.abandoned), (1, false), "the try that never began does not count");
     store.write(move |c| outbox::finish(c, &third, "b", Ended::Done, "", Timestamp(201))).await.expect("finished");
     assert_eq!(claim(&store, Lane::Talk, "b", 201).await.expect("the next").effect, status());
+}
+
+#[tokio::test]
+async fn what_says_that_a_comment_was_seen_waits_for_nothing_else() {
+    let store = Store::in_memory().expect("opened");
+    let seen = Effect::React { comment: CommentId(5), mark: Mark::Seen };
+    let done = Effect::React { comment: CommentId(5), mark: Mark::Done };
+    for effect in [status(), done.clone(), seen.clone()] {
+        push(&store, effect).await;
+    }
+    let first = claim(&store, Lane::Talk, "a", 10).await.expect("an effect");
+    assert_eq!(first.effect, seen, "though it was asked for last");
+    assert_eq!(claim(&store, Lane::Talk, "b", 10).await.expect("beside it").effect, status());
+    assert_eq!(claim(&store, Lane::Talk, "c", 10).await, None, "the rest in order");
+    store.write(move |c| outbox::finish(c, &first, "a", Ended::Done, "", Timestamp(11))).await.expect("finished");
+}
+
+#[tokio::test]
+async fn what_may_not_be_done_now_lets_the_next_pass() {
+    let store = Store::in_memory().expect("opened");
+    let other = Place { issue: Number(2), ..place() };
+    push(&store, status()).await;
+    let to = other.clone();
+    store.write(move |c| outbox::push(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
+    let claim = |only: Place| {
+        store.write(move |c| outbox::claim_of(c, "talk", |place| *place == only, "a", Timestamp(10), 100))
+    };
+    assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
+    assert_eq!(claim(other).await.expect("claimed"), None);
+    assert_eq!(claim(place()).await.expect("claimed").expect("an effect").place, place());
 }
 
 #[tokio::test]

@@ -8,7 +8,11 @@ use ralph_bot::fake::Dialect;
 use crate::harness::{Setup, World};
 use crate::story::on_both_forges;
 
-on_both_forges!(a_clock_that_jumps_during_a_run_changes_nothing, a_wait_ends_though_the_clock_was_set_back);
+on_both_forges!(
+    a_clock_that_jumps_during_a_run_changes_nothing,
+    a_clock_that_is_set_ahead_by_years_ends_nothing,
+    a_wait_ends_though_the_clock_was_set_back,
+);
 
 const HOUR_MS: i64 = 3_600_000;
 
@@ -38,6 +42,36 @@ async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
         assert_eq!(world.all_loops().await.len(), 1, "{jump}");
         world.finish().await;
     }
+}
+
+/// D6: ten years are no time that a loop has taken, nothing is held for lost, and nothing is removed for its age.
+async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
+    const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
+    let agent = "touch begun\nwhile [ ! -e go ]; do sleep 0.02; done\n\
+                 if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n";
+    let world = World::new(Setup::new(dialect).agent(agent)).await;
+    world.label().await;
+    world.stop_at("the agent's turn", |l| l.step == Step::Agent).await;
+    let (engine, tree) = (world.engine(), world.tree().await);
+    let meanwhile = async {
+        while !tree.join("begun").exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        world.clock.advance_ms(5_000);
+        world.clock.set_ahead_ms(YEARS_MS);
+        assert!(!engine.work_step().await.expect("work"), "what is under way is not begun again");
+        std::fs::write(tree.join("go"), "").expect("written");
+    };
+    let (work, ()) = tokio::join!(engine.work_step(), meanwhile);
+    assert!(work.expect("work"));
+    world.recover().await;
+    let done = world.the_loop().await;
+    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert!((5_000..HOUR_MS).contains(&done.spent.time_ms), "{} ms", done.spent.time_ms);
+    let known = world.inbox().await;
+    world.reconcile().await;
+    assert_eq!(world.inbox().await, known, "deliveries are still known when they come again");
+    world.finish().await;
 }
 
 /// D6: what is put off to a moment that the clock has left again is not put off for as long.

@@ -48,6 +48,10 @@ pub struct Setup {
     pub sandbox: Option<SandboxProbe>,
     /// How the service signs in, as its entry in the operator's file has it.
     pub credential: String,
+    /// Further entries of `forges` in the operator's file, each with the line break before it.
+    pub forges: String,
+    /// Least time between two changes of a forge.
+    pub mutation_interval_ms: i64,
 }
 
 impl Setup {
@@ -75,6 +79,8 @@ impl Setup {
             env: Vec::new(),
             sandbox: None,
             credential: "token_env: TOKEN".into(),
+            forges: String::new(),
+            mutation_interval_ms: 0,
         }
     }
 
@@ -190,7 +196,7 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(_), _) => "bubblewrap",
@@ -198,6 +204,7 @@ impl World {
                 (None, false) => "none",
             },
             credential = self.setup.credential,
+            forges = self.setup.forges,
             extra = self.setup.config,
         )
     }
@@ -237,7 +244,12 @@ impl World {
         let options = Options {
             role: if self.live { Role::All } else { Role::Ingest },
             clock: self.clock.clone(),
-            pace: Pace { mutation_interval_ms: 0, attempts: 1, patience: self.setup.patience, ..Pace::default() },
+            pace: Pace {
+                mutation_interval_ms: self.setup.mutation_interval_ms,
+                attempts: 1,
+                patience: self.setup.patience,
+                ..Pace::default()
+            },
             sandbox: Some(match &self.setup.sandbox {
                 Some(found) => found.clone(),
                 None => sandbox().await,
@@ -338,6 +350,22 @@ impl World {
     /// Deliveries by state.
     pub async fn inbox(&self) -> HashMap<String, u64> {
         self.engine().store.read(inbox::counts).await.expect("inbox").into_iter().collect()
+    }
+
+    /// Effects that wait or are under way, of the queues whose name begins so.
+    pub async fn waiting(&self, queue: &str) -> u64 {
+        let counts = self.engine().store.read(outbox::counts).await.expect("counts");
+        counts.iter().filter(|(name, _)| name.starts_with(queue)).map(|(_, count)| count).sum()
+    }
+
+    /// Waits until a live service has nothing to do.
+    pub async fn at_rest(&self) {
+        let resting = async {
+            while self.waiting("").await > 0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, resting).await.expect("the service comes to rest");
     }
 
     // What people do.

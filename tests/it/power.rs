@@ -119,7 +119,8 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
     std::fs::create_dir_all(folder.path().join("data")).expect("the service makes it where it is missing");
     let store = Store::open(&path).unwrap_or_else(|error| panic!("{} deliveries: {error}", taken.len()));
     assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
-    let due = store.read(|c| inbox::due(c, ralph_bot::clock::Clock::System.now(), 1000)).await.expect("deliveries");
+    let now = ralph_bot::clock::Clock::System.now();
+    let due = store.read(move |c| inbox::waiting(c, &inbox::due(c, now)?)).await.expect("deliveries");
     let whole = |waiting: &inbox::Waiting| {
         let id = &waiting.delivery.delivery;
         assert_eq!(waiting.delivery.body.unpack().expect("whole"), body(id).into_bytes(), "{id}");

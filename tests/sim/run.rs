@@ -475,8 +475,9 @@ impl Sim {
         let by = owner.clone();
         let Some(claimed) = self.write(move |c| outbox::claim(c, lane, &by, now, LEASE_MS)) else { return false };
         self.note(|| format!("{owner} takes {} of {} on, try {}", claimed.key, claimed.subject, claimed.attempts));
-        let twin = self.flights.iter().any(|f| f.claimed.subject == claimed.subject && f.claimed.lane == lane);
-        assert!(!twin, "two effects of one loop and lane run at the same time");
+        let twin =
+            self.flights.iter().any(|f| f.claimed.subject == claimed.subject && f.claimed.queue == claimed.queue);
+        assert!(!twin, "two effects of one loop and queue run at the same time");
         self.flights.push(Flight { claimed, owner, done: None });
         true
     }

@@ -88,6 +88,8 @@ pub enum Input {
     /// The repository's file does not hold.
     RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
 
+    /// The machine's clock was set ahead (or back, below 0) while the loop was running.
+    ClockSet { by_ms: i64 },
     /// A timer came due.
     TimerDue { timer: TimerKind },
 }

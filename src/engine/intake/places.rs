@@ -1,0 +1,317 @@
+//! Which delivery is handled when: those of one place in order, those of many places at the same time, so that a place
+//! that takes long, or a repository that does not answer, holds up nobody else's.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
+
+use crate::domain::event::ForgeEvent;
+use crate::domain::ids::RepoRef;
+use crate::engine::Engine;
+use crate::engine::hands::Hands;
+use crate::engine::supervisor::REST;
+use crate::failpoint::kill_point;
+use crate::store::StoreError;
+use crate::store::inbox::{self, Handled};
+
+/// Deliveries that are read at a time.
+const BATCH: usize = 64;
+
+/// A delivery that waits, and where its turn is.
+struct Found {
+    id: i64,
+    place: String,
+    repo: Option<RepoRef>,
+}
+
+/// Deliveries of a place.
+struct Queue {
+    repo: Option<RepoRef>,
+    waiting: BTreeSet<i64>,
+    under_way: Vec<i64>,
+}
+
+/// Places with deliveries that were found and not yet handled.
+#[derive(Default)]
+struct Places {
+    queues: HashMap<String, Queue>,
+    /// Places with nothing under way; the one that has waited longest comes first.
+    idle: VecDeque<String>,
+    /// Every delivery of the queues.
+    known: HashSet<i64>,
+}
+
+impl Places {
+    fn add(&mut self, found: Vec<Found>) {
+        for Found { id, place, repo } in found {
+            self.known.insert(id);
+            let queue = self.queues.entry(place.clone()).or_insert_with(|| {
+                self.idle.push_back(place);
+                Queue { repo, waiting: BTreeSet::new(), under_way: Vec::new() }
+            });
+            queue.waiting.insert(id);
+        }
+    }
+
+    /// The next deliveries of a place whose turn it is.
+    fn next(&mut self, hands: &Hands) -> Option<(String, Option<RepoRef>, Vec<i64>)> {
+        let full = hands.full();
+        let free = |place: &String| {
+            self.queues.get(place).is_some_and(|queue| queue.repo.as_ref().is_none_or(|repo| full.admits(repo)))
+        };
+        let at = self.idle.iter().position(free)?;
+        let place = self.idle.remove(at)?;
+        let queue = self.queues.get_mut(&place)?;
+        while queue.under_way.len() < BATCH
+            && let Some(id) = queue.waiting.pop_first()
+        {
+            queue.under_way.push(id);
+        }
+        Some((place, queue.repo.clone(), queue.under_way.clone()))
+    }
+
+    /// What was under way of a place is over. Where it did not go through, all of the place is looked up anew.
+    fn over(&mut self, place: String, went_through: bool) {
+        let Some(queue) = self.queues.get_mut(&place) else { return };
+        for id in std::mem::take(&mut queue.under_way) {
+            self.known.remove(&id);
+        }
+        if went_through && !queue.waiting.is_empty() {
+            self.idle.push_back(place);
+        } else if let Some(queue) = self.queues.remove(&place) {
+            self.known.retain(|id| !queue.waiting.contains(id));
+        }
+    }
+}
+
+/// What came to an end.
+enum Ended {
+    /// A look at what waits; `None` where there was nothing new.
+    Look(Result<Option<Vec<Found>>, StoreError>),
+    /// Deliveries of a place; `false` where one was put off.
+    Place(String, Result<bool, StoreError>),
+}
+
+impl Engine {
+    /// Handles the deliveries that wait; `true` where there were any.
+    pub async fn intake_step(&self) -> Result<bool, StoreError> {
+        let Some(found) = self.look(HashSet::new()).await? else { return Ok(false) };
+        let mut places = Places::default();
+        places.add(found);
+        let mut under_way = FuturesUnordered::new();
+        let mut outcome = Ok(true);
+        loop {
+            self.set_off(&mut places, &under_way);
+            match under_way.next().await {
+                Some(Ended::Place(place, went)) => {
+                    places.over(place, matches!(went, Ok(true)));
+                    outcome = outcome.and(went.map(|_| true));
+                }
+                Some(Ended::Look(_)) => {}
+                None => return outcome,
+            }
+        }
+    }
+
+    /// Handles deliveries as they come until the service stops.
+    pub(in crate::engine) async fn intake(self: Arc<Self>) {
+        self.until_stopped(self.take_in()).await;
+    }
+
+    async fn take_in(&self) {
+        let mut places = Places::default();
+        let mut under_way = FuturesUnordered::new();
+        let (mut looking, mut again, mut rest) = (false, true, self.settings.poll);
+        loop {
+            let open = !self.stopping.is_cancelled();
+            if open {
+                if again && !looking {
+                    (looking, again) = (true, false);
+                    under_way.push(self.look(places.known.clone()).map(Ended::Look).boxed());
+                }
+                self.set_off(&mut places, &under_way);
+            } else if under_way.is_empty() {
+                return;
+            }
+            tokio::select! {
+                Some(ended) = under_way.next() => match ended {
+                    Ended::Look(found) => {
+                        looking = false;
+                        let found = self.or_rest(found, &mut rest).flatten();
+                        again |= found.is_some();
+                        places.add(found.unwrap_or_default());
+                    }
+                    Ended::Place(place, went) => places.over(place, self.or_rest(went, &mut rest) == Some(true)),
+                },
+                () = self.wake.intake.notified(), if open => again = true,
+                () = tokio::time::sleep(rest), if open => again = true,
+                () = self.stopping.cancelled(), if open => {}
+            }
+        }
+    }
+
+    /// What came of it. Where the store failed there is a rest, so that it is not hammered.
+    fn or_rest<T>(&self, outcome: Result<T, StoreError>, rest: &mut Duration) -> Option<T> {
+        *rest = if outcome.is_ok() { self.settings.poll } else { REST };
+        outcome.inspect_err(|error| tracing::error!(%error, "deliveries could not be handled")).ok()
+    }
+
+    /// Begins with the places whose turn it is.
+    fn set_off<'a>(&'a self, places: &mut Places, under_way: &FuturesUnordered<BoxFuture<'a, Ended>>) {
+        while let Some((place, repo, ids)) = places.next(&self.hands.intake) {
+            let hand = repo.map(|repo| self.hands.intake.begin(&repo));
+            let handled = async move {
+                let outcome = self.handle_all(ids).await;
+                drop(hand);
+                Ended::Place(place, outcome)
+            };
+            under_way.push(handled.boxed());
+        }
+    }
+
+    /// Looks for deliveries that wait and are not known; those that tell us nothing are done with at once.
+    async fn look(&self, known: HashSet<i64>) -> Result<Option<Vec<Found>>, StoreError> {
+        let now = self.clock.now();
+        let due = self.store.read(move |c| inbox::due(c, now)).await?;
+        let new: Vec<i64> = due.into_iter().filter(|id| !known.contains(id)).take(BATCH).collect();
+        if new.is_empty() {
+            return Ok(None);
+        }
+        kill_point("K06");
+        let mut found = Vec::new();
+        let mut meaningless = Vec::new();
+        for waiting in self.store.read(move |c| inbox::waiting(c, &new)).await? {
+            match self.told(&waiting) {
+                Ok((_, event)) => {
+                    let (place, repo) = (place_of(&event), event.repo().cloned());
+                    found.push(Found { id: waiting.id, place, repo });
+                }
+                Err(why) => {
+                    tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
+                    meaningless.push((waiting.id, why));
+                }
+            }
+        }
+        if !meaningless.is_empty() {
+            let finish =
+                move |c: &_| meaningless.iter().try_for_each(|(id, why)| inbox::finish(c, *id, Handled::Ignored, why));
+            self.store.write(finish).await?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Handles deliveries of one place in order; `false` where one was put off, and what follows waits with it.
+    async fn handle_all(&self, ids: Vec<i64>) -> Result<bool, StoreError> {
+        // In a burst the same label is told of again and again; each time the forge would be asked who set it.
+        let mut last_label = None;
+        for waiting in self.store.read(move |c| inbox::waiting(c, &ids)).await? {
+            // It told something when it was found.
+            let Ok((seat, event)) = self.told(&waiting) else { continue };
+            let label = label_event(&event);
+            if label.is_some() && label == last_label {
+                let again = "the same as the delivery before it";
+                self.store.write(move |c| inbox::finish(c, waiting.id, Handled::Ignored, again)).await?;
+                continue;
+            }
+            last_label = label.or(last_label);
+            if !self.handle(&waiting, seat, *event).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What has to be handled in order: the events of one issue or pull request; the rest of a repository as a whole.
+fn place_of(event: &ForgeEvent) -> String {
+    let number = match event {
+        ForgeEvent::Labeled { issue, .. }
+        | ForgeEvent::Unlabeled { issue, .. }
+        | ForgeEvent::LabelSet { issue, .. }
+        | ForgeEvent::IssueOpened { issue, .. }
+        | ForgeEvent::IssueEdited { issue, .. }
+        | ForgeEvent::IssueClosed { issue, .. }
+        | ForgeEvent::IssueReopened { issue, .. }
+        | ForgeEvent::CommentCreated { issue, .. } => issue.number.0,
+        ForgeEvent::IssueGone { number, .. } => number.0,
+        ForgeEvent::PullChanged { pull, .. }
+        | ForgeEvent::ReviewSubmitted { pull, .. }
+        | ForgeEvent::ReviewCommented { pull, .. } => pull.number.0,
+        _ => 0,
+    };
+    event.repo().map_or_else(String::new, |repo| format!("{}/{}#{number}", repo.forge, repo.id))
+}
+
+/// What a delivery tells of labels.
+fn label_event(event: &ForgeEvent) -> Option<ForgeEvent> {
+    let labels =
+        matches!(event, ForgeEvent::Labeled { .. } | ForgeEvent::Unlabeled { .. } | ForgeEvent::LabelSet { .. });
+    labels.then(|| event.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::{ForgeName, RepoId};
+
+    fn found(id: i64, place: &str, repo: i64) -> Found {
+        let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(repo), owner: "o".into(), name: "n".into() };
+        Found { id, place: place.into(), repo: Some(repo) }
+    }
+
+    fn next(places: &mut Places, hands: &Hands) -> Option<(String, Vec<i64>)> {
+        places.next(hands).map(|(place, _, ids)| (place, ids))
+    }
+
+    #[test]
+    fn a_place_is_under_way_once_and_in_order() {
+        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
+        places.add(vec![found(3, "a", 1), found(1, "a", 1), found(2, "b", 1)]);
+        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![1, 3])));
+        assert_eq!(next(&mut places, &hands), Some(("b".into(), vec![2])));
+        places.add(vec![found(4, "a", 1)]);
+        assert_eq!(next(&mut places, &hands), None, "both are under way");
+        places.over("a".into(), true);
+        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![4])));
+        places.over("a".into(), true);
+        places.over("b".into(), true);
+        assert!(places.queues.is_empty() && places.known.is_empty() && places.idle.is_empty());
+    }
+
+    #[test]
+    fn what_follows_a_delivery_that_was_put_off_is_looked_up_anew() {
+        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
+        places.add(vec![found(1, "a", 1)]);
+        assert!(next(&mut places, &hands).is_some());
+        places.add(vec![found(2, "a", 1)]);
+        places.over("a".into(), false);
+        assert!(places.known.is_empty() && places.queues.is_empty());
+        places.add(vec![found(2, "a", 1)]);
+        assert_eq!(next(&mut places, &hands), Some(("a".into(), vec![2])));
+    }
+
+    #[test]
+    fn a_repository_with_its_share_lets_others_pass() {
+        let (mut places, hands) = (Places::default(), Hands::new(9, 1));
+        places.add(vec![found(1, "a", 1), found(2, "b", 1), found(3, "c", 2)]);
+        let (place, repo, _) = places.next(&hands).expect("one");
+        let hand = hands.begin(&repo.expect("its repository"));
+        assert_eq!((place.as_str(), next(&mut places, &hands)), ("a", Some(("c".into(), vec![3]))));
+        assert_eq!(next(&mut places, &hands), None);
+        drop(hand);
+        assert_eq!(next(&mut places, &hands), Some(("b".into(), vec![2])));
+    }
+
+    #[test]
+    fn a_long_queue_is_taken_in_parts() {
+        let (mut places, hands) = (Places::default(), Hands::new(9, 9));
+        places.add((0..100).map(|id| found(id, "a", 1)).collect());
+        assert_eq!(next(&mut places, &hands).map(|(_, ids)| ids.len()), Some(BATCH));
+        places.over("a".into(), true);
+        assert_eq!(next(&mut places, &hands).map(|(_, ids)| ids.len()), Some(100 - BATCH));
+    }
+}

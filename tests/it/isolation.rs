@@ -1,0 +1,125 @@
+//! I12: what is wrong with one repository, one forge or one sender delays nobody else.
+
+use std::time::Duration;
+
+use ralph_bot::domain::ids::{AccountKind, Number, RepoId, User};
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::{Access, Dialect, FakeForge, Fault};
+use ralph_bot::forge::http::Patience;
+use ralph_bot::store::inbox;
+
+use crate::harness::{SECRET, Setup, World};
+use crate::story::on_both_forges;
+
+on_both_forges!(
+    a_repository_that_does_not_answer_delays_no_other,
+    a_forge_that_does_not_answer_delays_no_other,
+    deliveries_without_meaning_delay_no_other,
+);
+
+/// Issues of what does not answer: more than there are hands for a forge.
+const ISSUES: usize = 40;
+
+/// Issues of a repository, each with a command that has to be answered.
+async fn ask(forge: &FakeForge, person: &User, repo: RepoId) -> Vec<Number> {
+    let mut issues = Vec::new();
+    for n in 0..ISSUES {
+        let issue = forge.open_issue(person, repo, &format!("Question {n}"), "", &[]).await.expect("an issue");
+        forge.comment(person, repo, issue, "/ralph help").await.expect("commented");
+        issues.push(issue);
+    }
+    forge.flush().await;
+    issues
+}
+
+/// Deliveries that wait, and effects that wait or are under way.
+async fn waiting(world: &World) -> (u64, u64) {
+    (world.inbox().await.get("new").copied().unwrap_or(0), world.waiting("talk").await)
+}
+
+/// Takes the loop of the world to its pull request, and says how many deliveries and effects wait then.
+async fn goes_through(world: &World) -> (u64, u64) {
+    world.label().await;
+    world.until("the pull request", |l| l.state == State::Review && l.pull.is_some()).await;
+    waiting(world).await
+}
+
+/// Waits as long as nobody here would.
+fn patient(dialect: Dialect) -> Setup {
+    let hour = Duration::from_secs(3_600);
+    Setup { patience: Patience { idle: hour, total: hour, ..Patience::USUAL }, ..Setup::new(dialect) }
+}
+
+async fn a_repository_that_does_not_answer_delays_no_other(dialect: Dialect) {
+    let mut world = World::live(patient(dialect)).await;
+    let other = world.forge.create_repo("mira", "silent", &[("README.md", "", false)]).await.expect("a repository");
+    world.forge.grant(other, &world.bot, Access::Admin).expect("the bot may");
+    let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
+    world.forge.add_hook(other, &url, SECRET).await.expect("the hook is made");
+    // What is to be said there hangs for half of the issues; for the other half, who asks cannot be found out.
+    let path = "mira/silent/";
+    world.forge.faults().next(10_000, "POST", path, Fault::Hang).expect("a rule");
+    ask(&world.forge, &world.maintainer, other).await;
+    let (_, to_say) = goes_through(&world).await;
+    assert!(to_say >= ISSUES as u64, "{to_say} answers wait");
+    world.forge.faults().next(10_000, "GET", path, Fault::Hang).expect("a rule");
+    ask(&world.forge, &world.maintainer, other).await;
+    let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
+    let aside = aside.expect("an issue");
+    world.until("the loop beside", |l| l.place.issue == aside && l.state == State::Review && l.pull.is_some()).await;
+    let (deliveries, to_say) = waiting(&world).await;
+    assert!(deliveries >= ISSUES as u64 / 2 && to_say >= ISSUES as u64, "{deliveries} deliveries, {to_say} answers");
+    world.forge.faults().clear();
+    world.stop().await;
+}
+
+async fn a_forge_that_does_not_answer_delays_no_other(dialect: Dialect) {
+    let mut setup = patient(dialect);
+    let clock = ralph_bot::clock::Clock::System;
+    let silent = FakeForge::start(dialect, clock).await.expect("the forge starts");
+    let (nora, bot) = (silent.add_user("nora", AccountKind::User), silent.add_user("ralph-bot", AccountKind::User));
+    let repo = silent.create_repo("nora", "app", &[("README.md", "", false)]).await.expect("a repository");
+    silent.grant(repo, &bot, Access::Admin).expect("the bot may");
+    let kind = if dialect == Dialect::Gitea { "gitea" } else { "github" };
+    setup.forges = format!(
+        "\n  - {{ name: silent, kind: {kind}, url: \"{}\", token_env: OTHER_TOKEN, webhook_secret_env: SECRET }}",
+        silent.url()
+    );
+    setup.env.push(("OTHER_TOKEN", silent.token_for(&bot)));
+    let mut world = World::live(setup).await;
+    let url = format!("http://{}/webhooks/silent", world.app().address.expect("it listens"));
+    silent.add_hook(repo, &url, SECRET).await.expect("the hook is made");
+    silent.faults().next(10_000, "", "nora/", Fault::Hang).expect("a rule");
+    ask(&silent, &nora, repo).await;
+    let (deliveries, _) = goes_through(&world).await;
+    assert!(deliveries >= ISSUES as u64, "{deliveries} deliveries wait");
+    silent.faults().clear();
+    world.stop().await;
+}
+
+/// Two thousand wait before the one that matters.
+async fn deliveries_without_meaning_delay_no_other(dialect: Dialect) {
+    let world = World::new(Setup::new(dialect)).await;
+    let forge = world.engine().forges.keys().next().expect("a forge").clone();
+    let now = world.clock.now();
+    let flood = move |c: &_| {
+        (0..2_000).try_for_each(|n| {
+            let body = inbox::Body::pack(if n % 2 == 0 { b"{}" } else { b"{\"action\": \"created\", \"x\": [" });
+            let (forge, delivery, event) = (forge.clone(), format!("flood-{n}"), "issues".to_owned());
+            inbox::insert(c, &inbox::Delivery { forge, delivery, event, body }, now).map(drop)
+        })
+    };
+    world.engine().store.write(flood).await.expect("stored");
+    world.label().await;
+    world.forge.flush().await;
+    let mut steps = 0;
+    while world.newest().await.is_none() {
+        assert!(world.engine().intake_step().await.expect("intake"), "the label is lost");
+        world.engine().loop_step().await.expect("loop");
+        steps += 1;
+    }
+    assert!(steps <= 34, "{steps} steps of 64 deliveries");
+    world.settle().await;
+    assert_eq!(world.the_loop().await.state, State::Review);
+    world.finish().await;
+}
