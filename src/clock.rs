@@ -70,7 +70,7 @@ const SET_ANEW_MS: i64 = 60_000;
 const DOUBTFUL_MS: i64 = 24 * 3_600_000;
 
 /// Notices that a clock was set anew: by hand, by a first answer of the time server, or as the machine woke up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ClockWatch {
     clock: Clock,
     /// What the clock showed when it was last looked at, and what had passed.

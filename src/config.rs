@@ -200,7 +200,7 @@ pub struct MoneyLimits {
 
 impl MoneyLimits {
     /// Most that a repository may spend, whose loops read `by_file` as their limit of a day: the operator's for the whole
-    /// service, or less where its file sets less; 0 where neither sets one.
+    /// service, or less where its file sets less; `None` where neither sets one.
     pub fn of_repository(&self, by_file: Money) -> Option<Money> {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()

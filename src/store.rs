@@ -19,13 +19,13 @@ mod tests;
 pub mod timers;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 use rusqlite_migration::{M, Migrations};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
@@ -154,7 +154,8 @@ struct Inner {
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
     mode: Mode,
-    failed: Arc<AtomicBool>,
+    /// Set once a write did not reach the disk.
+    failed: CancellationToken,
     unclean: bool,
 }
 
@@ -225,7 +226,7 @@ impl Store {
         };
 
         let (queue, jobs) = mpsc::sync_channel(QUEUE);
-        let broken = Arc::new(AtomicBool::new(false));
+        let broken = CancellationToken::new();
         let writer = {
             let (path, broken) = (path.to_path_buf(), broken.clone());
             std::thread::Builder::new()
@@ -297,7 +298,12 @@ impl Store {
 
     /// Whether writes are still accepted.
     pub fn healthy(&self) -> bool {
-        !self.inner.failed.load(Ordering::SeqCst) && lock(&self.inner.queue).is_some()
+        !self.inner.failed.is_cancelled() && lock(&self.inner.queue).is_some()
+    }
+
+    /// Comes back once a write did not reach the disk; from then on none is accepted.
+    pub async fn failed(&self) {
+        self.inner.failed.cancelled().await;
     }
 
     /// Bytes of the database's file and of its write-ahead log; 0 where there is none. The log is copied into the database
@@ -447,7 +453,7 @@ fn write_loop(
     connection: Connection,
     jobs: &mpsc::Receiver<Box<dyn Job>>,
     path: &Path,
-    failed: &AtomicBool,
+    failed: &CancellationToken,
     mode: Mode,
 ) {
     let (mut answered, mut took) = (1, Duration::ZERO);
@@ -461,15 +467,16 @@ fn write_loop(
         gather(jobs, &mut batch, (waited + answered).min(COMMIT_BATCH), took / 2);
         answered = batch.len();
         let watch = Stopwatch::start();
-        let outcome = if failed.load(Ordering::SeqCst) {
+        let outcome = if failed.is_cancelled() {
             Err(StoreError::Failed { path: path.to_path_buf(), detail: "an earlier write failed".into() })
         } else {
             commit_batch(&connection, &mut batch).map_err(|error| with_path(error.into(), path))
         };
         took = watch.elapsed();
         if let Err(StoreError::Failed { detail, .. }) = &outcome
-            && !failed.swap(true, Ordering::SeqCst)
+            && !failed.is_cancelled()
         {
+            failed.cancel();
             tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
         }
         for job in batch {

@@ -6,19 +6,17 @@
 
 use std::time::Duration;
 
-use rusqlite::Connection;
-
 use super::Engine;
 use super::hands::Hands;
 use crate::domain::effect::{Effect, Lane, Place, SEEN_QUEUE};
-use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::ids::LoopId;
 use crate::domain::lifecycle::Input;
 use crate::domain::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{Role, Slots};
 use crate::store::outbox::{self, Claimed, Ended};
-use crate::store::{StoreError, StoreResult, loops, posted};
+use crate::store::{StoreError, loops, posted};
 
 /// What came of an effect.
 #[derive(Debug, Default)]
@@ -76,17 +74,19 @@ impl From<StoreError> for Failure {
 impl Engine {
     /// Takes one piece of work on, where one is due.
     pub(super) async fn claim_work(&self) -> Result<Option<Claimed>, StoreError> {
-        self.claim(|c, owner, now, lease| outbox::claim_of(c, Lane::Work.as_str(), |_| true, owner, now, lease)).await
+        self.claim(Lane::Work.as_str().to_owned(), |_| true).await
     }
 
-    async fn claim(
+    /// Takes on the oldest effect of a queue, of what may be done where it goes.
+    pub(super) async fn claim(
         &self,
-        take: impl FnOnce(&Connection, &str, Timestamp, i64) -> StoreResult<Option<Claimed>> + Send + 'static,
+        queue: String,
+        may: impl Fn(&Place) -> bool + Send + 'static,
     ) -> Result<Option<Claimed>, StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());
         let lease = i64::try_from(self.settings.lease.as_millis()).unwrap_or(i64::MAX);
-        let claimed = self.store.write(move |c| take(c, &owner, now, lease)).await?;
+        let claimed = self.store.write(move |c| outbox::claim(c, &queue, may, &owner, now, lease)).await?;
         if claimed.is_some() {
             kill_point("K07");
         }
@@ -111,9 +111,7 @@ impl Engine {
     async fn talk_of(&self, queue: &'static str, hands: &Hands) -> Result<bool, StoreError> {
         let choosing = hands.choosing().await;
         let full = hands.full();
-        let may = move |place: &Place| full.admits(&place.repo);
-        let claimed =
-            self.claim(move |c, owner, now, lease| outbox::claim_of(c, queue, may, owner, now, lease)).await?;
+        let claimed = self.claim(queue.to_owned(), move |place| full.admits(&place.repo)).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let _under_way = hands.begin(&claimed.place.repo);
         drop(choosing);

@@ -27,7 +27,7 @@ pub(super) struct Hand<'a> {
 }
 
 /// Forges and repositories that have their share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Full(HashSet<Key>);
 
 impl Full {

@@ -69,13 +69,11 @@ impl Engine {
 
     /// Sends one message to a channel; `true` where there was one.
     pub(super) async fn notify_channel(&self, channel: &Channel) -> Result<bool, StoreError> {
-        let (owner, now) = (self.owner.name(), self.clock.now());
+        let now = self.clock.now();
         if channel.is_paused(now) {
             return Ok(false);
         }
-        let lease = ms(self.settings.lease);
-        let queue = channel_queue(channel.name());
-        let claimed = self.store.write(move |c| outbox::claim_of(c, &queue, |_| true, &owner, now, lease)).await?;
+        let claimed = self.claim(channel_queue(channel.name()), |_| true).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let Effect::Notify { notice, .. } = &claimed.effect else {
             self.end_notice(claimed, Ended::Rejected, "no message".to_owned()).await?;

@@ -92,9 +92,6 @@ impl Engine {
         let keep = i64::try_from(self.settings.keep.as_millis()).unwrap_or(i64::MAX);
         let before = self.clock.now().plus_ms(-keep);
         if self.watch.lock().await.is_doubtful() {
-            tracing::warn!(
-                "the clock was set by days; nothing is removed for its age until the service is started anew"
-            );
             return Ok(());
         }
         if everything {

@@ -110,24 +110,31 @@ fn start<F, Fut>(
     let engine = engine.clone();
     spawn(tasks, async move {
         while !engine.stopping.is_cancelled() {
-            let rest = match engine.until_stopped(step(engine.clone())).await {
+            let failed = match engine.until_stopped(step(engine.clone())).await {
                 None | Some(Ok(true)) => continue,
-                Some(Ok(false)) => engine.settings.poll,
+                Some(Ok(false)) => false,
                 Some(Err(error)) => {
                     tracing::error!(name, %error, "a step failed");
-                    REST
+                    true
                 }
             };
-            tokio::select! {
-                () = wake(&engine).notified() => {}
-                () = tokio::time::sleep(rest) => {}
-                () = engine.stopping.cancelled() => {}
-            }
+            engine.rest(failed, wake(&engine)).await;
         }
     });
 }
 
 impl Engine {
+    /// Waits until there may be something to do. What failed is left alone for a while, whoever wakes it: else those that
+    /// fail for the same reason would wake each other.
+    async fn rest(&self, failed: bool, wake: &Notify) {
+        let rest = if failed { REST } else { self.settings.poll };
+        tokio::select! {
+            () = wake.notified(), if !failed => {}
+            () = tokio::time::sleep(rest) => {}
+            () = self.stopping.cancelled() => {}
+        }
+    }
+
     /// What comes of it; `None` where the service stops and it does not end within the grace: what is not recorded as done
     /// is looked up and done by whoever comes next.
     pub(super) async fn until_stopped<T>(&self, what: impl Future<Output = T>) -> Option<T> {
@@ -147,6 +154,7 @@ async fn workers(engine: Arc<Engine>) {
     let mut running: JoinSet<(i64, Result<(), StoreError>)> = JoinSet::new();
     let mut cancels: HashMap<i64, CancellationToken> = HashMap::new();
     loop {
+        let mut failed = false;
         while !engine.stopping.is_cancelled() && running.len() < slots + SPARE_WORKERS {
             match engine.take_work().await {
                 Ok(Some(work)) => {
@@ -157,6 +165,7 @@ async fn workers(engine: Arc<Engine>) {
                 Ok(None) => break,
                 Err(error) => {
                     tracing::error!(%error, "no work could be taken on");
+                    failed = true;
                     break;
                 }
             }
@@ -166,9 +175,7 @@ async fn workers(engine: Arc<Engine>) {
         }
         tokio::select! {
             Some(ended) = running.join_next() => settle(ended, &mut cancels),
-            () = engine.wake.work.notified() => {}
-            () = tokio::time::sleep(engine.settings.poll) => {}
-            () = engine.stopping.cancelled() => {}
+            () = engine.rest(failed, &engine.wake.work) => {}
         }
         stop_cancelled(&engine, &cancels).await;
     }
@@ -212,15 +219,12 @@ async fn stop_cancelled(engine: &Engine, cancels: &HashMap<i64, CancellationToke
 /// Ends the service once its database has failed: what is not on disk cannot be gone by, and whoever starts it anew finds
 /// out what is.
 async fn watch(engine: Arc<Engine>) {
-    while !engine.stopping.is_cancelled() {
-        if !engine.store.healthy() {
+    tokio::select! {
+        () = engine.store.failed() => {
             tracing::error!("the database takes no writes any more; the service stops, to be started anew");
             engine.stopping.cancel();
         }
-        tokio::select! {
-            () = tokio::time::sleep(REST) => {}
-            () = engine.stopping.cancelled() => {}
-        }
+        () = engine.stopping.cancelled() => {}
     }
 }
 

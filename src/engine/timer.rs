@@ -33,8 +33,8 @@ impl Engine {
     /// run do not count that. Called before whatever goes by either.
     pub(super) async fn mind_the_clock(&self) -> Result<(), StoreError> {
         let mut watch = self.watch.lock().await;
+        let before = watch.clone();
         let Some(by_ms) = watch.set_by_ms() else { return Ok(()) };
-        tracing::warn!(by_ms, "the machine's clock was set anew");
         let (owner, now, tells) = (self.owner.name(), self.clock.now(), watch.tells);
         let follow = move |c: &_| {
             leases::shift(c, &owner, by_ms, now)?;
@@ -44,6 +44,15 @@ impl Engine {
                 |id| loops::tell(c, id, &format!("clock/{id}/{}", now.0), &Input::ClockSet { by_ms }, now).map(drop);
             running.iter().try_for_each(tell)
         };
-        self.store.write(follow).await
+        if let Err(error) = self.store.write(follow).await {
+            // Not followed yet: it is noticed again.
+            *watch = before;
+            return Err(error);
+        }
+        tracing::warn!(by_ms, "the machine's clock was set anew");
+        if watch.is_doubtful() && !before.is_doubtful() {
+            tracing::warn!("by days: nothing is removed for its age until the service is started anew");
+        }
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::effect::{Effect, Lane, Place, SEEN_QUEUE, channel_queue};
+use crate::domain::effect::{Effect, Lane, Place, channel_queue};
 use crate::domain::ids::{LoopId, Timestamp};
 
 /// An effect that we have taken on.
@@ -79,19 +79,9 @@ pub fn push(
     Ok(())
 }
 
-/// Takes on the oldest effect of a lane whose subject is free: begun ones of lost owners first come again here, with
-/// `attempts` above 0. In the lane `talk`, that a comment was seen is said first.
-pub fn claim(c: &Connection, lane: Lane, owner: &str, now: Timestamp, lease_ms: i64) -> StoreResult<Option<Claimed>> {
-    if lane == Lane::Talk
-        && let Some(seen) = claim_of(c, SEEN_QUEUE, |_| true, owner, now, lease_ms)?
-    {
-        return Ok(Some(seen));
-    }
-    claim_of(c, lane.as_str(), |_| true, owner, now, lease_ms)
-}
-
-/// The same from one queue, of what may be done where it goes.
-pub fn claim_of(
+/// Takes on the oldest effect of a queue whose subject is free, of what may be done where it goes. Begun ones of lost
+/// owners come again here, with `attempts` above 0.
+pub fn claim(
     c: &Connection,
     queue: &str,
     may: impl Fn(&Place) -> bool,

@@ -4,7 +4,7 @@ mod races;
 
 use super::inbox::Delivery;
 use super::*;
-use crate::domain::effect::{Effect, Lane, Mark, Place};
+use crate::domain::effect::{Effect, Mark, Place, SEEN_QUEUE};
 use crate::domain::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::lifecycle::State;
 use outbox::{Claimed, Ended};
@@ -57,8 +57,8 @@ async fn push(store: &Store, effect: Effect) {
     store.write(move |c| outbox::push(c, "s", None, &place(), &effect, Timestamp(1))).await.expect("pushed");
 }
 
-async fn claim(store: &Store, lane: Lane, owner: &'static str, now: i64) -> Option<Claimed> {
-    store.write(move |c| outbox::claim(c, lane, owner, Timestamp(now), 100)).await.expect("claimed")
+async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<Claimed> {
+    store.write(move |c| outbox::claim(c, queue, |_| true, owner, Timestamp(now), 100)).await.expect("claimed")
 }
 
 fn status() -> Effect {
@@ -126,22 +126,22 @@ async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
     for effect in [status(), label.clone(), status(), Effect::Prepare { ticket: 1 }] {
         push(&store, effect).await;
     }
-    let work = claim(&store, Lane::Work, "a", 10).await.expect("work does not wait for talk");
+    let work = claim(&store, "work", "a", 10).await.expect("work does not wait for talk");
     assert_eq!(work.key, "prepare/1");
-    let first = claim(&store, Lane::Talk, "a", 10).await.expect("an effect");
+    let first = claim(&store, "talk", "a", 10).await.expect("an effect");
     assert_eq!((first.effect.clone(), first.attempts), (label, 0), "the older status was replaced");
-    assert_eq!(claim(&store, Lane::Talk, "b", 50).await, None, "one at a time");
-    let again = claim(&store, Lane::Talk, "b", 110).await.expect("its lease ended");
+    assert_eq!(claim(&store, "talk", "b", 50).await, None, "one at a time");
+    let again = claim(&store, "talk", "b", 110).await.expect("its lease ended");
     assert_eq!((again.id, again.attempts, again.abandoned), (first.id, 1, true));
     let late = first.clone();
     let late = store.write(move |c| outbox::finish(c, &late, "a", Ended::Done, "", Timestamp(111))).await;
     assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
     store.write(move |c| outbox::put_back(c, &again, "b", Timestamp(200), false, "later")).await.expect("put back");
-    assert_eq!(claim(&store, Lane::Talk, "b", 199).await, None, "not yet");
-    let third = claim(&store, Lane::Talk, "b", 200).await.expect("due");
+    assert_eq!(claim(&store, "talk", "b", 199).await, None, "not yet");
+    let third = claim(&store, "talk", "b", 200).await.expect("due");
     assert_eq!((third.attempts, third.abandoned), (1, false), "the try that never began does not count");
     store.write(move |c| outbox::finish(c, &third, "b", Ended::Done, "", Timestamp(201))).await.expect("finished");
-    assert_eq!(claim(&store, Lane::Talk, "b", 201).await.expect("the next").effect, status());
+    assert_eq!(claim(&store, "talk", "b", 201).await.expect("the next").effect, status());
 }
 
 #[tokio::test]
@@ -152,10 +152,10 @@ async fn what_says_that_a_comment_was_seen_waits_for_nothing_else() {
     for effect in [status(), done.clone(), seen.clone()] {
         push(&store, effect).await;
     }
-    let first = claim(&store, Lane::Talk, "a", 10).await.expect("an effect");
+    let first = claim(&store, SEEN_QUEUE, "a", 10).await.expect("an effect");
     assert_eq!(first.effect, seen, "though it was asked for last");
-    assert_eq!(claim(&store, Lane::Talk, "b", 10).await.expect("beside it").effect, status());
-    assert_eq!(claim(&store, Lane::Talk, "c", 10).await, None, "the rest in order");
+    assert_eq!(claim(&store, "talk", "b", 10).await.expect("beside it").effect, status());
+    assert_eq!(claim(&store, "talk", "c", 10).await, None, "the rest in order");
     store.write(move |c| outbox::finish(c, &first, "a", Ended::Done, "", Timestamp(11))).await.expect("finished");
 }
 
@@ -166,9 +166,8 @@ async fn what_may_not_be_done_now_lets_the_next_pass() {
     push(&store, status()).await;
     let to = other.clone();
     store.write(move |c| outbox::push(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
-    let claim = |only: Place| {
-        store.write(move |c| outbox::claim_of(c, "talk", |place| *place == only, "a", Timestamp(10), 100))
-    };
+    let claim =
+        |only: Place| store.write(move |c| outbox::claim(c, "talk", |place| *place == only, "a", Timestamp(10), 100));
     assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
     assert_eq!(claim(other).await.expect("claimed"), None);
     assert_eq!(claim(place()).await.expect("claimed").expect("an effect").place, place());
@@ -184,11 +183,11 @@ async fn work_is_taken_back_but_for_the_release() {
     ] {
         push(&store, effect).await;
     }
-    let running = claim(&store, Lane::Work, "a", 10).await.expect("work");
+    let running = claim(&store, "work", "a", 10).await.expect("work");
     store.write(|c| outbox::cancel_work(c, &LoopId::new("s"), Timestamp(11))).await.expect("taken back");
     assert_eq!(store.read(outbox::to_stop).await.expect("read"), [running.id]);
     store.write(move |c| outbox::finish(c, &running, "a", Ended::Cancelled, "", Timestamp(12))).await.expect("ended");
-    assert_eq!(claim(&store, Lane::Work, "a", 13).await.expect("what is left").key, "release");
+    assert_eq!(claim(&store, "work", "a", 13).await.expect("what is left").key, "release");
 }
 
 #[tokio::test]

@@ -330,7 +330,7 @@ async fn a_killed_service_tells_again() {
         told.iter().any(|r| r.key.starts_with("notify/echo/") && r.state == "rejected")
     };
     service.until("the refusal", refused).await;
-    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.log().contains("not understood"));
+    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.has_said("not understood"));
     first.kill().await.expect("killed");
     receiver.answers("stuck", Answer::Status(200, None));
     let mut second = service.spawn("all", None);

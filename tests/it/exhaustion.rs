@@ -63,7 +63,7 @@ async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dia
     for _ in 0..40 {
         idle.push(TcpStream::connect(("127.0.0.1", service.port)).await.expect("queued"));
     }
-    service.until("the end of its files", async || service.log().contains("a connection could not be accepted")).await;
+    service.until("the end of its files", async || service.has_said("a connection could not be accepted")).await;
     let (watch, from) = (Stopwatch::start(), used(&child));
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (busy, time) = (used(&child) - from, watch.elapsed());
@@ -77,7 +77,7 @@ async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dia
     let (status, _) = deliver(&service, &client, &told[0], "a-label".into()).await;
     assert_eq!(status, 202);
     limit_files(&child, open_files(&child) as u64 + 3);
-    service.until("a program that is not started", async || service.log().contains("Too many open files")).await;
+    service.until("a program that is not started", async || service.has_said("Too many open files")).await;
     limit_files(&child, before);
     let done = service.until_loop("the review", |l| l.state == State::Review).await;
     assert_eq!((done.step, done.spent.iterations), (Step::Idle, 1), "{}", done.why);

@@ -142,9 +142,18 @@ impl Service {
         self.world.folder.path().join("service.log")
     }
 
+    fn whole_log(&self) -> String {
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// Whether one of the processes has said so.
+    pub fn has_said(&self, what: &str) -> bool {
+        self.whole_log().contains(what)
+    }
+
     /// What the processes have said, its end only.
     pub fn log(&self) -> String {
-        let text = std::fs::read_to_string(self.log_path()).unwrap_or_default();
+        let text = self.whole_log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ralph_bot::domain::command::{Command, RunOptions};
-use ralph_bot::domain::effect::{Effect, Lane, Place, TimerKind};
+use ralph_bot::domain::effect::{Effect, Lane, Place, SEEN_QUEUE, TimerKind};
 use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
 use ralph_bot::domain::policy::{Policy, Progress};
@@ -473,7 +473,12 @@ impl Sim {
         }
         let (owner, now) = (self.owner(), self.now());
         let by = owner.clone();
-        let Some(claimed) = self.write(move |c| outbox::claim(c, lane, &by, now, LEASE_MS)) else { return false };
+        let taken = self.write(move |c| {
+            let first = if lane == Lane::Talk { SEEN_QUEUE } else { lane.as_str() };
+            let first = outbox::claim(c, first, |_| true, &by, now, LEASE_MS)?;
+            first.map_or_else(|| outbox::claim(c, lane.as_str(), |_| true, &by, now, LEASE_MS), |one| Ok(Some(one)))
+        });
+        let Some(claimed) = taken else { return false };
         self.note(|| format!("{owner} takes {} of {} on, try {}", claimed.key, claimed.subject, claimed.attempts));
         let twin =
             self.flights.iter().any(|f| f.claimed.subject == claimed.subject && f.claimed.queue == claimed.queue);

@@ -210,7 +210,8 @@ async fn an_effect_and_its_lease_have_one_owner() {
             let (owner, store) = (format!("owner-{n}"), &stores[n % 2]);
             async move {
                 let name = owner.clone();
-                let claimed = store.write(move |c| outbox::claim(c, Lane::Talk, &name, Timestamp(10), 1_000)).await;
+                let take = move |c: &_| outbox::claim(c, "talk", |_| true, &name, Timestamp(10), 1_000);
+                let claimed = store.write(take).await;
                 claimed.expect("asked").map(|claimed| (owner, claimed))
             }
         });
