@@ -39,6 +39,7 @@ use crate::domain::limit::Signals;
 use crate::domain::money::Cumulative;
 use crate::domain::task::AgentReport;
 use crate::process::Cookie;
+use crate::process::sandbox::Network;
 
 pub use claude::ClaudeStream;
 pub use internal::{Bounds, InternalSettings, Model, Price, build_internal};
@@ -80,8 +81,8 @@ pub struct AgentRun {
     pub cookie: Cookie,
     /// Whether it is shut in by bubblewrap.
     pub sandboxed: bool,
-    /// Whether it has the host's network when shut in.
-    pub network: bool,
+    /// What it has of the network when shut in, beside the servers of its model.
+    pub network: Network,
 }
 
 /// A session that a run goes on with.

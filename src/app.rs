@@ -20,6 +20,7 @@ use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::backends::Role as BackendRole;
+use crate::domain::egress::Egress;
 use crate::domain::ids::{AccountKind, ForgeName, User};
 use crate::embed::StaticModel;
 use crate::engine::{
@@ -382,7 +383,11 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
     };
     match (found.tier, &found.bubblewrap) {
         (Tier::A, Ok(version)) => {
-            let network = if config.sandbox.network.is_open() { "" } else { ", without network" };
+            let network = match egress(config) {
+                Egress::Everything => "",
+                Egress::Nothing => ", without network",
+                Egress::Only(_) => ", with listed hosts only",
+            };
             SandboxFound { on: true, words: format!("bubblewrap {version} (tier A){network}"), refusal: None }
         }
         (_, found_version) => {
@@ -402,6 +407,11 @@ async fn sandbox(config: &Config, options: &Options) -> SandboxFound {
             }
         }
     }
+}
+
+/// What agents may reach; nothing where the list cannot be read, which validation has told.
+fn egress(config: &Config) -> Egress {
+    config.sandbox.network.egress().unwrap_or(Egress::Nothing)
 }
 
 /// Where programs are looked up, and the folders of tools that agents and checks may read.
@@ -487,7 +497,7 @@ fn settings(
         sandboxed: sandbox.on,
         sandbox_words: sandbox.words.clone(),
         sandbox_refusal: sandbox.refusal.clone(),
-        agent_network: config.sandbox.network.is_open(),
+        agent_egress: egress(config),
         partial_clone: true,
     }
 }

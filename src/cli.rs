@@ -5,6 +5,7 @@ pub mod backup;
 pub mod check;
 pub mod completions;
 pub mod demo;
+pub mod enter;
 pub mod init;
 pub mod local;
 pub mod loops;
@@ -80,6 +81,9 @@ pub enum Command {
     Simulate(simulate::SimulateArgs),
     /// Answer an agent's questions about its loop: an MCP server over standard input and output
     Mcp(mcp::McpArgs),
+    /// Begin a program in a sandbox from which single hosts can be reached: the service calls this, people do not
+    #[command(hide = true)]
+    Enter(enter::EnterArgs),
     /// Copy the database while the service runs
     Backup(backup::BackupArgs),
     /// Write a working configuration
@@ -150,6 +154,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Replay(args) => replay::run(&args, &cli.global, env),
         Command::Simulate(args) => simulate::run(&args, &cli.global, env),
         Command::Mcp(args) => mcp::run(&args, env),
+        Command::Enter(args) => enter::run(&args),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
         Command::Demo(args) => demo::run(&args, &cli.global, env),

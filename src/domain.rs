@@ -8,6 +8,7 @@ pub mod command;
 pub mod control;
 pub mod criteria;
 pub mod effect;
+pub mod egress;
 pub mod event;
 pub mod experience;
 pub mod ids;

@@ -9,6 +9,7 @@
 //! process-id namespace of the bubblewrap tier is what closes that hole.
 
 mod capture;
+mod gate;
 mod mask;
 mod memory;
 mod running;
@@ -23,9 +24,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use capture::Captured;
+pub use gate::enter;
 pub use mask::Masker;
 pub use running::run;
 pub use sandbox::Sandbox;
+use sandbox::{Gate, Network, View};
 pub use spawn::{executable, harden};
 pub use survivors::{COOKIE_VARIABLE, Cookie, Survivor, end_survivors, is_alive, survivors};
 
@@ -82,6 +85,16 @@ impl Spec {
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.env.push((name.into(), value.into()));
         self
+    }
+}
+
+impl Spec {
+    /// What lets single hosts be reached, where that is wanted.
+    fn gate(&self) -> Option<&Gate> {
+        match &self.sandbox {
+            Sandbox::Bubblewrap(View { network: Network::Only(gate), .. }) => Some(gate),
+            _ => None,
+        }
     }
 }
 

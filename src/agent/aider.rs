@@ -69,6 +69,7 @@ pub(super) const PRESET: Preset = Preset {
     reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
     litter: &[".aider.tags.cache."],
+    model_at: &["api.openai.com", "api.anthropic.com"],
     ..Preset::NOTHING
 };
 

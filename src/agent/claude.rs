@@ -31,6 +31,7 @@ pub(super) const PRESET: Preset = Preset {
     reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
     sessions: &[".claude/projects"],
+    model_at: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
     ..Preset::NOTHING
 };
 

@@ -40,6 +40,7 @@ pub(super) const PRESET: Preset = Preset {
     sessions: &[".codex/sessions"],
     filled: Some(filled),
     model: Some(model),
+    model_at: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
     ..Preset::NOTHING
 };
 

@@ -105,7 +105,7 @@ impl CommandBackend {
         spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = self.secrets.clone();
-        spec.sandbox = folders.sandbox(run, &self.settings.tools);
+        spec.sandbox = folders.sandbox(run, &self.settings, self.preset.model_at);
         spec
     }
 

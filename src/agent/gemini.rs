@@ -42,6 +42,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     sessions: &[".gemini/tmp"],
     filled: Some(filled),
+    model_at: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
     ..Preset::NOTHING
 };
 

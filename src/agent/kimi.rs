@@ -42,6 +42,7 @@ pub(super) const PRESET: Preset = Preset {
     sessions: &[".kimi-code/sessions"],
     model: Some(model),
     ledger: Some(ledger),
+    model_at: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
     ..Preset::NOTHING
 };
 

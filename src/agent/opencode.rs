@@ -55,6 +55,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     // The rest of that folder are logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
+    model_at: &["opencode.ai"],
     ..Preset::NOTHING
 };
 

@@ -10,11 +10,14 @@ use std::time::Duration;
 use secrecy::ExposeSecret;
 
 use super::{AgentRun, BackendSettings};
+use crate::domain::egress::Target;
 use crate::process::sandbox::{ScratchHome, View, tool_environment};
 use crate::process::{Masker, Sandbox};
 
 /// `PATH` where the settings have none.
 const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Port of the servers of models.
+const HTTPS: u16 = 443;
 /// File of the report in its folder.
 pub(super) const REPORT: &str = "report.json";
 /// Variable with the zone of the agent's clock.
@@ -73,20 +76,20 @@ impl Folders {
         Ok(())
     }
 
-    /// What the run can see.
-    pub(super) fn sandbox(&self, run: &AgentRun, tools: &[PathBuf]) -> Sandbox {
+    /// What the run can see; `model_at` are the hosts of the agent's model.
+    pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSettings, model_at: &[&str]) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
         }
         let mut read_only = run.read_only.clone();
-        read_only.extend(tools.iter().filter(|tool| tool.exists()).cloned());
+        read_only.extend(settings.tools.iter().filter(|tool| tool.exists()).cloned());
         read_only.push(self.prompt.clone());
         read_only.extend(run.mcp_config.clone());
         Sandbox::Bubblewrap(View {
             writable: vec![run.tree.clone(), self.report.clone()],
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
-            network: run.network,
+            network: run.network.clone().with(servers(settings, model_at)),
         })
     }
 
@@ -112,6 +115,13 @@ pub(super) fn path(settings: &BackendSettings) -> OsString {
 /// The operator's further variables.
 pub(super) fn granted(settings: &BackendSettings) -> impl Iterator<Item = (OsString, OsString)> {
     settings.env.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
+}
+
+/// Servers that an agent cannot do without: those of its model, and all whose address is in the operator's variables.
+fn servers(settings: &BackendSettings, model_at: &[&str]) -> Vec<Target> {
+    let of_model = model_at.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
+    let named = settings.env.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));
+    of_model.chain(named).collect()
 }
 
 /// The zone of times that an agent prints, where the operator gives it another than UTC.

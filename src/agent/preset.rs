@@ -99,6 +99,8 @@ pub(super) struct Preset {
     /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
     /// that its reader has to say what it saw ([`Reader::seen`]).
     pub(super) ledger: Option<fn(&str, &mut Ledger)>,
+    /// Hosts of its model, over HTTPS; also of what it signs in by.
+    pub(super) model_at: &'static [&'static str],
     /// How names begin that it leaves at the top of the tree for itself, and that are none of its work.
     pub(super) litter: &'static [&'static str],
 }
@@ -118,6 +120,7 @@ impl Preset {
         filled: None,
         model: None,
         ledger: None,
+        model_at: &[],
         litter: &[],
     };
 }

@@ -10,7 +10,7 @@ use super::counts;
 use super::reports::Reports;
 use crate::domain::criteria::{Verdict, judge};
 use crate::domain::task::{Check, CheckOutcome, CheckReport, TestCounts};
-use crate::process::sandbox::{ScratchHome, View};
+use crate::process::sandbox::{Network, ScratchHome, View};
 use crate::process::{self, Cookie, Ended, Finished, Limits, Masker, ProcessError, Sandbox, Spec};
 
 /// Bytes of a check's output that are judged, half from its beginning and half from its end.
@@ -141,7 +141,7 @@ impl CheckRunner {
                 writable: vec![tree.to_owned()],
                 read_only: self.read_only.clone(),
                 home: ScratchHome::Folder(scratch.to_owned()),
-                network: self.network,
+                network: Network::all_or_nothing(self.network),
             });
         }
         spec.cookie = self.cookie.clone();

@@ -16,6 +16,7 @@ pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelNa
 
 use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
 use crate::domain::control::ControlSettings;
+use crate::domain::egress::{Egress, Hosts};
 use crate::domain::intelligence::{ContextSettings, Intelligence};
 use crate::domain::memory::MemorySettings;
 use crate::domain::oversight::OversightSettings;
@@ -355,8 +356,11 @@ impl Default for Checks {
 pub struct Sandbox {
     /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
     pub required: SandboxRequired,
-    /// Whether agents have the host's network (`all`) or none at all (`none`). A list is for hosts that agents may reach
-    /// beside the model's: an empty one is `all`, others are refused, as this version cannot hold agents to single hosts.
+    /// What agents may reach: the host's network (`all`), nothing (`none`), or the servers of their model and those of a
+    /// list, by a proxy that nothing gets around. In a list `example.org` stands for ports 443 and 80 at public addresses,
+    /// `*.example.org` for all names below, and `models.lan:8080` for that port wherever the host is; an empty list leaves the
+    /// model alone. Hosts of the models of known agents need not be listed, nor servers whose `http` address is in a
+    /// backend's `env`, as opencode's are.
     pub network: AgentNetwork,
     /// Folders that agents and checks may read beside the system's tool chains.
     pub read_only: Vec<PathBuf>,
@@ -377,9 +381,13 @@ impl Default for AgentNetwork {
 }
 
 impl AgentNetwork {
-    /// Whether there is any.
-    pub fn is_open(&self) -> bool {
-        *self != Self::Word(NetworkWord::None)
+    /// What may be reached; the error says which host is none.
+    pub fn egress(&self) -> Result<Egress, String> {
+        Ok(match self {
+            Self::Word(NetworkWord::All) => Egress::Everything,
+            Self::Word(NetworkWord::None) => Egress::Nothing,
+            Self::Hosts(hosts) => Egress::Only(Hosts::parse(hosts)?),
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
 use super::*;
+use crate::domain::egress::{Egress, Hosts};
 use crate::domain::ids::{Money, RepoId};
 use crate::domain::policy::{Floor, Progress, ProtectedPolicy};
 use crate::domain::task::{CheckRule, CheckSource};
@@ -199,7 +200,7 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
-    conf/ralph-control.yaml:9:21: `sandbox.network`: this version cannot hold agents to single hosts; write `all`, or `none` for no network at all
+    conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is no host; write `example.org`, `*.example.org` or `models.lan:8080`
     21 errors in the configuration; nothing was started
     ");
 }
@@ -208,15 +209,22 @@ fn all_contradictions_are_found_at_once() {
 fn agents_have_the_network_or_are_kept_from_it_for_sure() {
     let script = "forges:\n  - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }\n\
                   backends: { mine: { type: script, command: [sh] } }\n";
-    for (sandbox, open) in
-        [("{}", true), ("{ network: [] }", true), ("{ network: all }", true), ("{ network: none }", false)]
-    {
+    let crates = Hosts::parse(["crates.example.org"]).expect("a host");
+    for (sandbox, reach) in [
+        ("{}", Egress::Everything),
+        ("{ network: all }", Egress::Everything),
+        ("{ network: none }", Egress::Nothing),
+        ("{ network: [] }", Egress::Only(Hosts::default())),
+        ("{ network: [crates.example.org] }", Egress::Only(crates)),
+    ] {
         let config = parse(&format!("{script}sandbox: {sandbox}\n")).unwrap_or_else(|why| panic!("{sandbox}: {why}"));
-        assert_eq!(config.sandbox.network.is_open(), open, "{sandbox}");
+        assert_eq!(config.sandbox.network.egress(), Ok(reach), "{sandbox}");
     }
-    assert!(!with_env(script, &[("RALPH_SANDBOX__NETWORK", "none")]).expect("valid").sandbox.network.is_open());
-    insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: [crates.example.org] }}\n")), @r"
-    conf/ralph-control.yaml:4:21: `sandbox.network`: this version cannot hold agents to single hosts; write `all`, or `none` for no network at all
+    let config = with_env(script, &[("RALPH_SANDBOX__NETWORK", "none")]).expect("valid");
+    assert_eq!(config.sandbox.network.egress(), Ok(Egress::Nothing));
+    assert!(parse(&format!("{SMALL}sandbox: {{ network: [] }}\n")).is_ok(), "the model's servers are always there");
+    insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: [] }}\n")), @r"
+    conf/ralph-control.yaml:4:37: `sandbox.network`: without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: nothing }}\n")), @r"
@@ -228,7 +236,7 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{SMALL}sandbox: {{ network: none }}\n")), @r"
-    conf/ralph-control.yaml:3:21: `backends.claude`: `claude` reaches its model over the network, which `sandbox.network: none` takes from it; use `all`, or an agent of `type: internal`, whose model the service asks
+    conf/ralph-control.yaml:3:21: `backends.claude`: `claude` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, which leaves it that, or an agent of `type: internal`, whose model the service asks
     1 error in the configuration; nothing was started
     ");
 }

@@ -11,8 +11,8 @@ use serde_json::Map;
 use url::Url;
 
 use super::operator::{
-    AccountEntry, AgentNetwork, Backend, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle,
-    ProtectedName, SandboxRequired,
+    AccountEntry, Backend, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle, ProtectedName,
+    SandboxRequired,
 };
 use super::problem::{Problems, Reporter};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
@@ -21,6 +21,7 @@ use super::tree::Node;
 use super::{
     Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, Reach, RepoPattern, ServerConfig, templates,
 };
+use crate::domain::egress::Egress;
 use crate::domain::ids::{ForgeName, UserId};
 use crate::domain::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
 use crate::domain::permit::Team;
@@ -410,24 +411,25 @@ impl Check<'_> {
 
     /// Whether agents can have the network that is wanted, or be kept from it.
     fn network(&mut self, file: &OperatorFile) {
-        if let AgentNetwork::Hosts(hosts) = &file.sandbox.network
-            && !hosts.is_empty()
-        {
-            let why = "this version cannot hold agents to single hosts; write `all`, or `none` for no network at all";
-            self.wrong("sandbox.network", why);
+        let egress = file.sandbox.network.egress();
+        if let Err(why) = &egress {
+            self.wrong("sandbox.network", why.clone());
         }
-        if file.sandbox.network.is_open() {
+        if egress == Ok(Egress::Everything) {
             return;
         }
         if file.sandbox.required == SandboxRequired::None {
             let why = "without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`";
             self.wrong("sandbox.network", why);
         }
+        if egress != Ok(Egress::Nothing) {
+            return;
+        }
         let calls_out = |(name, backend): &(&String, &Backend)| backend.enabled && PRESETS.contains(&name.as_str());
         for (name, _) in file.backends.iter().filter(calls_out) {
             let why = format!(
-                "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `all`, or \
-                 an agent of `type: internal`, whose model the service asks"
+                "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, \
+                 which leaves it that, or an agent of `type: internal`, whose model the service asks"
             );
             self.wrong(&format!("backends.{name}"), why);
         }

@@ -10,6 +10,7 @@ use globset::GlobMatcher;
 use super::notify::NotifySettings;
 use crate::config::{Models, MoneyLimits};
 use crate::domain::backends::BackendsSettings;
+use crate::domain::egress::Egress;
 use crate::domain::ids::{ForgeName, RepoRef};
 use crate::domain::intelligence::ContextSettings;
 use crate::domain::memory::MemorySettings;
@@ -94,8 +95,8 @@ pub struct EngineSettings {
     pub sandbox_words: String,
     /// Why no loop may run, where the sandbox is not what is required.
     pub sandbox_refusal: Option<String>,
-    /// Whether agents may reach the network.
-    pub agent_network: bool,
+    /// What agents may reach.
+    pub agent_egress: Egress,
     /// Whether fetches leave blobs out where the forge can.
     pub partial_clone: bool,
 }

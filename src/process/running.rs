@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::capture::{self, Captured, Keeper, LineCutter};
 use super::{
-    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, memory, sandbox,
-    spawn, survivors,
+    Cookie, Ended, Finished, Flow, Lines, Masker, ProcessError, Sandbox, Spec, Stream, end_survivors, gate, memory,
+    sandbox, spawn, survivors,
 };
 use crate::clock::Stopwatch;
 use crate::failpoint::kill_point;
@@ -41,11 +41,32 @@ const CHUNK: usize = 64 * 1024;
 /// Only where nothing ran; how a program ended is in [`Finished::ended`].
 pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>>) -> Result<Finished, ProcessError> {
     let watch = Stopwatch::start();
-    let program = spec.program.clone();
     let killed_before = memory::killed_so_far();
-    let mut child = spawn::start(&spec).await?;
-    let mut guard = KillGuard::new(&child, &spec);
-    let mut output = Output::new(&mut child, &spec, lines);
+    let spawn::Started { child, way_out } = spawn::start(&spec).await?;
+    let ends = to_its_end(&spec, child, cancel, lines);
+    let mut finished = match (way_out, spec.gate()) {
+        (Some(ours), Some(gate)) => tokio::select! {
+            finished = ends => finished?,
+            never = gate::serve(ours, gate) => match never {},
+        },
+        _ => ends.await?,
+    };
+    let killed = matches!(finished.ended, Ended::Signalled(KILLED) | Ended::Exited(KILLED_WITHIN));
+    finished.out_of_memory = killed && memory::killed_so_far() > killed_before;
+    finished.duration = watch.elapsed();
+    Ok(finished)
+}
+
+/// Watches a child that was started until nothing of it is left.
+async fn to_its_end(
+    spec: &Spec,
+    mut child: Child,
+    cancel: &CancellationToken,
+    lines: Option<Lines<'_>>,
+) -> Result<Finished, ProcessError> {
+    let program = &spec.program;
+    let mut guard = KillGuard::new(&child, spec);
+    let mut output = Output::new(&mut child, spec, lines);
     let mut limits = Watch { wall: Box::pin(tokio::time::sleep(spec.limits.wall)), idle: spec.limits.idle, cancel };
 
     let (why, status) = match until_end(&mut child, &mut output, &mut limits).await {
@@ -68,15 +89,14 @@ pub async fn run(spec: Spec, cancel: &CancellationToken, lines: Option<Lines<'_>
     if why.is_none()
         && let Some(reason) = sandbox::setup_failure(&spec.sandbox, status, &stdout, &stderr)
     {
-        return Err(ProcessError::Sandbox { program, reason });
+        return Err(ProcessError::Sandbox { program: program.clone(), reason });
     }
     let ended = why.unwrap_or_else(|| match (status.code(), status.signal()) {
         (Some(code), _) => Ended::Exited(code),
         (None, signal) => Ended::Signalled(signal.unwrap_or_default()),
     });
-    let killed = matches!(ended, Ended::Signalled(KILLED) | Ended::Exited(KILLED_WITHIN));
-    let out_of_memory = killed && memory::killed_so_far() > killed_before;
-    Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration: watch.elapsed() })
+    let (out_of_memory, duration) = (false, Duration::ZERO);
+    Ok(Finished { ended, exit_code: status.code(), stdout, stderr, out_of_memory, duration })
 }
 
 /// What came first.

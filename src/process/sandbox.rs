@@ -2,7 +2,7 @@
 //!
 //! The view is an allow list. Nothing of the machine is there but: the system's programs and libraries and the parts
 //! of `/etc` that they need, read-only; the folders that the caller names; a fresh `/tmp`, `/proc` and `/dev`; and the
-//! host's network only where asked for. Process ids, IPC and host name are the sandbox's own; all of it dies with
+//! host's network, or single hosts of it, only where asked for. Process ids, IPC and host name are the sandbox's own; all of it dies with
 //! bubblewrap, and bubblewrap with us. There is no filter of system calls, and no Landlock tier for machines without
 //! user namespaces: there, only [`Sandbox::None`] runs.
 
@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{Captured, Limits, Spec};
+use crate::domain::egress::{Hosts, Target};
 
 pub use probe::{EscapeTest, SandboxProbe, Tier, probe};
 
@@ -104,8 +105,44 @@ pub struct View {
     pub read_only: Vec<PathBuf>,
     /// What `HOME` is.
     pub home: ScratchHome,
-    /// Whether the host's network is there; without it only a loopback of its own.
-    pub network: bool,
+    /// What of the network is there.
+    pub network: Network,
+}
+
+/// What of the network is there. Whatever it is, there is a loopback.
+#[derive(Debug, Clone, Default)]
+pub enum Network {
+    /// Nothing else.
+    #[default]
+    None,
+    /// All that this machine reaches.
+    Host,
+    /// Single hosts, by a proxy.
+    Only(Gate),
+}
+
+/// Lets single hosts be reached from a sandbox.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// Which.
+    pub hosts: Hosts,
+    /// This program, which opens the proxy's port inside (see [`super::enter`]); an absolute path.
+    pub helper: PathBuf,
+}
+
+impl Network {
+    /// All of the machine's, or nothing.
+    pub fn all_or_nothing(all: bool) -> Self {
+        if all { Self::Host } else { Self::None }
+    }
+
+    /// The same with further hosts, where it is single hosts.
+    pub fn with(mut self, further: impl IntoIterator<Item = Target>) -> Self {
+        if let Self::Only(gate) = &mut self {
+            further.into_iter().for_each(|target| gate.hosts.add(target));
+        }
+        self
+    }
 }
 
 /// The home of what runs in a sandbox; never the operator's.
@@ -204,7 +241,7 @@ impl View {
         if bubblewrap.forbids_nesting() {
             arguments.flags(&["--disable-userns"]);
         }
-        if !self.network {
+        if !matches!(self.network, Network::Host) {
             arguments.flags(&["--unshare-net"]);
         }
         arguments.flags(&["--die-with-parent", "--new-session", "--cap-drop", "ALL"]);
@@ -223,6 +260,11 @@ impl View {
             arguments.bind(path, writable)?;
         }
         self.show_program(&mut arguments, program)?;
+        if let Network::Only(gate) = &self.network
+            && !self.shows(&gate.helper)
+        {
+            arguments.bind(&gate.helper, false)?;
+        }
         arguments.push("--chdir", &[cwd.as_os_str()]);
         Ok(arguments.0)
     }

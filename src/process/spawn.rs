@@ -13,8 +13,11 @@ use std::time::Duration;
 use rustix::fs::{Access, MemfdFlags, Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
+use super::gate::{self, WAY_OUT};
+use super::sandbox::Network;
 use super::survivors::COOKIE_VARIABLE;
 use super::{ProcessError, Sandbox, Spec, Stdin, memory, sandbox};
 use crate::failpoint::kill_point;
@@ -73,8 +76,14 @@ fn may_execute(file: &Path) -> bool {
     rustix::fs::access(file, Access::EXEC_OK).is_ok()
 }
 
+/// A program that was started, and our end of the way out of its sandbox, where it has one.
+pub(super) struct Started {
+    pub(super) child: Child,
+    pub(super) way_out: Option<UnixStream>,
+}
+
 /// Starts the program of `spec`, in its sandbox.
-pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
+pub(super) async fn start(spec: &Spec) -> Result<Started, ProcessError> {
     let path = spec.env.iter().rev().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
     let program = executable(&spec.program, &spec.cwd, path.unwrap_or_default())?;
     let folder = std::fs::metadata(&spec.cwd)
@@ -85,7 +94,14 @@ pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
         let program = program.clone();
         move |source| ProcessError::Input { program, what, source }
     };
-    let given = descriptors(&spec.fds).map_err(input("further descriptors"))?;
+    let mut given = descriptors(&spec.fds).map_err(input("further descriptors"))?;
+    let mut way_out = None;
+    if spec.gate().is_some() {
+        let (ours, theirs) = gate::pair().map_err(input("the way out of its sandbox"))?;
+        // The highest number, so it comes last.
+        given.push((WAY_OUT, theirs));
+        way_out = Some(ours);
+    }
     let mut command = command(spec, &program).await?;
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     prepare_child(&mut command, given);
@@ -102,7 +118,7 @@ pub(super) async fn start(spec: &Spec) -> Result<Child, ProcessError> {
                 if spec.cookie.is_some() {
                     kill_point("K16");
                 }
-                return Ok(child);
+                return Ok(Started { child, way_out });
             }
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && attempt < BUSY_TRIES => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -130,7 +146,11 @@ async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
             let bubblewrap = sandbox::installed().await.map_err(failed)?;
             let mut command = Command::new(&bubblewrap.program);
             command.args(view.arguments(bubblewrap, program, &spec.cwd).map_err(failed)?);
-            command.arg("--").arg(program).args(&spec.args).current_dir("/");
+            command.arg("--");
+            if let Network::Only(gate) = &view.network {
+                command.args(gate::before_program(gate));
+            }
+            command.arg(program).args(&spec.args).current_dir("/");
             command
         }
     };
@@ -138,6 +158,9 @@ async fn command(spec: &Spec, program: &Path) -> Result<Command, ProcessError> {
     if let Sandbox::Bubblewrap(view) = &spec.sandbox {
         // In the environment, not by --setenv: arguments can be read by everybody on the machine.
         command.env("HOME", view.home.folder()).env("TMPDIR", "/tmp");
+        if matches!(view.network, Network::Only(_)) {
+            command.envs(gate::environment());
+        }
     }
     if let Some(cookie) = &spec.cookie {
         command.env(COOKIE_VARIABLE, cookie.as_str());

@@ -134,7 +134,7 @@ async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
     }
     for (network, reaches) in [("all", true), ("none", false)] {
         let mut setup = Setup::new(dialect);
-        setup.env.push(("RALPH_SANDBOX__NETWORK", network.to_owned()));
+        setup.network = network.to_owned();
         let world = World::new(setup).await;
         let forge = world.forge.url();
         world.write_agent(&format!(

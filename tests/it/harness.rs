@@ -46,6 +46,8 @@ pub struct Setup {
     pub env: Vec<(&'static str, String)>,
     /// What the service finds of a sandbox, which is required then, in place of what this machine has.
     pub sandbox: Option<SandboxProbe>,
+    /// What agents reach, as `sandbox.network` has it.
+    pub network: String,
     /// How the service signs in, as its entry in the operator's file has it.
     pub credential: String,
     /// Further entries of `forges` in the operator's file, each with the line break before it.
@@ -78,6 +80,7 @@ impl Setup {
             patience: Patience::USUAL,
             env: Vec::new(),
             sandbox: None,
+            network: "all".into(),
             credential: "token_env: TOKEN".into(),
             forges: String::new(),
             mutation_interval_ms: 0,
@@ -196,13 +199,14 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(_), _) => "bubblewrap",
                 (None, true) => "auto",
                 (None, false) => "none",
             },
+            network = self.setup.network,
             credential = self.setup.credential,
             forges = self.setup.forges,
             extra = self.setup.config,

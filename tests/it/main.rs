@@ -9,6 +9,7 @@ mod cli;
 mod clock;
 mod commands;
 mod edge;
+mod egress;
 mod evil;
 mod exhaustion;
 mod forge_faults;

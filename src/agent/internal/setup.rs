@@ -6,6 +6,7 @@ use crate::agent::AgentRun;
 use crate::agent::place::{self, Folders};
 use crate::domain::chat::Tool;
 use crate::process::Spec;
+use crate::process::sandbox::Network;
 
 const INSTRUCTIONS: &str = "You are a coding agent. No person reads along or answers: decide by yourself, and act by calling tools. \
 A turn without a tool call ends the run, so make none before the work is done.\n\
@@ -21,7 +22,7 @@ pub(super) fn shell(agent: &Internal, run: &AgentRun, folders: &Folders, model: 
     spec.env = place::environment(&place::path(settings), &settings.tools, &folders.home, &folders.temporary);
     spec.env.extend(folders.told(run, model));
     spec.env.extend(place::granted(settings));
-    spec.sandbox = folders.sandbox(run, &settings.tools);
+    spec.sandbox = folders.sandbox(run, settings, &[]);
     spec.cookie = Some(run.cookie.clone());
     spec.secrets = agent.secrets.clone();
     Shell { program: agent.shell.clone(), spec, idle: run.idle }
@@ -30,7 +31,11 @@ pub(super) fn shell(agent: &Internal, run: &AgentRun, folders: &Folders, model: 
 /// What the model is told before everything else.
 pub(super) fn instructions(agent: &Internal, run: &AgentRun) -> String {
     let kept = if run.sandboxed { "Only the work tree and $HOME are kept between commands, /tmp is not." } else { "" };
-    let network = if run.sandboxed && !run.network { "There is no network." } else { "" };
+    let network = match &run.network {
+        Network::None if run.sandboxed => "There is no network.",
+        Network::Only(_) if run.sandboxed => "Of the network only some hosts can be reached, by a proxy.",
+        _ => "",
+    };
     format!(
         "{INSTRUCTIONS}\n\nThe work tree is {}; commands start there, in {}. {kept} {network}",
         run.tree.display(),

@@ -60,7 +60,7 @@ impl Place {
             mcp_config: None,
             cookie: Cookie::new("agent-test", &uuid::Uuid::now_v7().simple().to_string(), 1),
             sandboxed: false,
-            network: false,
+            network: crate::process::sandbox::Network::None,
         }
     }
 

@@ -13,6 +13,7 @@ use super::hearing::{Hearing, MOST_WAITING, Server, Sieve};
 use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::backends::{Advice, Role, Session};
+use crate::domain::egress::Egress;
 use crate::domain::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
 use crate::domain::prices::Usage;
@@ -25,6 +26,7 @@ use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
+use crate::process::sandbox::{Gate, Network};
 use crate::store::StoreError;
 use crate::store::calls::{self, Begun, Caller};
 use crate::store::outbox::Claimed;
@@ -362,7 +364,18 @@ impl Engine {
             mcp_config: server.map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
-            network: self.settings.agent_network,
+            network: self.network(),
+        }
+    }
+
+    /// What of the network agents have. Without the program that opens the way to single hosts, there is none.
+    fn network(&self) -> Network {
+        match (&self.settings.agent_egress, &self.settings.program) {
+            (Egress::Everything, _) => Network::Host,
+            (Egress::Only(hosts), Some(program)) => {
+                Network::Only(Gate { hosts: hosts.clone(), helper: program.clone() })
+            }
+            (Egress::Only(_), None) | (Egress::Nothing, _) => Network::None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{Sandbox, ScratchHome, View, installed};
+use super::{Network, Sandbox, ScratchHome, View, installed};
 use crate::process::{COOKIE_VARIABLE, Flow, Limits, Spec, survivors};
 
 /// Longest run of one attempt.
@@ -99,8 +99,12 @@ impl Place {
         fs::create_dir(&outside)?;
         let canary = format!("canary-{}", uuid::Uuid::now_v7().simple());
         fs::write(outside.join("secret"), &canary)?;
-        let view =
-            View { writable: vec![tree.clone()], read_only: Vec::new(), home: ScratchHome::Memory, network: false };
+        let view = View {
+            writable: vec![tree.clone()],
+            read_only: Vec::new(),
+            home: ScratchHome::Memory,
+            network: Network::None,
+        };
         Ok(Self { view, tree, outside, listener: TcpListener::bind("127.0.0.1:0").await?, canary })
     }
 

@@ -43,7 +43,7 @@ impl Folders {
             writable: vec![self.at("tree")],
             read_only: vec![self.at("tools"), self.at("tree/fixed")],
             home: ScratchHome::Folder(self.at("home")),
-            network: false,
+            network: Network::None,
         }
     }
 
@@ -186,7 +186,7 @@ fn the_argument_list_follows_the_view() {
     }
     assert!(has(&closed, "--disable-userns") && has(&list(&folders.view(), "0.11.0"), "--disable-userns"));
     assert!(!has(&list(&folders.view(), "0.6.3"), "--disable-userns"));
-    let open = list(&View { network: true, ..folders.view() }, "0.8.0");
+    let open = list(&View { network: Network::Host, ..folders.view() }, "0.8.0");
     assert!(!has(&open, "--unshare-net"));
     assert!(!has(&closed, "--setenv") && !has(&closed, "/etc") && !has(&closed, "/etc/shadow"));
     let place = |path: PathBuf| closed.iter().position(|a| *a == path.to_str().unwrap()).unwrap();

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
-use ralph_bot::process::sandbox::Tier;
+use ralph_bot::domain::egress::Hosts;
+use ralph_bot::process::sandbox::{Gate, Network, Tier};
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -106,7 +107,8 @@ impl Place {
             mcp_config: None,
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
-            network: true,
+            // Its model and nothing else: whoever needs more than that is seen here.
+            network: Network::Only(Gate { hosts: Hosts::default(), helper: env!("CARGO_BIN_EXE_ralph-bot").into() }),
         }
     }
 

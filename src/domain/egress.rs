@@ -1,0 +1,268 @@
+//! Which hosts a program that is shut in may reach.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use url::{Host, Url};
+
+/// Ports of a host that is listed without one: HTTPS and HTTP.
+const USUAL_PORTS: [u16; 2] = [443, 80];
+
+/// Hosts that may be reached. An entry is a name or an address, `*.` before a name for all that lie below it, and a port
+/// after it. Without a port it stands for the usual ones at public addresses; with one for that port alone, wherever the
+/// host is: who writes the port means this server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Hosts(Vec<Entry>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    /// As [`Target::host`].
+    name: String,
+    /// Whether what lies below the name is meant, and not the name itself.
+    below: bool,
+    port: Option<u16>,
+}
+
+/// What of the network may be reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Egress {
+    /// All that the machine reaches.
+    Everything,
+    /// Nothing.
+    Nothing,
+    /// These hosts.
+    Only(Hosts),
+}
+
+/// A server that somebody wants to reach.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Target {
+    /// Name in lower case without a dot at its end, or address without brackets.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+}
+
+/// Whether a target may be reached, and where it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Admission {
+    /// It is not listed.
+    Refused,
+    /// At addresses of the public internet.
+    Public,
+    /// At whatever address it has.
+    Anywhere,
+}
+
+impl Target {
+    /// Reads `host`, `host:port`, `[address]` or `[address]:port`; a port of its own wins over `usual`. `None` where it is
+    /// no such thing, or where there is no port.
+    pub fn parse(authority: &str, usual: Option<u16>) -> Option<Self> {
+        let (host, port) = split(authority)?;
+        Some(Self { host: normal(host)?, port: port.or(usual)? })
+    }
+
+    /// The servers of all `http` and `https` addresses in a text, such as a tool's settings in JSON.
+    pub fn named_in(text: &str) -> Vec<Self> {
+        static ADDRESS: LazyLock<Regex> =
+            LazyLock::new(|| Regex::new(r#"https?://[^\s"'`<>\\,;|]+"#).expect("the pattern is fixed"));
+        ADDRESS.find_iter(text).filter_map(|found| Self::of_url(found.as_str())).collect()
+    }
+
+    /// Reads the server of an absolute `http` or `https` address.
+    fn of_url(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+        Some(Self { host: normal(url.host_str()?)?, port: url.port_or_known_default()? })
+    }
+
+    /// Whether it is at this machine's own loopback, by its name.
+    pub fn is_loopback(&self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl Hosts {
+    /// Reads the entries of a list; the error says which of them is wrong and why.
+    pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
+        let entry = |text: S| {
+            let text = text.as_ref();
+            Entry::parse(text).ok_or_else(|| {
+                format!("`{text}` is no host; write `example.org`, `*.example.org` or `models.lan:8080`")
+            })
+        };
+        entries.into_iter().map(entry).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Adds a server, which may be reached wherever it is.
+    pub fn add(&mut self, target: Target) {
+        self.0.push(Entry { name: target.host, below: false, port: Some(target.port) });
+    }
+
+    /// Adds all of another list.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
+    }
+
+    /// Whether a target may be reached.
+    pub fn admits(&self, target: &Target) -> Admission {
+        let by_entry = |entry: &Entry| match entry.port {
+            _ if !entry.matches(&target.host) => Admission::Refused,
+            Some(port) if port == target.port => Admission::Anywhere,
+            None if USUAL_PORTS.contains(&target.port) => Admission::Public,
+            _ => Admission::Refused,
+        };
+        self.0.iter().map(by_entry).max().unwrap_or(Admission::Refused)
+    }
+
+    /// Servers on this machine's loopback that are listed.
+    pub fn on_loopback(&self) -> Vec<Target> {
+        let targets = self.0.iter().filter(|entry| !entry.below).filter_map(|entry| {
+            let target = Target { host: entry.name.clone(), port: entry.port? };
+            target.is_loopback().then_some(target)
+        });
+        let mut found: Vec<Target> = targets.collect();
+        found.sort_by_key(|target| target.port);
+        found.dedup_by_key(|target| target.port);
+        found
+    }
+}
+
+impl Entry {
+    fn parse(text: &str) -> Option<Self> {
+        let (below, rest) = text.strip_prefix("*.").map_or((false, text), |rest| (true, rest));
+        let (host, port) = split(rest)?;
+        let name = normal(host)?;
+        let is_address = name.parse::<std::net::IpAddr>().is_ok();
+        (!(name.contains('*') || below && is_address)).then_some(Self { name, below, port })
+    }
+
+    fn matches(&self, host: &str) -> bool {
+        if self.below {
+            host.strip_suffix(&self.name).is_some_and(|above| above.len() > 1 && above.ends_with('.'))
+        } else {
+            host == self.name
+        }
+    }
+}
+
+/// Host and port as they are written.
+fn split(authority: &str) -> Option<(&str, Option<u16>)> {
+    let (host, port) = match authority.rfind(']') {
+        Some(end) => authority.split_at(end + 1),
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    match port.strip_prefix(':') {
+        Some(port) => Some((host, Some(port.parse().ok().filter(|port| *port > 0)?))),
+        None => port.is_empty().then_some((host, None)),
+    }
+}
+
+/// One way to write a host, so that none gets by the list in another guise (`0x7f.1`, `EXAMPLE.org.`).
+fn normal(host: &str) -> Option<String> {
+    match Host::parse(host.strip_suffix('.').unwrap_or(host)).ok()? {
+        Host::Domain(name) => Some(name).filter(|name| !name.is_empty() && !name.split('.').any(str::is_empty)),
+        Host::Ipv4(address) => Some(address.to_string()),
+        Host::Ipv6(address) => Some(address.to_canonical().to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Target {
+        Target::parse(text, None).unwrap_or_else(|| panic!("{text} is a target"))
+    }
+
+    fn hosts(entries: &[&str]) -> Hosts {
+        Hosts::parse(entries).expect("hosts")
+    }
+
+    /// S5, S6.
+    #[test]
+    fn only_what_is_listed_is_admitted() {
+        let listed = hosts(&["registry.npmjs.org", "*.PyPI.org", "models.lan:8080", "10.0.0.5:9000", "[fd00::1]:80"]);
+        for (text, expected) in [
+            ("registry.npmjs.org:443", Admission::Public),
+            ("Registry.NPMJS.org.:80", Admission::Public),
+            ("registry.npmjs.org:22", Admission::Refused),
+            ("evil-registry.npmjs.org:443", Admission::Refused),
+            ("registry.npmjs.org.evil.example:443", Admission::Refused),
+            ("files.pypi.org:443", Admission::Public),
+            ("a.b.pypi.org:443", Admission::Public),
+            ("pypi.org:443", Admission::Refused),
+            ("evilpypi.org:443", Admission::Refused),
+            ("models.lan:8080", Admission::Anywhere),
+            ("models.lan:443", Admission::Refused),
+            ("10.0.0.5:9000", Admission::Anywhere),
+            ("0xa.5:9000", Admission::Anywhere),
+            ("10.0.0.5:443", Admission::Refused),
+            ("[fd00:0::1]:80", Admission::Anywhere),
+            ("169.254.169.254:80", Admission::Refused),
+            ("127.0.0.1:443", Admission::Refused),
+        ] {
+            assert_eq!(listed.admits(&target(text)), expected, "{text}");
+        }
+        assert_eq!(Hosts::default().admits(&target("example.org:443")), Admission::Refused);
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused_with_its_name() {
+        for text in [
+            "",
+            "*",
+            "*.",
+            "a b",
+            "https://example.org",
+            "example.org/x",
+            "a:b",
+            "a:0",
+            "a:70000",
+            "*.10.0.0.1",
+            "*.*.org",
+            "a..b",
+            "[::1",
+            "user@example.org",
+        ] {
+            let why = Hosts::parse([text]).expect_err(text);
+            assert!(why.contains(&format!("`{text}`")), "{why}");
+        }
+        for text in ["", ":443", "example.org", "[::1]", "a:b:443"] {
+            assert_eq!(Target::parse(text, None), None, "{text}");
+        }
+        assert_eq!(Target::parse("example.org", Some(80)), Some(target("example.org:80")));
+    }
+
+    #[test]
+    fn addresses_of_servers_are_read() {
+        let read = |text: &str| Target::named_in(text).iter().map(Target::to_string).collect::<Vec<_>>().join(" ");
+        for (text, servers) in [
+            ("https://Api.Example.org/v1", "api.example.org:443"),
+            ("http://127.0.0.1:8080", "127.0.0.1:8080"),
+            ("http://[::1]:9/x", "[::1]:9"),
+            (r#"{"a":{"baseURL":"http://one.lan:1/v1"},"b":["https://two.lan"]}"#, "one.lan:1 two.lan:443"),
+            ("ftp://example.org", ""),
+            ("https://", ""),
+            ("sk-secret", ""),
+        ] {
+            assert_eq!(read(text), servers, "{text}");
+        }
+    }
+
+    #[test]
+    fn servers_of_this_machine_are_known() {
+        let mut listed = hosts(&["localhost:11434", "127.0.0.1", "example.org:80", "*.localhost:1"]);
+        Target::named_in("http://127.0.0.1:8080/v1").into_iter().for_each(|target| listed.add(target));
+        listed.extend(hosts(&["[::1]:11434"]));
+        let found: Vec<String> = listed.on_loopback().iter().map(Target::to_string).collect();
+        assert_eq!(found, ["127.0.0.1:8080", "localhost:11434"]);
+    }
+}

@@ -1,0 +1,265 @@
+//! Carries connections to hosts that are listed: `CONNECT` for everything in TLS, and plain HTTP by its absolute address.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use url::{Position, Url};
+
+use crate::domain::address::not_public;
+use crate::domain::egress::{Admission, Hosts, Target};
+
+/// Longest head of a request, in bytes.
+const MOST_HEAD: usize = 16 * 1024;
+/// Most header lines of a request.
+const MOST_HEADERS: usize = 100;
+/// How long a client may take to ask, and a host to be found and to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Different hosts that are told of, a run.
+const MOST_TOLD: usize = 50;
+/// Port of plain HTTP.
+const HTTP: u16 = 80;
+
+/// Where a port leads.
+#[derive(Debug, Clone)]
+pub(super) enum Way {
+    /// To whatever host the request names.
+    Proxy,
+    /// To this server.
+    Straight(Target),
+}
+
+/// Lets listed hosts through.
+pub(super) struct Proxy {
+    hosts: Hosts,
+    /// What was refused so far.
+    told: Mutex<BTreeSet<Target>>,
+}
+
+/// Why a request is not carried.
+#[derive(Debug)]
+struct Refused {
+    status: &'static str,
+    why: String,
+}
+
+impl Refused {
+    fn bad(why: &str) -> Self {
+        Self { status: "400 Bad Request", why: why.to_owned() }
+    }
+
+    fn forbidden(target: &Target, why: &str) -> Self {
+        let why = format!("{target} may not be reached from here: {why} (`sandbox.network` in the operator's file)");
+        Self { status: "403 Forbidden", why }
+    }
+
+    fn unreachable(target: &Target, why: &str) -> Self {
+        Self { status: "502 Bad Gateway", why: format!("{target} cannot be reached: {why}") }
+    }
+
+    fn answer(&self) -> Vec<u8> {
+        let (status, text) = (self.status, format!("ralph-bot: {}\n", self.why));
+        let length = text.len();
+        format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{text}")
+            .into_bytes()
+    }
+}
+
+/// A request that was read: who it is for, and what that server is sent first.
+struct Asked {
+    target: Target,
+    is_tunnel: bool,
+    first: Vec<u8>,
+}
+
+impl Proxy {
+    pub(super) fn new(hosts: Hosts) -> Self {
+        Self { hosts, told: Mutex::default() }
+    }
+
+    /// Carries one connection to its end.
+    pub(super) async fn carry(&self, mut client: TcpStream, way: &Way) {
+        let begun = match way {
+            Way::Straight(target) => self.reach(target).await.map(|server| (server, Vec::new(), Vec::new())),
+            Way::Proxy => self.begin(&mut client).await,
+        };
+        match (begun, way) {
+            (Ok((mut server, to_client, to_server)), _) => {
+                let begun = async {
+                    client.write_all(&to_client).await?;
+                    server.write_all(&to_server).await
+                };
+                if begun.await.is_ok() {
+                    // Either side may go away at any time; there is nobody to tell.
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                }
+            }
+            (Err(refused), Way::Proxy) => {
+                let _ = client.write_all(&refused.answer()).await;
+                let _ = client.shutdown().await;
+            }
+            (Err(_), Way::Straight(_)) => {}
+        }
+    }
+
+    /// Reads what the client asks for and connects to it; what is to be sent to the client and to the server first.
+    async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), Refused> {
+        let asked = tokio::time::timeout(PATIENCE, asked(client)).await;
+        let Asked { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(Refused::bad("no request came")))?;
+        let server = self.reach(&target).await?;
+        let to_client = if is_tunnel { b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec() } else { Vec::new() };
+        Ok((server, to_client, first))
+    }
+
+    /// Connects to a target, where it may be reached. The address that was looked at is the one that is connected to.
+    async fn reach(&self, target: &Target) -> Result<TcpStream, Refused> {
+        let admission = self.hosts.admits(target);
+        if admission == Admission::Refused {
+            self.tell(target);
+            return Err(Refused::forbidden(target, "it is not on the list"));
+        }
+        let connected = tokio::time::timeout(PATIENCE, async {
+            let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
+            let found: Vec<SocketAddr> =
+                found.map_err(|error| Refused::unreachable(target, &error.to_string()))?.collect();
+            let may = |at: &SocketAddr| admission == Admission::Anywhere || not_public(at.ip()).is_none();
+            let addresses: Vec<SocketAddr> = found.into_iter().filter(may).collect();
+            if addresses.is_empty() {
+                self.tell(target);
+                let why = "its address is not public, and it is listed without a port";
+                return Err(Refused::forbidden(target, why));
+            }
+            let connected = TcpStream::connect(addresses.as_slice()).await;
+            connected.map_err(|error| Refused::unreachable(target, &error.to_string()))
+        });
+        connected.await.unwrap_or_else(|_| Err(Refused::unreachable(target, "it does not answer")))
+    }
+
+    /// Tells the operator, once of each.
+    fn tell(&self, target: &Target) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < MOST_TOLD && told.insert(target.clone()) {
+            tracing::warn!(%target, "something in a sandbox was kept from a host that is not in `sandbox.network`");
+        }
+    }
+}
+
+/// Reads the head of a request.
+async fn asked(client: &mut TcpStream) -> Result<Asked, Refused> {
+    let mut read = Vec::with_capacity(1024);
+    loop {
+        if client.read_buf(&mut read).await.unwrap_or(0) == 0 {
+            return Err(Refused::bad("the request ends in its middle"));
+        }
+        if let Some(asked) = parse(&read)? {
+            return Ok(asked);
+        }
+        if read.len() > MOST_HEAD {
+            return Err(Refused::bad("the head of the request is too long"));
+        }
+    }
+}
+
+/// What a request asks for; `None` where its head is not all there yet.
+fn parse(read: &[u8]) -> Result<Option<Asked>, Refused> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    let length = match request.parse(read) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(Refused::bad(&format!("no request of HTTP/1.1: {error}"))),
+    };
+    let (method, address, rest) =
+        (request.method.unwrap_or_default(), request.path.unwrap_or_default(), &read[length..]);
+    if method == "CONNECT" {
+        let target = Target::parse(address, None).ok_or_else(|| Refused::bad("CONNECT needs a host and a port"))?;
+        return Ok(Some(Asked { target, is_tunnel: true, first: rest.to_vec() }));
+    }
+    let url = Url::parse(address).ok().filter(|url| url.scheme() == "http");
+    let url = url.ok_or_else(|| Refused::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
+    let target = Target::parse(&url[Position::BeforeHost..Position::AfterPort], Some(HTTP));
+    let target = target.ok_or_else(|| Refused::bad("the address has no host"))?;
+    // One request a connection: the next may be for another host.
+    let mut first =
+        format!("{method} {} HTTP/1.1\r\nConnection: close\r\n", &url[Position::BeforePath..Position::AfterQuery]);
+    first.push_str(&format!("Host: {}\r\n", &url[Position::BeforeHost..Position::AfterPort]));
+    let mut first = first.into_bytes();
+    let ours = |name: &str| {
+        name.eq_ignore_ascii_case("connection")
+            || name.eq_ignore_ascii_case("keep-alive")
+            || name.eq_ignore_ascii_case("host")
+            || name.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("proxy-"))
+    };
+    for header in request.headers.iter().filter(|header| !ours(header.name)) {
+        first.extend([header.name.as_bytes(), b": ", header.value, b"\r\n"].concat());
+    }
+    first.extend_from_slice(b"\r\n");
+    first.extend_from_slice(rest);
+    Ok(Some(Asked { target, is_tunnel: false, first }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(request: &str) -> Option<(String, bool, String)> {
+        let asked = parse(request.as_bytes()).ok().flatten()?;
+        Some((asked.target.to_string(), asked.is_tunnel, String::from_utf8(asked.first).expect("text")))
+    }
+
+    fn refused(request: &str) -> String {
+        parse(request.as_bytes()).err().map_or_else(String::new, |refused| refused.why)
+    }
+
+    #[test]
+    fn tunnels_and_plain_requests_are_read() {
+        let tunnel = read("CONNECT Example.org:443 HTTP/1.1\r\nHost: x\r\n\r\nhello");
+        assert_eq!(tunnel, Some(("example.org:443".into(), true, "hello".into())));
+        let plain = "POST http://example.org/a?b=c HTTP/1.1\r\nHost: evil.example\r\nProxy-Authorization: x\r\n\
+            Connection: keep-alive\r\nContent-Length: 2\r\n\r\nhi";
+        let sent = "POST /a?b=c HTTP/1.1\r\nConnection: close\r\nHost: example.org\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(read(plain), Some(("example.org:80".into(), false, sent.into())));
+        assert_eq!(
+            read("GET http://[::1]:8080/ HTTP/1.1\r\n\r\n").map(|(target, ..)| target),
+            Some("[::1]:8080".into())
+        );
+        assert!(matches!(parse(b"GET http://example.org/ HTTP/1.1\r\nHo"), Ok(None)), "not all there yet");
+    }
+
+    #[test]
+    fn what_is_no_request_to_a_proxy_is_told_so() {
+        for (request, why) in [
+            ("GET / HTTP/1.1\r\n\r\n", "this is a proxy"),
+            ("GET https://example.org/ HTTP/1.1\r\n\r\n", "this is a proxy"),
+            ("CONNECT example.org HTTP/1.1\r\n\r\n", "needs a host and a port"),
+            ("\x16\x03\x01 \r\n\r\n", "no request"),
+        ] {
+            assert!(refused(request).contains(why), "{request}: {}", refused(request));
+        }
+    }
+
+    /// S5, S7: a name that leads into the machine is not followed, whatever the list says of the name.
+    #[tokio::test]
+    async fn names_lead_only_where_they_may() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let target = |host: &str, port| Target { host: host.to_owned(), port };
+        let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"));
+        let meant = format!("localhost:{port}");
+        assert!(proxy(&[&meant]).reach(&target("localhost", port)).await.is_ok());
+        for (entries, target, why) in [
+            (["localhost"], target("localhost", 443), "not public"),
+            (["127.0.0.1"], target("127.0.0.1", 80), "not public"),
+            (["localhost"], target("localhost", port), "not on the list"),
+            (["example.org"], target("169.254.169.254", 80), "not on the list"),
+        ] {
+            let proxy = proxy(&entries);
+            let refused = proxy.reach(&target).await.map(drop).expect_err("refused");
+            assert!(refused.why.contains(why) && refused.status.starts_with("403"), "{}", refused.why);
+            assert_eq!(proxy.told.lock().expect("told").len(), 1);
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a program in a sandbox reaches of the network: listed hosts, by real sockets, and nothing else.
+
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ralph_bot::domain::egress::Hosts;
+use ralph_bot::domain::lifecycle::State;
+use ralph_bot::fake::Dialect;
+use ralph_bot::process::sandbox::{Gate, Network, ScratchHome, Tier, View};
+use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio_util::sync::CancellationToken;
+
+use crate::harness::{Setup, World, sandbox};
+use crate::story::on_both_forges;
+
+on_both_forges!(an_agent_fetches_from_listed_hosts_alone);
+
+/// A server that answers whatever comes with its word, and goes.
+async fn server(word: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut asked = [0; 4096];
+            let _ = client.read(&mut asked).await;
+            let length = word.len();
+            let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{word}");
+            let _ = client.write_all(answer.as_bytes()).await;
+        }
+    });
+    address
+}
+
+/// Runs a script of bash in a sandbox from which these hosts can be reached; `None` where this machine has no sandbox.
+async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
+    if sandbox().await.tier != Tier::A {
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut spec = Spec::new("/bin/bash", folder.path()).args(["-c", script]).env("PATH", "/usr/bin:/bin");
+    spec.sandbox = Sandbox::Bubblewrap(View {
+        writable: vec![folder.path().to_owned()],
+        home: ScratchHome::Memory,
+        network: Network::Only(Gate {
+            hosts: Hosts::parse(hosts).expect("hosts"),
+            helper: PathBuf::from(env!("CARGO_BIN_EXE_ralph-bot")),
+        }),
+        ..View::default()
+    });
+    spec.limits = Limits { wall: Duration::from_secs(60), ..Limits::default() };
+    Some(process::run(spec, &CancellationToken::new(), None).await.expect("it runs"))
+}
+
+/// Functions of the scripts: `ask PORT REQUEST` prints what a port of the loopback answers.
+const ASK: &str = r#"ask() { exec 9<>/dev/tcp/127.0.0.1/$1 && printf "$2" >&9 && timeout 20 cat <&9; echo; exec 9<&-; }
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn listed_hosts_are_reached_by_the_proxy_and_on_the_loopback() {
+    let (by_address, by_name) = (server("by address").await, server("by name").await);
+    let listed = [by_address.to_string(), format!("localhost:{}", by_name.port())];
+    let (one, other) = (by_address.port(), by_name.port());
+    let script = format!(
+        r#"{ASK}
+        ask 3128 'CONNECT 127.0.0.1:{one} HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n'
+        ask 3128 'GET http://LOCALHOST:{other}/a HTTP/1.1\r\nHost: x\r\n\r\n'
+        ask {one} 'GET / HTTP/1.1\r\n\r\n'
+        echo "$HTTPS_PROXY $NO_PROXY"; ls /proc/self/fd | tr '\n' ,; exit 7"#
+    );
+    let Some(finished) = run(&listed.each_ref().map(String::as_str), &script).await else { return };
+    let said = finished.stdout.text();
+    assert_eq!(finished.ended, Ended::Exited(7), "{said}{}", finished.stderr.text());
+    assert_eq!(said.matches("by address").count(), 2, "{said}");
+    assert_eq!(said.matches("by name").count(), 1, "{said}");
+    assert!(said.contains("200 Connection established"), "{said}");
+    assert!(said.contains("http://127.0.0.1:3128 localhost,127.0.0.1,::1"), "{said}");
+    assert!(said.ends_with("0,1,2,3,"), "descriptors of ours are left: {said}");
+}
+
+/// S5, S6: all that an obedient evil program might try.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_else_is_reached() {
+    let (listed, other) = (server("listed").await, server("not for you").await);
+    let heard = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    let (port, udp) = (other.port(), heard.local_addr().expect("an address").port());
+    let name = format!("ralph-{port}");
+    let abstract_name = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("a name");
+    let outside = UnixListener::bind_addr(&abstract_name).expect("a socket");
+    let targets = [
+        format!("127.0.0.1:{port}"),
+        format!("localhost:{port}"),
+        format!("0x7f.1:{port}"),
+        format!("2130706433:{port}"),
+        format!("[::1]:{port}"),
+        format!("[::ffff:127.0.0.1]:{port}"),
+        format!("127.0.0.1:{}", listed.port() ^ 1),
+        "169.254.169.254:80".into(),
+        "10.0.0.1:443".into(),
+        "192.168.1.1:80".into(),
+        "8.8.8.8:53".into(),
+        "github.com:443".into(),
+        "gist.github.com:443".into(),
+        "evil.example:443".into(),
+        "example.org:22".into(),
+        "local.example.org:443".into(),
+        "example.org.evil.example:443".into(),
+        "metadata.google.internal:80".into(),
+    ];
+    let mut script = ASK.to_owned();
+    for target in &targets {
+        script.push_str(&format!("ask 3128 'CONNECT {target} HTTP/1.1\\r\\n\\r\\n'\n"));
+        script.push_str(&format!("ask 3128 'GET http://{target}/ HTTP/1.1\\r\\n\\r\\n'\n"));
+    }
+    script.push_str(&format!(
+        "(: </dev/tcp/127.0.0.1/{port}) 2>/dev/null && echo direct\n\
+         (echo x >/dev/udp/127.0.0.1/{udp}) 2>/dev/null\n\
+         (: </dev/tcp/1.1.1.1/443) 2>/dev/null && echo direct\n\
+         (echo x >/dev/udp/8.8.8.8/53) 2>/dev/null && echo datagram\n\
+         grep -q '@{name}' /proc/net/unix && echo abstract\n\
+         grep -v -e lo: -e '|' /proc/net/dev | sed 's/^/interface /'\n\
+         timeout 5 getent hosts example.org && echo resolved\n\
+         echo end"
+    ));
+    let Some(finished) = run(&[&listed.to_string(), "example.org"], &script).await else { return };
+    let said = finished.stdout.text();
+    assert!(said.trim_end().ends_with("end"), "{said}{}", finished.stderr.text());
+    for word in ["not for you", "direct", "datagram", "abstract", "interface", "resolved", "200 Connection"] {
+        assert!(!said.contains(word), "{word}: {said}");
+    }
+    let refused = said.matches("HTTP/1.1 403 Forbidden").count();
+    assert_eq!(refused, 2 * targets.len(), "{said}");
+    assert!(said.contains("github.com:443 may not be reached from here: it is not on the list"), "{said}");
+    let mut word = [0; 8];
+    let nothing = tokio::time::timeout(Duration::from_millis(50), heard.recv(&mut word)).await;
+    assert!(nothing.is_err(), "a datagram came through");
+    drop(outside);
+}
+
+/// What begins a program says why it cannot, and bad requests harm nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_requests_are_told_so_and_harm_no_other() {
+    let good = server("still here").await;
+    let port = good.port();
+    let script = format!(
+        r#"{ASK}
+        ask 3128 'GET / HTTP/1.1\r\n\r\n'
+        ask 3128 '\x16\x03\x01\x02\r\n\r\n'
+        ask 3128 "CONNECT $(head -c 40000 /dev/zero | tr '\0' a):443 HTTP/1.1\r\n\r\n"
+        for n in $(seq 300); do exec {{fd}}<>/dev/tcp/127.0.0.1/3128; done 2>/dev/null
+        ask {port} 'GET / HTTP/1.1\r\n\r\n'"#
+    );
+    let Some(finished) = run(&[&good.to_string()], &script).await else { return };
+    let said = finished.stdout.text();
+    assert_eq!(said.matches("400 Bad Request").count(), 3, "{said}");
+    assert!(said.contains("ralph-bot: this is a proxy") && said.contains("too long"), "{said}");
+}
+
+/// The whole way from the operator's file.
+async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
+    let (listed, other) = (server("42").await, server("not for you").await);
+    let agent = format!(
+        "cat >fetch.sh <<'END'\n{ASK}ask $1 'GET / HTTP/1.1\\r\\n\\r\\n' | tail -n 1 | tr -d '\\r'\nEND\n\
+         bash fetch.sh {} >answer.txt\nbash fetch.sh {} >other.txt 2>&1\nrm fetch.sh\n",
+        listed.port(),
+        other.port()
+    );
+    let mut setup = Setup::new(dialect).agent(&agent);
+    setup.network = format!("['{listed}']");
+    if sandbox().await.tier != Tier::A {
+        return;
+    }
+    let world = World::new(setup).await;
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+    let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
+    assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
+    assert!(world.bot_says().iter().any(|said| said.contains("with listed hosts only")), "{:?}", world.bot_says());
+    world.finish().await;
+}
