@@ -13,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +23,7 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::proxy::{Proxy, Way};
@@ -36,7 +37,7 @@ const PROXY_PORT: u16 = 3128;
 const MOST_SOCKETS: usize = 16;
 /// How long a sandbox may take to be built.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Connections of one run at the same time; more wait.
+/// Connections to one port at the same time; more wait.
 const MOST_CONNECTIONS: usize = 256;
 
 /// Both ends of the pair: ours, and the program's.
@@ -87,6 +88,9 @@ fn hand_out(ports: &[u16]) -> io::Result<()> {
     let listen = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port));
     let sockets: Vec<TcpListener> = ports.iter().map(listen).collect::<Result<_, _>>()?;
     let fds: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+    // SAFETY: it is only asked whether there is such a descriptor.
+    rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(WAY_OUT) })
+        .map_err(|_| io::Error::other("it is for the service to call; nothing takes the sockets in"))?;
     // SAFETY: whoever starts us gives it to us for this; nobody else here knows of it.
     let way_out = unsafe { OwnedFd::from_raw_fd(WAY_OUT) };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_SOCKETS))];
@@ -136,9 +140,8 @@ async fn take_in(ours: &UnixStream) -> io::Result<Vec<tokio::net::TcpListener>> 
 /// Serves what each socket accepts.
 async fn accept_all(sockets: Vec<tokio::net::TcpListener>, ways: Vec<(u16, Way)>, proxy: &Arc<Proxy>) {
     let mut accepting = JoinSet::new();
-    let places = Arc::new(tokio::sync::Semaphore::new(MOST_CONNECTIONS));
     for (socket, (_, way)) in sockets.into_iter().zip(ways) {
-        let (proxy, places) = (proxy.clone(), places.clone());
+        let (proxy, places) = (proxy.clone(), Arc::new(Semaphore::new(MOST_CONNECTIONS)));
         accepting.spawn(async move {
             let mut carried = JoinSet::new();
             loop {

@@ -158,6 +158,7 @@ async fn bad_requests_are_told_so_and_harm_no_other() {
     let said = finished.stdout.text();
     assert_eq!(said.matches("400 Bad Request").count(), 3, "{said}");
     assert!(said.contains("ralph-bot: this is a proxy") && said.contains("too long"), "{said}");
+    assert!(said.contains("still here"), "{said}");
 }
 
 /// The whole way from the operator's file.

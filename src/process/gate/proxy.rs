@@ -18,6 +18,9 @@ const MOST_HEAD: usize = 16 * 1024;
 const MOST_HEADERS: usize = 100;
 /// How long a client may take to ask, and a host to be found and to answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long, and how much, is read of a request that was refused.
+const LINGER: Duration = Duration::from_secs(2);
+const MOST_UNREAD: u64 = 1024 * 1024;
 /// Different hosts that are told of, a run.
 const MOST_TOLD: usize = 50;
 /// Port of plain HTTP.
@@ -100,6 +103,9 @@ impl Proxy {
             (Err(refused), Way::Proxy) => {
                 let _ = client.write_all(&refused.answer()).await;
                 let _ = client.shutdown().await;
+                // A socket that is closed with bytes unread takes its answer with it.
+                let (mut rest, mut nowhere) = (client.take(MOST_UNREAD), tokio::io::sink());
+                let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut rest, &mut nowhere)).await;
             }
             (Err(_), Way::Straight(_)) => {}
         }
