@@ -4,6 +4,7 @@
 //! `preset`; everything else (folders, environment, sandbox, limits, report) is the same for all, in `command`.
 
 mod aider;
+mod broker;
 mod claude;
 mod codex;
 mod command;
@@ -259,6 +260,11 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Variables with keys that its agent does not get to see.
+    fn hidden_keys(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Runs the agent to its end. Never fails: whatever happens is in the outcome.
     async fn run(
         &self,
@@ -302,6 +308,10 @@ pub struct BackendSettings {
     pub models: BTreeMap<String, String>,
     /// Its further environment: names on the allow list with their values, which are masked in all output.
     pub env: Vec<(String, SecretString)>,
+    /// Whether the keys of its models stay here: it gets tokens in their place that are good for one run, and at our address.
+    pub hide_keys: bool,
+    /// Variables that hold such keys, and for each the one that says where the model is, beside those that its preset knows.
+    pub keys: BTreeMap<String, String>,
     /// Further arguments, after the preset's own; `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and
     /// `{mcp_config}` are filled in, with nothing where the run has no such thing. A prompt that is too long for an
     /// argument is replaced by a pointer to its file.
@@ -327,6 +337,8 @@ impl BackendSettings {
             tools: Vec::new(),
             models: BTreeMap::new(),
             env: Vec::new(),
+            hide_keys: true,
+            keys: BTreeMap::new(),
             args: Vec::new(),
             output: None,
             prompt_on_stdin: true,

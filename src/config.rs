@@ -167,6 +167,10 @@ pub struct BackendConfig {
     pub session_files: Vec<String>,
     /// Variables to pass on that are set, with their values.
     pub env: Vec<(String, SecretString)>,
+    /// Whether the keys of its models stay with the service.
+    pub hide_keys: bool,
+    /// Variables that hold such keys, and for each the one that says where the model is, beside those that its preset knows.
+    pub keys: BTreeMap<String, String>,
     /// How its output is read, where configured.
     pub output: Option<OutputFormat>,
     /// What it is used for.

@@ -28,6 +28,7 @@ use crate::domain::causes::causes;
 use crate::domain::ids::Timestamp;
 use crate::domain::notice::{self, Audience, ChannelKind, Notice, Occasion};
 use crate::domain::oversight::EscalationLevel;
+use crate::net::client;
 use crate::process::Masker;
 use resolver::{Refused, Resolver};
 
@@ -90,18 +91,14 @@ impl Channel {
     /// # Errors
     /// When the address is none, or the TLS roots of the system cannot be used; a sentence without secrets.
     pub fn new(settings: ChannelSettings) -> Result<Self, String> {
-        // Fails when one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let url = Url::parse(settings.url.expose_secret()).map_err(|error| error.to_string())?;
-        let client = reqwest::Client::builder()
+        let client = client()
             .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
             .dns_resolver(Arc::new(Resolver { allow_private: settings.allow_private }))
             // A proxy would connect where it likes.
             .no_proxy()
             // Messages are rare; each is sent to an address that was looked at just now.
             .pool_max_idle_per_host(0)
-            .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| causes(&error.without_url()))?;
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];

@@ -1,7 +1,6 @@
 //! The HTTP side: webhooks in, health and metrics out. Takes deliveries and nothing else: what they mean is decided
 //! elsewhere, later.
 
-pub mod serve;
 mod webhook;
 
 use std::collections::HashMap;

@@ -17,6 +17,7 @@ pub mod fake;
 pub mod forge;
 pub mod http;
 pub mod mcp;
+pub mod net;
 pub mod process;
 pub mod provider;
 pub mod render;

@@ -22,7 +22,7 @@ use futures::future::BoxFuture;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use url::{Host, Url};
+use url::Url;
 
 pub use wire::Wire;
 
@@ -31,6 +31,7 @@ use crate::domain::causes::causes;
 use crate::domain::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::ids::Timestamp;
 use crate::domain::limit::Signals;
+use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::Unread;
 use wire::fault::{self, Fault};
@@ -39,10 +40,6 @@ use wire::fault::{self, Fault};
 const MAX_ANSWER: usize = 8 * 1024 * 1024;
 /// What is read of an answer that tells of an error, in bytes.
 const MAX_COMPLAINT: usize = 64 * 1024;
-/// Time to connect, TLS included.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Between probes of a silent connection: an answer takes minutes to be thought of.
-const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Longest wait for a list of models.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Version of the Messages interface.
@@ -91,20 +88,12 @@ impl ApiClient {
     /// A sentence for the operator, without secrets: the address is none, the key cannot be a header, no TLS roots.
     pub fn new(settings: ApiSettings, clock: Clock) -> Result<Self, String> {
         let ApiSettings { name, url, key, wire, models, timeout } = settings;
-        // Fails when one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let base = base(&url).map_err(|problem| format!("backend {name}: `url`: {problem}"))?;
-        let local = is_local(&base);
-        let mut builder = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .tcp_keepalive(KEEPALIVE)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
-            .default_headers(headers(wire, key.as_ref()).map_err(|problem| format!("backend {name}: {problem}"))?);
-        if local {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|error| format!("backend {name}: {}", causes(&error.without_url())))?;
+        let headers = headers(wire, key.as_ref()).map_err(|problem| format!("backend {name}: {problem}"))?;
+        let client = client_of_model(&base)
+            .default_headers(headers)
+            .build()
+            .map_err(|error| format!("backend {name}: {}", causes(&error.without_url())))?;
         let host = base.host_str().unwrap_or_default().to_owned();
         let (calls, list) = addresses(&base, wire);
         // A query may hold a key as well.
@@ -338,15 +327,6 @@ fn base(url: &str) -> Result<Url, String> {
         return Err("it holds a user or a password; give the key apart from it".to_owned());
     }
     Ok(base)
-}
-
-fn is_local(base: &Url) -> bool {
-    match base.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }
 
 /// Where calls and the list of models are.

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 /// Which layers each layer may name; `*` is every one. A new top-level module needs a row of its own.
-const LAYERS: [(&str, &[&str]); 22] = [
+const LAYERS: [(&str, &[&str]); 23] = [
     ("main", &["*"]),
     ("app", &["*"]),
     ("cli", &["*"]),
@@ -34,19 +34,20 @@ const LAYERS: [(&str, &[&str]); 22] = [
             "failpoint",
         ],
     ),
-    ("forge", &["domain", "clock", "process"]),
-    ("agent", &["domain", "clock", "process"]),
-    ("provider", &["domain", "clock", "process"]),
+    ("forge", &["domain", "clock", "process", "net"]),
+    ("agent", &["domain", "clock", "process", "net"]),
+    ("provider", &["domain", "clock", "process", "net"]),
     ("workspace", &["domain", "clock", "process", "failpoint"]),
     ("checks", &["domain", "clock", "process"]),
     ("store", &["domain", "clock", "process", "failpoint"]),
     ("mcp", &["domain", "store"]),
-    ("escalate", &["domain", "clock", "process"]),
+    ("escalate", &["domain", "clock", "process", "net"]),
     ("embed", &["domain"]),
     ("render", &["domain"]),
     ("domain", &[]),
     ("fake", &["domain", "clock", "process", "forge"]),
     ("process", &["clock", "domain", "failpoint"]),
+    ("net", &[]),
     ("config", &["domain"]),
     ("clock", &["domain"]),
     ("telemetry", &["domain", "clock", "config"]),

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
+use super::broker::ModelKey;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
 use super::refusal::{no_answer, refused};
 use super::stream::{Gathered, Tokens};
@@ -27,10 +28,20 @@ const LONGEST_WAIT_S: f64 = 8.0;
 const MODEL_SETTINGS: &str = "- name: aider/extra_params\n  extra_params:\n    max_retries: 0\n";
 /// Prices that it would fetch from the network in each fresh home; those of its library stand in where this has none.
 const FETCHED_PRICES: &str = "{\"none\": {}}\n";
-/// Variables by which a provider is asked elsewhere, and where it is asked without them.
-const ADDRESSES: [([&str; 2], &str); 2] = [
-    (["OPENAI_BASE_URL", "OPENAI_API_BASE"], "https://api.openai.com/v1"),
-    (["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"], "https://api.anthropic.com"),
+/// Keys of its providers, and the variables by which each is asked elsewhere.
+const KEYS: [ModelKey; 2] = [
+    ModelKey {
+        keys: &["OPENAI_API_KEY"],
+        addresses: &["OPENAI_BASE_URL", "OPENAI_API_BASE"],
+        usual: Some("https://api.openai.com/v1"),
+        unless: &[],
+    },
+    ModelKey {
+        keys: &["ANTHROPIC_API_KEY"],
+        addresses: &["ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"],
+        usual: Some("https://api.anthropic.com"),
+        unless: &[],
+    },
 ];
 
 /// What its library calls the refusals of a provider, and the HTTP status that each of these names stands for.
@@ -69,6 +80,7 @@ pub(super) const PRESET: Preset = Preset {
     reader: || Box::new(AiderText::default()),
     version: Some(&["--version"]),
     litter: &[".aider.tags.cache."],
+    keys: &KEYS,
     model_at: &["api.openai.com", "api.anthropic.com"],
     ..Preset::NOTHING
 };
@@ -95,9 +107,9 @@ fn arguments(call: &Call<'_>) -> Vec<String> {
         arguments.extend([flag.to_owned(), file.display().to_string()]);
     }
     // A `.env` of the repository could send the key elsewhere; it is read before these.
-    for (names, usual) in ADDRESSES {
-        let address = names.iter().find_map(|name| call.variable(name)).unwrap_or(usual);
-        arguments.extend(names.iter().flat_map(|name| ["--set-env".to_owned(), format!("{name}={address}")]));
+    for ModelKey { addresses, usual, .. } in KEYS {
+        let address = addresses.iter().find_map(|name| call.variable(name)).or(usual).unwrap_or_default();
+        arguments.extend(addresses.iter().flat_map(|name| ["--set-env".to_owned(), format!("{name}={address}")]));
     }
     if let Some(model) = call.model {
         arguments.extend(["--model".to_owned(), model.to_owned()]);

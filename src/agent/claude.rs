@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde_json::Value;
 
+use super::broker::ModelKey;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
 use super::refusal::{gave_up, refused};
 use super::session::Filled;
@@ -31,6 +32,12 @@ pub(super) const PRESET: Preset = Preset {
     reader: || Box::new(ClaudeStream::default()),
     version: Some(&["--version"]),
     sessions: &[".claude/projects"],
+    keys: &[ModelKey {
+        keys: &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"],
+        addresses: &["ANTHROPIC_BASE_URL"],
+        usual: Some("https://api.anthropic.com"),
+        unless: &["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"],
+    }],
     model_at: &["api.anthropic.com", "console.anthropic.com", "platform.claude.com"],
     ..Preset::NOTHING
 };

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::broker::ModelKey;
 use super::mcp::for_codex;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, words};
 use super::refusal::{gave_up, refused};
@@ -40,6 +41,12 @@ pub(super) const PRESET: Preset = Preset {
     sessions: &[".codex/sessions"],
     filled: Some(filled),
     model: Some(model),
+    keys: &[ModelKey {
+        keys: &["CODEX_API_KEY"],
+        addresses: &["OPENAI_BASE_URL"],
+        usual: Some("https://api.openai.com/v1"),
+        unless: &["CODEX_HOME"],
+    }],
     model_at: &["api.openai.com", "chatgpt.com", "auth.openai.com"],
     ..Preset::NOTHING
 };

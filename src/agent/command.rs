@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use secrecy::SecretString;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::patience::until_it_waits_too_long;
+use super::broker::{Broker, Kept, kept};
 use super::mcp;
 use super::place::{self, Folders, GRACE, Litter, REPORT};
 use super::placeholder::filled;
@@ -37,6 +39,8 @@ pub(super) struct CommandBackend {
     settings: BackendSettings,
     program: PathBuf,
     secrets: Masker,
+    /// Keys that agents do not get to see.
+    kept: Vec<Kept>,
 }
 
 impl CommandBackend {
@@ -58,18 +62,24 @@ impl CommandBackend {
         }
         let program =
             executable(Path::new(&program), &settings.config_folder, &settings.path).map_err(|e| e.to_string())?;
-        let secrets = place::secrets(&settings);
-        Ok(Self { name: name.to_owned(), preset, settings, program, secrets })
+        let (secrets, kept) = (place::secrets(&settings), kept(&settings, preset.keys));
+        Ok(Self { name: name.to_owned(), preset, settings, program, secrets, kept })
     }
 
     /// The run as the preset sees it.
-    fn call<'a>(&'a self, run: &'a AgentRun, folders: &'a Folders, servers: &'a [mcp::Server]) -> Call<'a> {
+    fn call<'a>(
+        &'a self,
+        run: &'a AgentRun,
+        folders: &'a Folders,
+        servers: &'a [mcp::Server],
+        variables: &'a [(String, SecretString)],
+    ) -> Call<'a> {
         Call {
             run,
             model: run.model.as_deref().map(|m| self.settings.models.get(m).map_or(m, String::as_str)),
             root: rustix::process::geteuid().is_root(),
             prompt_file: &folders.prompt,
-            variables: &self.settings.env,
+            variables,
             servers,
         }
     }
@@ -98,14 +108,16 @@ impl CommandBackend {
         for (name, value) in (self.preset.environment)(call) {
             spec = spec.env(name, value);
         }
-        spec.env.extend(place::granted(&self.settings));
+        spec.env.extend(place::granted(call.variables));
         if self.settings.prompt_on_stdin {
             spec.stdin = Stdin::Bytes(run.prompt.clone().into_bytes());
         }
         spec.limits = Limits { wall: run.wall, idle: Some(run.idle), grace: GRACE, keep_bytes: KEEP_BYTES };
         spec.cookie = Some(run.cookie.clone());
         spec.secrets = self.secrets.clone();
-        spec.sandbox = folders.sandbox(run, &self.settings, self.preset.model_at);
+        // Whoever has no key of its own has no business at its model's but through us.
+        let model_at = if self.kept.is_empty() { self.preset.model_at } else { &[] };
+        spec.sandbox = folders.sandbox(run, &self.settings, place::servers(call.variables, model_at));
         spec
     }
 
@@ -154,6 +166,10 @@ impl Backend for CommandBackend {
             || self.settings.args.iter().any(|argument| argument.contains("{session}"))
     }
 
+    fn hidden_keys(&self) -> Vec<&str> {
+        self.kept.iter().flat_map(|kept| &kept.keys).map(String::as_str).collect()
+    }
+
     async fn run(
         &self,
         run: AgentRun,
@@ -171,7 +187,11 @@ impl Backend for CommandBackend {
             Ok(servers) => servers.unwrap_or_default(),
             Err(reason) => return nothing(AgentStatus::Unavailable { reason }),
         };
-        let call = self.call(&run, &folders, &servers);
+        let broker = match Broker::open(&self.settings, &self.kept).await {
+            Ok(broker) => broker,
+            Err(reason) => return nothing(AgentStatus::Failed { reason }),
+        };
+        let call = self.call(&run, &folders, &servers, &broker.variables);
         if let Err(e) = folders.write((self.preset.files)(&call)) {
             let reason = format!("its settings in {} could not be written: {e}", folders.home.display());
             return nothing(AgentStatus::Failed { reason });

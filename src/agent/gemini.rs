@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::broker::ModelKey;
 use super::mcp::for_gemini;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
 use super::refusal::{gave_up, refused};
@@ -42,6 +43,12 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     sessions: &[".gemini/tmp"],
     filled: Some(filled),
+    keys: &[ModelKey {
+        keys: &["GEMINI_API_KEY"],
+        addresses: &["GOOGLE_GEMINI_BASE_URL"],
+        usual: Some(BASE_URL),
+        unless: &["GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA"],
+    }],
     model_at: &["generativelanguage.googleapis.com", "cloudcode-pa.googleapis.com", "oauth2.googleapis.com"],
     ..Preset::NOTHING
 };

@@ -6,6 +6,7 @@
 
 use serde_json::Value;
 
+use super::broker::ModelKey;
 use super::preset::{
     Call, MAX_ARGUMENT, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words,
 };
@@ -42,6 +43,7 @@ pub(super) const PRESET: Preset = Preset {
     sessions: &[".kimi-code/sessions"],
     model: Some(model),
     ledger: Some(ledger),
+    keys: &[ModelKey { keys: &["KIMI_MODEL_API_KEY"], addresses: &["KIMI_MODEL_BASE_URL"], usual: None, unless: &[] }],
     model_at: &["api.moonshot.ai", "api.moonshot.cn", "api.kimi.com", "auth.kimi.com"],
     ..Preset::NOTHING
 };

@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::{Value, json};
 
+use super::broker::ModelKey;
 use super::mcp::for_opencode;
 use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, shortened, variables, words};
 use super::refusal::{gave_up, refused};
@@ -26,6 +27,26 @@ const MAX_EMPTY: u32 = 3;
 const OF_PROVIDER: [&str; 2] = ["APIError", "ProviderAuthError"];
 /// Most headers of a refusal that are kept.
 const MAX_HEADERS: usize = 50;
+
+/// Variables with configurations of the operator's own, which go before ours.
+const OWN_CONFIG: [&str; 3] = ["OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG_DIR"];
+/// Keys of its providers, and where each is.
+const KEYS: [ModelKey; 2] = [
+    ModelKey {
+        keys: &["ANTHROPIC_API_KEY"],
+        addresses: &["ANTHROPIC_BASE_URL"],
+        usual: Some("https://api.anthropic.com/v1"),
+        unless: &OWN_CONFIG,
+    },
+    ModelKey {
+        keys: &["OPENAI_API_KEY"],
+        addresses: &["OPENAI_BASE_URL"],
+        usual: Some("https://api.openai.com/v1"),
+        unless: &OWN_CONFIG,
+    },
+];
+/// Its names of these providers.
+const PROVIDERS: [(&str, &str); 2] = [("anthropic", "ANTHROPIC_BASE_URL"), ("openai", "OPENAI_BASE_URL")];
 
 pub(super) const PRESET: Preset = Preset {
     name: "opencode",
@@ -55,6 +76,7 @@ pub(super) const PRESET: Preset = Preset {
     version: Some(&["--version"]),
     // The rest of that folder are logins and programs.
     sessions: &[".local/share/opencode/opencode.db", ".local/share/opencode/opencode.db-wal"],
+    keys: &KEYS,
     model_at: &["opencode.ai"],
     ..Preset::NOTHING
 };
@@ -75,6 +97,11 @@ fn settings(call: &Call<'_>) -> Value {
     let report = format!("{}/**", call.report_folder());
     let (commands, elsewhere) =
         if call.run.sandboxed { ("allow", json!("allow")) } else { ("deny", json!({ "*": "deny", report: "allow" })) };
+    let elsewhere_asked = PROVIDERS.iter().filter_map(|(provider, address)| {
+        let options = json!({ "options": { "baseURL": call.variable(address)? } });
+        Some(((*provider).to_owned(), options))
+    });
+    let providers: serde_json::Map<String, Value> = elsewhere_asked.collect();
     json!({
         "$schema": "https://opencode.ai/config.json",
         "autoupdate": false,
@@ -82,6 +109,7 @@ fn settings(call: &Call<'_>) -> Value {
         "permission": {
             "edit": "allow", "bash": commands, "webfetch": commands, "external_directory": elsewhere,
         },
+        "provider": providers,
         "mcp": for_opencode(call.servers),
     })
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::{AgentRun, BackendSettings};
 use crate::domain::egress::Target;
@@ -76,8 +76,8 @@ impl Folders {
         Ok(())
     }
 
-    /// What the run can see; `model_at` are the hosts of the agent's model.
-    pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSettings, model_at: &[&str]) -> Sandbox {
+    /// What the run can see; `servers` are those that it cannot do without.
+    pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSettings, servers: Vec<Target>) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
         }
@@ -89,7 +89,7 @@ impl Folders {
             writable: vec![run.tree.clone(), self.report.clone()],
             read_only,
             home: ScratchHome::Folder(self.home.clone()),
-            network: run.network.clone().with(servers(settings, model_at)),
+            network: run.network.clone().with(servers),
         })
     }
 
@@ -113,14 +113,14 @@ pub(super) fn path(settings: &BackendSettings) -> OsString {
 }
 
 /// The operator's further variables.
-pub(super) fn granted(settings: &BackendSettings) -> impl Iterator<Item = (OsString, OsString)> {
-    settings.env.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
+pub(super) fn granted(variables: &[(String, SecretString)]) -> impl Iterator<Item = (OsString, OsString)> {
+    variables.iter().map(|(name, value)| (name.into(), value.expose_secret().into()))
 }
 
-/// Servers that an agent cannot do without: those of its model, and all whose address is in the operator's variables.
-fn servers(settings: &BackendSettings, model_at: &[&str]) -> Vec<Target> {
+/// Servers that an agent cannot do without: those of its model, and all whose address is in its variables.
+pub(super) fn servers(variables: &[(String, SecretString)], model_at: &[&str]) -> Vec<Target> {
     let of_model = model_at.iter().filter_map(|host| Target::parse(host, Some(HTTPS)));
-    let named = settings.env.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));
+    let named = variables.iter().flat_map(|(_, value)| Target::named_in(value.expose_secret()));
     of_model.chain(named).collect()
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
+use super::broker::ModelKey;
 use super::mcp::Server;
 use super::session::{Filled, Ledger};
 use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
@@ -99,6 +100,8 @@ pub(super) struct Preset {
     /// Adds up what a session used from the lines of its files, where the output does not say it; of the whole session, so
     /// that its reader has to say what it saw ([`Reader::seen`]).
     pub(super) ledger: Option<fn(&str, &mut Ledger)>,
+    /// Where it looks for keys, and for the addresses of what they are for.
+    pub(super) keys: &'static [ModelKey],
     /// Hosts of its model, over HTTPS; also of what it signs in by.
     pub(super) model_at: &'static [&'static str],
     /// How names begin that it leaves at the top of the tree for itself, and that are none of its work.
@@ -120,6 +123,7 @@ impl Preset {
         filled: None,
         model: None,
         ledger: None,
+        keys: &[],
         model_at: &[],
         litter: &[],
     };

@@ -166,6 +166,8 @@ fn settings(
     settings.session_files = backend.session_files.clone();
     settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
     settings.env = backend.env.clone();
+    settings.hide_keys = backend.hide_keys;
+    settings.keys = backend.keys.clone();
     settings.tools = tools.to_vec();
     settings.tools.extend(config.sandbox.read_only.iter().cloned());
     settings.masked = secrets(config);
@@ -216,6 +218,7 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
             &backend.stdin,
             &backend.session_files,
             &backend.output,
+            (backend.hide_keys, &backend.keys),
             &backend.url,
             &backend.wire
         )

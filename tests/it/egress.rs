@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use ralph_bot::domain::egress::Hosts;
 use ralph_bot::domain::lifecycle::State;
 use ralph_bot::fake::Dialect;
@@ -18,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::harness::{Setup, World, sandbox};
 use crate::story::on_both_forges;
 
-on_both_forges!(an_agent_fetches_from_listed_hosts_alone);
+on_both_forges!(an_agent_fetches_from_listed_hosts_alone, an_agent_asks_its_model_without_the_key);
 
 /// A server that answers whatever comes with its word, and goes.
 async fn server(word: &'static str) -> SocketAddr {
@@ -182,5 +184,45 @@ async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
     let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
     assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
     assert!(world.bot_says().iter().any(|said| said.contains("with listed hosts only")), "{:?}", world.bot_says());
+    world.finish().await;
+}
+
+/// S4: the whole way from the operator's file. The agent sends its model all that it has.
+async fn an_agent_asks_its_model_without_the_key(dialect: Dialect) {
+    const KEY: &str = "sk-a-key-of-the-operator-s";
+    let asked: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
+    let heard = asked.clone();
+    let model = axum::Router::new().fallback(async move |headers: HeaderMap, body: String| {
+        heard.lock().expect("no panic").push((headers, body));
+        "you should write 42"
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
+    tokio::spawn(async move { axum::serve(listener, model).await.expect("it serves") });
+    let agent = r#"bash -c '
+        at=${MY_URL#http://} everything=$(env)
+        exec 9<>/dev/tcp/${at%%:*}/$(echo ${at#*:} | cut -d/ -f1)
+        printf "POST /v1/ask HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer $MY_KEY\r\n" >&9
+        printf "Content-Length: ${#everything}\r\n\r\n%s" "$everything" >&9
+        tail -n 1 <&9 | grep -o 42 >answer.txt'
+    "#;
+    let mut setup = Setup::new(dialect).agent(agent);
+    setup.network = "[]".into();
+    setup.backend = ", env: [MY_KEY, MY_URL], keys: { MY_KEY: MY_URL }".into();
+    setup.env = vec![("MY_KEY", KEY.into()), ("MY_URL", url.clone())];
+    if sandbox().await.tier != Tier::A {
+        setup.network = "all".into();
+    }
+    let world = World::new(setup).await;
+    let done = world.run().await;
+    assert_eq!(done.state, State::Review, "{:?}", world.bot_says());
+    let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
+    assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
+    assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
+    // What it had is of no use any more.
+    let value = |name: &str| had.lines().find_map(|line| line.strip_prefix(name)).expect("it is set").to_owned();
+    let (at, token) = (value("MY_URL="), value("MY_KEY="));
+    let later = reqwest::Client::new().get(format!("{at}/ask")).bearer_auth(token).send().await;
+    assert!(later.is_err_and(|error| error.is_connect()), "it ended with its run");
     world.finish().await;
 }

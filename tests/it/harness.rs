@@ -48,6 +48,8 @@ pub struct Setup {
     pub sandbox: Option<SandboxProbe>,
     /// What agents reach, as `sandbox.network` has it.
     pub network: String,
+    /// Further keys of the backend in the operator's file, each after a comma.
+    pub backend: String,
     /// How the service signs in, as its entry in the operator's file has it.
     pub credential: String,
     /// Further entries of `forges` in the operator's file, each with the line break before it.
@@ -81,6 +83,7 @@ impl Setup {
             env: Vec::new(),
             sandbox: None,
             network: "all".into(),
+            backend: String::new(),
             credential: "token_env: TOKEN".into(),
             forges: String::new(),
             mutation_interval_ms: 0,
@@ -199,7 +202,7 @@ impl World {
             "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n"
         };
         format!(
-            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent] }}\n{limits}{extra}",
+            "server: {{ listen: \"{listen}\" }}\ndata_dir: ./data\nforges:\n  - {{ name: forge, kind: {kind}, url: \"{url}\", {credential}, webhook_secret_env: SECRET }}{forges}\nsandbox: {{ required: {required}, network: {network}, read_only: [\"{folder}/agent.sh\"] }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/sh\", \"{folder}/agent.sh\"], roles: [agent]{backend} }}\n{limits}{extra}",
             url = self.forge.url(),
             required = match (&self.setup.sandbox, sandboxed) {
                 (Some(_), _) => "bubblewrap",
@@ -207,6 +210,7 @@ impl World {
                 (None, false) => "none",
             },
             network = self.setup.network,
+            backend = self.setup.backend,
             credential = self.setup.credential,
             forges = self.setup.forges,
             extra = self.setup.config,

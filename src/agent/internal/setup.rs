@@ -21,8 +21,8 @@ pub(super) fn shell(agent: &Internal, run: &AgentRun, folders: &Folders, model: 
     let mut spec = Spec::new(&agent.shell, &run.tree);
     spec.env = place::environment(&place::path(settings), &settings.tools, &folders.home, &folders.temporary);
     spec.env.extend(folders.told(run, model));
-    spec.env.extend(place::granted(settings));
-    spec.sandbox = folders.sandbox(run, settings, &[]);
+    spec.env.extend(place::granted(&settings.env));
+    spec.sandbox = folders.sandbox(run, settings, place::servers(&settings.env, &[]));
     spec.cookie = Some(run.cookie.clone());
     spec.secrets = agent.secrets.clone();
     Shell { program: agent.shell.clone(), spec, idle: run.idle }

@@ -183,17 +183,18 @@ async fn ask_command(
         Ok(built) => built,
         Err(why) => return (vec![Finding::fail(title(name), bare(name, &why), install)], None),
     };
+    let keys = keys(name, backend, &built.hidden_keys());
     let said = match built.probe().await {
         Ok(said) => said,
         Err(why) => return (vec![Finding::fail(title(name), why, install)], None),
     };
     let Some(known) = known else {
         let finding = Finding::ok(title(name), "its program is there; whether it works, a run will show");
-        return (std::iter::once(finding).chain(uncounted(name, backend)).collect(), None);
+        return (std::iter::once(finding).chain(keys).chain(uncounted(name, backend)).collect(), None);
     };
     let (finding, version) = judge_version(known, &said);
     let is_sound = version.is_some();
-    let (login, money) = (|| login(known, backend), || uncounted(name, backend));
+    let (login, money) = (|| login(known, backend).or(keys), || uncounted(name, backend));
     let further = is_sound.then(|| login().into_iter().chain(money())).into_iter().flatten();
     (std::iter::once(finding).chain(further).collect(), version)
 }
@@ -259,6 +260,26 @@ fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
             "set `models.default`, so that its tokens have a price",
         ),
         _ => None,
+    }
+}
+
+/// Whether what it signs in with stays with the service; nothing where it is given no such thing.
+fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<Finding> {
+    let secret = |name: &str| ["_KEY", "_TOKEN"].iter().any(|end| name.ends_with(end));
+    let (names, is_hidden) = (backend.env.iter().map(|(name, _)| name.as_str()), |name: &&str| hidden.contains(name));
+    let given: Vec<&str> = names.filter(|name| secret(name) && !is_hidden(name)).collect();
+    let title = format!("keys of {}", title(name));
+    match (given.as_slice(), hidden) {
+        ([], []) => None,
+        ([], hidden) => Some(Finding::ok(title, format!("its runs do not see {}", hidden.join(", ")))),
+        (given, _) if !backend.hide_keys => {
+            Some(Finding::ok(title, format!("its runs can read {}, as `hide_keys` says", given.join(", "))))
+        }
+        (given, _) => {
+            let fix = "name it in `keys` with the variable of its model's address, so that it stays with the service; or \
+                       give it nothing that is worth stealing";
+            Some(Finding::warn(title, format!("its runs can read {}", given.join(", ")), fix))
+        }
     }
 }
 

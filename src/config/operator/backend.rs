@@ -37,6 +37,14 @@ pub struct Backend {
     pub session_files: Vec<String>,
     /// Environment variables that are passed on, by name.
     pub env: Vec<String>,
+    /// Whether the keys of its models stay with the service. Its runs get a token in a key's place that is good for one run,
+    /// and an address of the service in place of the model's, through which they ask it and by no other way; other hosts of
+    /// its makers they reach where `sandbox.network` names them. The presets know the variables of an API key or a token;
+    /// logins that lie in files, and keys that a configuration of your own names, are given to the agent as they are.
+    pub hide_keys: bool,
+    /// Further variables of `env` that hold such a key, each with the variable that says where the model is:
+    /// `{ MY_KEY: MY_MODEL_URL }`. For commands, and for what a configuration of your own names.
+    pub keys: BTreeMap<String, String>,
     /// How a command's output is read; the preset's own way, or text.
     pub output: Option<OutputFormat>,
     /// What it is used for. An `api` backend answers questions and nothing else; a command runs agents and nothing else.
@@ -73,6 +81,8 @@ impl Default for Backend {
             stdin: None,
             session_files: Vec::new(),
             env: Vec::new(),
+            hide_keys: true,
+            keys: BTreeMap::new(),
             output: None,
             roles: vec![Role::Agent],
             models: Models::default(),

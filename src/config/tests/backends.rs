@@ -248,6 +248,30 @@ fn what_a_backend_has_no_use_for_is_told() {
 }
 
 #[test]
+fn keys_that_are_to_be_hidden_have_to_be_there() {
+    let backends = "  codex: { hide_keys: false, keys: { A: B } }\n  \
+         own: { type: script, command: [x], env: [K, T], keys: { K: T, U: T } }\n  \
+         ask: { type: api, url: 'https://x.example', models: { default: x }, hide_keys: false, keys: { A: B } }\n";
+    insta::assert_snapshot!(problems(&file(backends, "")), @r"
+    conf/ralph-control.yaml:3:36: `backends.codex.keys`: says what is to be hidden, and `hide_keys` is false
+    conf/ralph-control.yaml:3:41: `backends.codex.keys.A`: `A` is not in `env`, so the command does not get it
+    conf/ralph-control.yaml:3:41: `backends.codex.keys.A`: `B` is not in `env`, so the command does not get it
+    conf/ralph-control.yaml:4:62: `backends.own.keys.K`: `T` is set to what is no address; write it as `https://example.org/v1`
+    conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `U` is not in `env`, so the command does not get it
+    conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `T` is set to what is no address; write it as `https://example.org/v1`
+    conf/ralph-control.yaml:5:82: `backends.ask.hide_keys`: only read for commands; `type: api` starts none
+    conf/ralph-control.yaml:5:95: `backends.ask.keys`: only read for commands; `type: api` starts none
+    8 errors in the configuration; nothing was started
+    ");
+    let text = file("  own: { type: script, command: [x], env: [S, KEY_URL], keys: { S: KEY_URL } }\n", "");
+    let unset = with_env(&text, &[]).expect_err("nobody knows where the model is").to_string();
+    assert!(unset.contains("`backends.own.keys.S`: `KEY_URL` is not set; it says where the model is"), "{unset}");
+    let config = with_env(&text, &[("KEY_URL", "http://models.lan:8080/v1")]).expect("valid");
+    assert_eq!(config.backends["own"].keys["S"], "KEY_URL");
+    assert!(config.backends["own"].hide_keys);
+}
+
+#[test]
 fn a_repository_can_only_lower_intelligence() {
     let operator = parse(SMALL).expect("valid").policy(&ForgeName::new("work"));
     let lowered = parse_repository(".ralph.yml", "intelligence: off\n", &operator).expect("valid");

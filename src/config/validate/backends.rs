@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use secrecy::SecretString;
+use url::Url;
 
 use super::Check;
 use crate::config::operator::{Backend, BackendKind, OperatorFile, Role, WireName};
@@ -102,6 +103,8 @@ impl Check<'_> {
             stdin: backend.stdin,
             session_files: backend.session_files.clone(),
             env,
+            hide_keys: backend.hide_keys,
+            keys: backend.keys.clone(),
             output: backend.output,
             roles,
             models: backend.models.clone(),
@@ -149,10 +152,37 @@ impl Check<'_> {
             ("session_files", !backend.session_files.is_empty()),
             ("stdin", backend.stdin.is_some()),
             ("output", backend.output.is_some()),
+            ("hide_keys", !backend.hide_keys),
+            ("keys", !backend.keys.is_empty()),
         ];
         for (field, _) in unread.iter().filter(|(_, given)| *given) {
             let why = format!("only read for commands; `type: {}` starts none", kind.as_str());
             self.wrong(&format!("{key}.{field}"), why);
+        }
+    }
+
+    /// What is to be hidden has to be there, with a place where it is of use.
+    fn keys(&mut self, key: &str, backend: &Backend) {
+        if !backend.hide_keys && !backend.keys.is_empty() {
+            self.wrong(&format!("{key}.keys"), "says what is to be hidden, and `hide_keys` is false");
+        }
+        for (name, address) in &backend.keys {
+            let field = format!("{key}.keys.{name}");
+            for variable in [name, address] {
+                if !backend.env.contains(variable) {
+                    self.wrong(&field, format!("`{variable}` is not in `env`, so the command does not get it"));
+                }
+            }
+            // The address may hold a key as well, so it is not told.
+            let is_address = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+            match (self.env.get(name), self.env.get(address)) {
+                (_, Some(text)) if !is_address(text) => {
+                    let why = format!("`{address}` is set to what is no address; write it as `https://example.org/v1`");
+                    self.wrong(&field, why);
+                }
+                (Some(_), None) => self.wrong(&field, format!("`{address}` is not set; it says where the model is")),
+                _ => {}
+            }
         }
     }
 
@@ -171,6 +201,7 @@ impl Check<'_> {
                 self.wrong(&format!("{key}.session_files[{index}]"), why);
             }
         }
+        self.keys(key, backend);
         if let Some(index) = roles.iter().position(|role| *role == Role::Assistant) {
             let why = "a command cannot be asked questions; use `type: api` or `type: internal` for that";
             self.wrong(&format!("{key}.roles[{index}]"), why);

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
 use crate::domain::causes::causes;
+use crate::net::client;
 
 /// The network.
 pub struct ReqwestTransport {
@@ -19,14 +20,10 @@ impl ReqwestTransport {
     /// # Errors
     /// When the TLS roots of the system cannot be used.
     pub fn new(patience: Patience) -> Result<Self, TransportError> {
-        // Fails when one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
+        let client = client()
             .connect_timeout(patience.connect)
             .read_timeout(patience.idle)
             .timeout(patience.total)
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("ralph-bot/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| failed(error, false))?;
         Ok(Self { client, max_bytes: MAX_ANSWER_BYTES })

@@ -13,7 +13,7 @@ use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
 use crate::parts::python_part;
 
-const COMMAND: &str = "echo made by the agent > made.txt";
+const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
 /// Milliseconds after which a provider that refuses everything must have been given up: a minute of asking again, and what
 /// the program needs to start and to end on a busy machine.
 const GIVEN_UP_MS: u64 = 60_000 + 30_000;
@@ -24,6 +24,7 @@ const CODEX: Agent = Agent {
     model: "gpt-5",
     works: || Model::Calls("exec_command", json!({ "cmd": COMMAND })),
     environment: |url| vec![("CODEX_API_KEY", KEY.to_owned()), ("OPENAI_BASE_URL", format!("{url}/v1"))],
+    keys: &[],
 };
 
 const GEMINI: Agent = Agent {
@@ -32,6 +33,7 @@ const GEMINI: Agent = Agent {
     model: "gemini-2.5-flash",
     works: || Model::Calls("run_shell_command", json!({ "command": COMMAND })),
     environment: |url| vec![("GEMINI_API_KEY", KEY.to_owned()), ("GOOGLE_GEMINI_BASE_URL", url.to_owned())],
+    keys: &[],
 };
 
 const OPENCODE: Agent = Agent {
@@ -40,11 +42,24 @@ const OPENCODE: Agent = Agent {
     model: "stub/m",
     works: || Model::Calls("bash", json!({ "command": COMMAND, "description": "Make the file" })),
     environment: |url| {
-        let options = json!({ "baseURL": format!("{url}/v1"), "apiKey": "{env:STUB_KEY}" });
+        let options = json!({ "baseURL": "{env:STUB_URL}", "apiKey": "{env:STUB_KEY}" });
         let provider = json!({ "npm": "@ai-sdk/openai-compatible", "options": options, "models": { "m": {} } });
         let config = json!({ "provider": { "stub": provider } });
-        vec![("STUB_KEY", KEY.to_owned()), ("OPENCODE_CONFIG_CONTENT", config.to_string())]
+        vec![
+            ("STUB_KEY", KEY.to_owned()),
+            ("STUB_URL", format!("{url}/v1")),
+            ("OPENCODE_CONFIG_CONTENT", config.to_string()),
+        ]
     },
+    keys: &[("STUB_KEY", "STUB_URL")],
+};
+
+/// With a key of a vendor that it knows, and nothing of our own.
+const OPENCODE_WITH_KEY: Agent = Agent {
+    model: "anthropic/claude-sonnet-4-5",
+    environment: |url| vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("ANTHROPIC_BASE_URL", format!("{url}/v1"))],
+    keys: &[],
+    ..OPENCODE
 };
 
 const KIMI: Agent = Agent {
@@ -67,6 +82,7 @@ const KIMI: Agent = Agent {
             ("KIMI_MODEL_BASE_URL", format!("{url}/v1")),
         ]
     },
+    keys: &[],
 };
 
 /// It has no tools and no sessions: what it is to write stands in the model's words.
@@ -79,6 +95,7 @@ const AIDER: Agent = Agent {
     model: "openai/m",
     works: || Model::Says("I make the file.\n\nmade.txt\n```\nmade by the agent\n```\n"),
     environment: |url| vec![("OPENAI_API_KEY", KEY.to_owned()), ("OPENAI_API_BASE", format!("{url}/v1"))],
+    keys: &[],
 };
 
 /// It does its work, and what it used is read.
@@ -317,4 +334,10 @@ async fn a_day_s_quota_and_an_hour_s_wait_are_given_up_at_once() {
         // Of the delay before a day's quota it says nothing.
         assert_eq!(end_of(&outcome, 0), until, "{:?}", outcome.signals);
     }
+}
+
+/// A key of a vendor that opencode knows stays away from it too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn opencode_asks_a_vendor_without_its_key() {
+    works(OPENCODE_WITH_KEY).await;
 }

@@ -24,6 +24,7 @@ const CLAUDE: Agent = Agent {
     // Its tool wants the file's whole path, which each story gives it.
     works: || write_to(Path::new("made.txt")),
     environment: |url| vec![("ANTHROPIC_BASE_URL", url.to_owned()), ("ANTHROPIC_API_KEY", KEY.to_owned())],
+    keys: &[],
 };
 
 fn write_to(path: &Path) -> Model {

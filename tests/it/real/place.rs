@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
 use ralph_bot::domain::egress::Hosts;
 use ralph_bot::process::sandbox::{Gate, Network, Tier};
@@ -16,6 +17,8 @@ use crate::harness::sandbox;
 use crate::parts::{command, npm_part, output, program, setting};
 
 pub const KEY: &str = "sk-a-key-of-the-tests";
+/// File in which an agent that can run commands leaves its environment.
+pub const ENVIRONMENT: &str = "env.txt";
 pub const PROMPT: &str = "Make the file and say when you are done.\n";
 /// Longest run; a run that ends by itself needs a few seconds, and one that waits for its provider a minute.
 pub const WALL: Duration = Duration::from_secs(180);
@@ -32,6 +35,8 @@ pub struct Agent {
     pub works: fn() -> Model,
     /// Its environment for a provider at this address.
     pub environment: fn(&str) -> Vec<(&'static str, String)>,
+    /// Variables of it that hold a key, with those that say where the model is, which the preset does not know.
+    pub keys: &'static [(&'static str, &'static str)],
 }
 
 /// A program with its first arguments, and the folders that it needs.
@@ -122,6 +127,7 @@ impl Place {
         settings.models = [("good".to_owned(), self.agent.model.to_owned())].into();
         let environment = (self.agent.environment)(url);
         settings.env = environment.into_iter().map(|(name, value)| (name.into(), SecretString::from(value))).collect();
+        settings.keys = self.agent.keys.iter().map(|(key, at)| ((*key).into(), (*at).into())).collect();
         settings
     }
 
@@ -148,6 +154,14 @@ impl Place {
         let left = survivors(&format!("cli-test-{}", self.mark));
         assert!(left.is_empty(), "processes are left: {left:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
+        // S4: the model is asked with the key, and the agent has none.
+        for (headers, _) in provider.messages() {
+            let has_key = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY));
+            assert!(headers.values().any(has_key), "the key is missing: {headers:?}");
+        }
+        if let Ok(environment) = std::fs::read_to_string(self.tree().join(ENVIRONMENT)) {
+            assert!(environment.contains("HOME=") && !environment.contains(KEY), "{environment}");
+        }
         (outcome, events)
     }
 }

@@ -47,8 +47,9 @@ async fn a_program_that_is_there_and_has_a_key_is_as_it_should_be() {
                 thresholds: { window: 5h, max_cost_per_hour: 5 }";
     let (config, env) = preset(folder.path(), "claude", "2.1.197 (Claude Code)", rest);
     let findings = look(&config, &env).await;
-    assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].outcome, Outcome::Ok, "{findings:?}");
+    assert_eq!(findings.len(), 2);
+    assert!(findings.iter().all(|finding| finding.outcome == Outcome::Ok), "{findings:?}");
+    assert_eq!(findings[1].detail, "its runs do not see ANTHROPIC_API_KEY");
     let text = overview(&findings);
     assert_eq!(
         text,
@@ -91,6 +92,23 @@ async fn what_is_missing_old_given_up_or_not_logged_in_is_told_with_what_to_do()
     let findings = look(&config_bare, &env).await;
     assert_eq!(findings[1].outcome, Outcome::Warn);
     assert!(findings[1].detail.contains("login") && findings[1].fix.contains("ANTHROPIC_API_KEY"), "{findings:?}");
+}
+
+/// S4.
+#[tokio::test]
+async fn keys_that_runs_can_read_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = async |name: &str, rest: &str| {
+        let (config, env) = preset(folder.path(), name, "0.169.0", rest);
+        let told = look(&config, &env).await.into_iter().find(|finding| finding.name.starts_with("keys of"));
+        told.map(|finding| (finding.outcome, finding.detail))
+    };
+    let warned = Some((Outcome::Warn, "its runs can read ANTHROPIC_API_KEY".to_owned()));
+    assert_eq!(keys("codex", ", env: [ANTHROPIC_API_KEY, PATH]").await, warned);
+    assert_eq!(keys("mine", ", type: script, env: [ANTHROPIC_API_KEY]").await, warned);
+    assert_eq!(keys("mine", ", type: script, env: [PATH]").await, None);
+    let given = Some((Outcome::Ok, "its runs can read ANTHROPIC_API_KEY, as `hide_keys` says".to_owned()));
+    assert_eq!(keys("mine", ", type: script, env: [ANTHROPIC_API_KEY], hide_keys: false").await, given);
 }
 
 #[tokio::test]

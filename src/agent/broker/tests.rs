@@ -1,0 +1,149 @@
+//! Which keys are kept, what a model is asked with them, and who is not answered.
+
+use futures::StreamExt;
+
+use super::super::BackendKind;
+use super::*;
+use crate::provider::tests::stub::{Reply, Stub};
+
+const KNOWN: [ModelKey; 2] = [
+    ModelKey {
+        keys: &["ONE_KEY", "ONE_TOKEN"],
+        addresses: &["ONE_URL", "ONE_BASE"],
+        usual: Some("https://one.example/v1"),
+        unless: &["ONE_HOME"],
+    },
+    ModelKey { keys: &["TWO_KEY"], addresses: &["TWO_URL"], usual: None, unless: &[] },
+];
+const KEY: &str = "sk-hunter2";
+
+fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSettings {
+    let mut settings = BackendSettings::new(BackendKind::Script, "/", "/usr/bin");
+    settings.env = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+    settings.keys = keys.iter().map(|(key, at)| ((*key).to_owned(), (*at).to_owned())).collect();
+    settings
+}
+
+#[test]
+fn keys_are_kept_where_it_is_known_what_they_are_for() {
+    let of = |variables: &[(&str, &str)], keys: &[(&str, &str)]| {
+        let kept = kept(&settings(variables, keys), &KNOWN);
+        let each = kept
+            .iter()
+            .map(|kept| format!("{} by {} at {}", kept.keys.join("+"), kept.addresses.join("+"), kept.model.as_str()));
+        each.collect::<Vec<_>>().join("; ")
+    };
+    let at_one = "ONE_KEY by ONE_URL+ONE_BASE at https://one.example/v1";
+    for (variables, expected) in [
+        (&[][..], ""),
+        (&[("OTHER_KEY", "k")], ""),
+        (&[("ONE_KEY", "k")], at_one),
+        (&[("ONE_KEY", "")], ""),
+        (&[("ONE_KEY", "k"), ("ONE_TOKEN", "t")], "ONE_KEY+ONE_TOKEN by ONE_URL+ONE_BASE at https://one.example/v1"),
+        (&[("ONE_KEY", "k"), ("ONE_BASE", "http://gate.lan:81")], "ONE_KEY by ONE_URL+ONE_BASE at http://gate.lan:81/"),
+        // It would not look for our address.
+        (&[("ONE_KEY", "k"), ("ONE_HOME", "/x")], ""),
+        (&[("ONE_KEY", "k"), ("ONE_URL", "no address")], ""),
+        (&[("TWO_KEY", "k")], ""),
+        (&[("TWO_KEY", "k"), ("TWO_URL", "http://two.lan")], "TWO_KEY by TWO_URL at http://two.lan/"),
+    ] {
+        assert_eq!(of(variables, &[]), expected, "{variables:?}");
+    }
+    let own = [("MY_KEY", "k"), ("MY_URL", "https://my.example/x"), ("MY_OTHER", "o")];
+    let expected = "MY_KEY+MY_OTHER by MY_URL at https://my.example/x";
+    assert_eq!(of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
+    let mut open = settings(&[("ONE_KEY", "k")], &[]);
+    open.hide_keys = false;
+    assert_eq!(kept(&open, &KNOWN), []);
+}
+
+/// A broker before a model at this address, and what an agent finds in its variables.
+async fn broker(address: &str) -> (Broker, String, String) {
+    let settings = settings(&[("ONE_KEY", KEY), ("ONE_BASE", address), ("LANG", "C")], &[]);
+    let broker = Broker::open(&settings, &kept(&settings, &KNOWN)).await.expect("it answers");
+    let value = |name: &str| {
+        let (_, value) = broker.variables.iter().find(|(known, _)| known == name).expect("it is set");
+        value.expose_secret().to_owned()
+    };
+    let (url, token) = (value("ONE_URL"), value("ONE_KEY"));
+    assert_eq!((value("ONE_BASE"), value("LANG")), (url.clone(), "C".to_owned()));
+    assert!(!broker.variables.iter().any(|(_, value)| value.expose_secret().contains(KEY)), "the key is in it");
+    (broker, url, token)
+}
+
+fn client() -> reqwest::Client {
+    client_of_model(&Url::parse("http://127.0.0.1/").expect("an address")).build().expect("a client")
+}
+
+/// S4.
+#[tokio::test]
+async fn the_model_gets_the_key_and_the_agent_never_sees_it() {
+    let limited = Reply::Whole(429, vec![("retry-after", "7".to_owned())], "{\"error\":{}}".to_owned());
+    let model = Stub::start([Reply::said("hello"), limited, Reply::said("by query"), Reply::Huge(3_000_000)]).await;
+    let (_broker, url, token) = broker(&format!("{}/v1/", model.url)).await;
+    assert!(url.ends_with("/v1/"), "{url}");
+    let ask = |path: &str| client().post(format!("{url}{path}")).json(&json!({ "prompt": "hi" }));
+    let said = ask("messages?beta=true").header("x-api-key", &token).header("anthropic-beta", "a,b").send().await;
+    let said = said.expect("an answer");
+    assert_eq!(said.headers()["content-type"], "application/json");
+    assert!(said.text().await.expect("a text").contains("hello"));
+    let limited = ask("chat").bearer_auth(&token).send().await.expect("an answer");
+    assert_eq!((limited.status().as_u16(), &limited.headers()["retry-after"]), (429, &HeaderValue::from_static("7")));
+    ask(&format!("models/m:generate?alt=sse&key={token}")).send().await.expect("an answer");
+    let huge = ask("files").header("x-goog-api-key", &token).send().await.expect("an answer");
+    let bytes = huge.bytes_stream().fold(0, |sum, part| async move { sum + part.expect("a part").len() }).await;
+    assert_eq!(bytes, 3_000_000);
+    let seen = model.seen();
+    let paths: Vec<&str> = seen.iter().map(|seen| seen.path.as_str()).collect();
+    let by_query = format!("/v1/models/m:generate?alt=sse&key={KEY}");
+    assert_eq!(paths, ["/v1/messages?beta=true", "/v1/chat", by_query.as_str(), "/v1/files"]);
+    assert_eq!(
+        (&seen[0].headers["x-api-key"], &seen[0].headers["anthropic-beta"]),
+        (&KEY.parse().unwrap(), &"a,b".parse().unwrap())
+    );
+    assert_eq!(seen[1].headers["authorization"], format!("Bearer {KEY}"));
+    assert_eq!(seen[3].headers["x-goog-api-key"], KEY);
+    assert!(
+        seen.iter().all(|seen| seen.body == json!({ "prompt": "hi" })
+            && model.url.ends_with(seen.headers["host"].to_str().unwrap()))
+    );
+}
+
+/// Who has no token of this run, and what is not the model's, gets nothing; neither does anybody after the run.
+#[tokio::test]
+async fn nobody_else_is_answered() {
+    let model = Stub::start([]).await;
+    let (broker, url, token) = broker(&format!("{}/v1", model.url)).await;
+    let (other, _, others_token) = self::broker(&format!("{}/v1", model.url)).await;
+    let host = url.strip_suffix("/v1").expect("the model's path");
+    for (asked, key, status) in [
+        (format!("{url}/messages"), "sk-guessed", 401),
+        (format!("{url}/messages"), others_token.as_str(), 401),
+        (format!("{url}/messages"), &token[..token.len() - 1], 401),
+        (format!("{url}/messages?key=ralph-"), "", 401),
+        (format!("{host}/v2/admin"), &token, 404),
+        (format!("{host}/v1x"), &token, 404),
+        (format!("{url}/%2e%2e/admin"), &token, 404),
+        (format!("{host}//evil.example/v1"), &token, 404),
+        (format!("{host}/"), &token, 404),
+    ] {
+        let answer = client().get(&asked).header("x-api-key", key).send().await.expect("an answer");
+        assert_eq!(answer.status().as_u16(), status, "{asked}");
+        assert!(answer.text().await.expect("a text").contains("ralph-bot: "), "{asked}");
+    }
+    let large = client().post(format!("{url}/x")).bearer_auth(&token).body(vec![b' '; MOST_ASKED + 1]);
+    assert!(large.send().await.map_or(true, |answer| answer.status().as_u16() == 413), "too large");
+    assert!(model.seen().is_empty(), "{:?}", model.seen());
+    drop((broker, other));
+    let after = client().get(format!("{url}/messages")).header("x-api-key", &token).send().await;
+    assert!(after.is_err_and(|error| error.is_connect()), "it ended with its run");
+}
+
+#[tokio::test]
+async fn a_model_that_is_not_there_is_told_of_without_its_key() {
+    let (_broker, url, token) = broker("http://127.0.0.1:1/v1").await;
+    let answer = client().get(format!("{url}/models?key={token}")).send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 502);
+    let said = answer.text().await.expect("a text");
+    assert!(said.contains("the model cannot be reached") && !said.contains(KEY), "{said}");
+}
