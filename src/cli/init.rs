@@ -303,6 +303,8 @@ fn configuration(answers: &Answers, secret: &str) -> String {
          # Which repositories are watched; without this, all that the credential sees.\n\
          # repositories: [\"{plain}:owner/*\"]\n\n\
          limits:\n  loops: 4\n  iterations: 10\n  timeout: 2h\n  cost_usd: 10\n  cost_usd_per_day: 50\n\n\
+         # Hosts that agents may reach beside their model, such as registry.npmjs.org; `all` for everything.\n\
+         sandbox:\n  network: []\n\n\
          # A run sees no login of this account: it gets the variables that are named here, where they are set.\n\
          backends:\n  {backend}: {{ enabled: true, env: [{keys}] }}\n",
         name = quoted(&answers.name),

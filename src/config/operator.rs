@@ -356,11 +356,12 @@ impl Default for Checks {
 pub struct Sandbox {
     /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
     pub required: SandboxRequired,
-    /// What agents may reach: the host's network (`all`), nothing (`none`), or the servers of their model and those of a
-    /// list, by a proxy that nothing gets around. In a list `example.org` stands for ports 443 and 80 at public addresses,
+    /// What agents may reach: the servers of their model and those of a list, by a proxy that nothing gets around, or the
+    /// host's network (`all`), or nothing (`none`). In a list `example.org` stands for ports 443 and 80 at public addresses,
     /// `*.example.org` for all names below, and `models.lan:8080` for that port wherever the host is; an empty list leaves the
     /// model alone. Hosts of the models of known agents need not be listed, nor servers whose `http` address is in a
-    /// backend's `env`, as opencode's are.
+    /// backend's `env`, as opencode's are. Comments tell which hosts an agent was kept from. Without a sandbox it reaches all
+    /// that the machine does.
     pub network: AgentNetwork,
     /// Folders that agents and checks may read beside the system's tool chains.
     pub read_only: Vec<PathBuf>,
@@ -376,7 +377,7 @@ pub enum AgentNetwork {
 
 impl Default for AgentNetwork {
     fn default() -> Self {
-        Self::Word(NetworkWord::All)
+        Self::Hosts(Vec::new())
     }
 }
 

@@ -211,7 +211,8 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
                   backends: { mine: { type: script, command: [sh] } }\n";
     let crates = Hosts::parse(["crates.example.org"]).expect("a host");
     for (sandbox, reach) in [
-        ("{}", Egress::Everything),
+        ("{}", Egress::Only(Hosts::default())),
+        ("{ required: none }", Egress::Only(Hosts::default())),
         ("{ network: all }", Egress::Everything),
         ("{ network: none }", Egress::Nothing),
         ("{ network: [] }", Egress::Only(Hosts::default())),

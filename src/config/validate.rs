@@ -418,7 +418,7 @@ impl Check<'_> {
         if egress == Ok(Egress::Everything) {
             return;
         }
-        if file.sandbox.required == SandboxRequired::None {
+        if file.sandbox.required == SandboxRequired::None && self.root.has("sandbox.network") {
             let why = "without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`";
             self.wrong("sandbox.network", why);
         }

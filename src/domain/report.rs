@@ -488,11 +488,20 @@ pub fn iteration(current: &Loop) -> Option<View> {
         detections: last.judged.iter().flat_map(|judged| &judged.found).map(detection_line).collect(),
         findings: last.findings.clone(),
         restored_paths: last.restored.clone(),
+        refused_hosts: refused_hosts(current, last),
         commit: last.commit.as_ref().map(|sha| link(sha.short(), format!("{page}/commit/{sha}"))),
         agent_problem: Some(last.agent_problem.clone()).filter(|text| !text.is_empty()),
         duration_s: duration_s(last, current.updated_at),
         cost: known(last.cost),
     })))
+}
+
+/// Hosts that the agent was kept from for the first time in this loop.
+fn refused_hosts(current: &Loop, last: &Iteration) -> Vec<String> {
+    let before = |host: &&String| {
+        current.iterations.iter().filter(|i| i.number < last.number).any(|i| i.refused_hosts.contains(host))
+    };
+    last.refused_hosts.iter().filter(|host| !before(host)).cloned().collect()
 }
 
 /// Whether another iteration may follow.

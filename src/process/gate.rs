@@ -105,7 +105,9 @@ fn hand_out(ports: &[u16]) -> io::Result<()> {
 /// Serves a sandbox; begins once its sockets come over `ours`, and never ends by itself.
 pub(super) async fn serve(ours: UnixStream, gate: &Gate) -> Infallible {
     match tokio::time::timeout(PATIENCE, take_in(&ours)).await {
-        Ok(Ok(sockets)) => accept_all(sockets, ways(gate), &Arc::new(Proxy::new(gate.hosts.clone()))).await,
+        Ok(Ok(sockets)) => {
+            accept_all(sockets, ways(gate), &Arc::new(Proxy::new(gate.hosts.clone(), gate.refused.clone()))).await
+        }
         Ok(Err(error)) => tracing::debug!(%error, "a sandbox ended before its way out was there"),
         Err(_) => tracing::warn!("a sandbox was not built in time; nothing is reached from it"),
     }

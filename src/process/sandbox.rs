@@ -8,9 +8,11 @@
 
 mod probe;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -84,6 +86,9 @@ const TOOL_HOMES: [(&str, &str); 2] = [(".rustup", "RUSTUP_HOME"), (".pyenv", "P
 /// Home of a sandbox without a folder for it.
 const EMPTY_HOME: &str = "/home/agent";
 
+/// Servers that are told of, a run.
+const MOST_REFUSED: usize = 50;
+
 /// What a child can see.
 #[derive(Debug, Clone, Default)]
 pub enum Sandbox {
@@ -128,6 +133,25 @@ pub struct Gate {
     pub hosts: Hosts,
     /// This program, which opens the proxy's port inside (see [`super::enter`]); an absolute path.
     pub helper: PathBuf,
+    /// What was asked for and is not among them.
+    pub refused: Refused,
+}
+
+/// Servers that somebody in a sandbox was kept from, each once, the first of them; shared by those who hold it.
+#[derive(Debug, Clone, Default)]
+pub struct Refused(Arc<Mutex<BTreeSet<Target>>>);
+
+impl Refused {
+    /// Takes one in; whether it is new and there is room for it.
+    pub(super) fn add(&self, target: &Target) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.len() < MOST_REFUSED && known.insert(target.clone())
+    }
+
+    /// Those so far, as `host:port`.
+    pub fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Target::to_string).collect()
+    }
 }
 
 impl Network {

@@ -148,6 +148,7 @@ pub(super) fn iteration() -> IterationView {
         detections: vec![detection()],
         findings: findings(),
         restored_paths: vec![".github/workflows/ci.yml".into()],
+        refused_hosts: vec!["registry.npmjs.org:443".into()],
         commit: Some(link("3f2a91c0", "commit/3f2a91c0")),
         agent_problem: None,
         duration_s: 271,

@@ -81,6 +81,7 @@ fn texts_in_their_other_states() {
             more_files: 0,
             findings: vec![],
             restored_paths: vec![],
+            refused_hosts: vec![],
             commit: None,
             previous_percent: None,
             cost: None,

@@ -11,7 +11,7 @@ use axum::http::HeaderMap;
 use ralph_bot::domain::egress::Hosts;
 use ralph_bot::domain::lifecycle::State;
 use ralph_bot::fake::Dialect;
-use ralph_bot::process::sandbox::{Gate, Network, ScratchHome, Tier, View};
+use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
 use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
@@ -51,6 +51,7 @@ async fn run(hosts: &[&str], script: &str) -> Option<Finished> {
         network: Network::Only(Gate {
             hosts: Hosts::parse(hosts).expect("hosts"),
             helper: PathBuf::from(env!("CARGO_BIN_EXE_ralph-bot")),
+            refused: Refused::default(),
         }),
         ..View::default()
     });
@@ -167,7 +168,8 @@ async fn bad_requests_are_told_so_and_harm_no_other() {
 async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
     let (listed, other) = (server("42").await, server("not for you").await);
     let agent = format!(
-        "cat >fetch.sh <<'END'\n{ASK}ask $1 'GET / HTTP/1.1\\r\\n\\r\\n' | tail -n 1 | tr -d '\\r'\nEND\n\
+        "cat >fetch.sh <<'END'\n{ASK}ask 3128 'CONNECT registry.example:443 HTTP/1.1\\r\\n\\r\\n' >/dev/null\n\
+         ask $1 'GET / HTTP/1.1\\r\\n\\r\\n' | tail -n 1 | tr -d '\\r'\nEND\n\
          bash fetch.sh {} >answer.txt\nbash fetch.sh {} >other.txt 2>&1\nrm fetch.sh\n",
         listed.port(),
         other.port()
@@ -183,7 +185,9 @@ async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
     assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
-    assert!(world.bot_says().iter().any(|said| said.contains("with listed hosts only")), "{:?}", world.bot_says());
+    let says = world.bot_says().join("\n");
+    assert!(says.contains("with listed hosts only"), "{says}");
+    assert!(says.contains("🔒 The agent was kept from `registry.example:443`: not in `sandbox.network`."), "{says}");
     world.finish().await;
 }
 

@@ -122,6 +122,7 @@ pub(crate) fn begin(current: &mut Loop) {
         record: None,
         judged: None,
         whole: None,
+        refused_hosts: Vec::new(),
         restored_to: None,
         served: crate::domain::lifecycle::Served::default(),
     });

@@ -180,6 +180,9 @@ pub struct AgentRunFacts {
     /// Approaches that earlier loops failed with, as its prompt told.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
+    /// Hosts, with their ports, that it asked for and that are not listed.
+    #[serde(default)]
+    pub refused_hosts: Vec<String>,
 }
 
 impl AgentRunFacts {
@@ -199,6 +202,7 @@ impl AgentRunFacts {
             served: Served::default(),
             session: None,
             failed_elsewhere: Vec::new(),
+            refused_hosts: Vec::new(),
         }
     }
 }

@@ -277,6 +277,9 @@ pub struct Iteration {
     /// What supervision made of it.
     #[serde(default)]
     pub judged: Option<Judged>,
+    /// Hosts, with their ports, that the agent asked for and that are not listed, in its last run.
+    #[serde(default)]
+    pub refused_hosts: Vec<String>,
     /// The iteration whose files were put back after it; 0 is the state before the first.
     #[serde(default)]
     pub restored_to: Option<u32>,

@@ -252,6 +252,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         whole: None,
         restored_to: None,
         served: Served::default(),
+        refused_hosts: Vec::new(),
     });
     turn.because(format!("iteration {number} begins"));
     turn.effects.push(Effect::Status { fresh: false });
@@ -279,6 +280,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     current.tool_calls = run.tool_calls;
     current.tool_errors = run.tool_errors;
     current.tools = run.tools;
+    current.refused_hosts = run.refused_hosts;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);
     current.tokens_out = current.tokens_out.saturating_add(run.tokens_out);
     current.agent_ms = current.agent_ms.saturating_add(run.duration_ms);

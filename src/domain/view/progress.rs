@@ -147,6 +147,8 @@ pub struct IterationView {
     pub findings: Vec<TamperFinding>,
     /// Protected paths that were put back.
     pub restored_paths: Vec<String>,
+    /// Hosts that the agent was kept from and that no iteration before named.
+    pub refused_hosts: Vec<String>,
     /// The commit, where something changed.
     pub commit: Option<Link>,
     /// What went wrong with the agent, in a sentence.

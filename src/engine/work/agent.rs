@@ -26,7 +26,7 @@ use crate::engine::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::failpoint::kill_point;
 use crate::mcp;
 use crate::process::Cookie;
-use crate::process::sandbox::{Gate, Network};
+use crate::process::sandbox::{Gate, Network, Refused};
 use crate::store::StoreError;
 use crate::store::calls::{self, Begun, Caller};
 use crate::store::outbox::Claimed;
@@ -45,6 +45,8 @@ struct Task<'a> {
     iteration: u32,
     attempt: u32,
     aids: Aids,
+    /// Hosts that it asked for and was kept from.
+    refused: Refused,
 }
 
 /// A backend that was chosen for a call, and the call.
@@ -93,7 +95,10 @@ impl Engine {
         let mut aids = self.aids(&questions, repo, &tree).await;
         let failed = std::mem::take(&mut aids.failed);
         kill_point("K39");
-        let mut run = self.run(Task { current, repo, head, ticket, iteration, attempt, aids }, note, cancel).await?;
+        let refused = Refused::default();
+        let task = Task { current, repo, head, ticket, iteration, attempt, aids, refused: refused.clone() };
+        let mut run = self.run(task, note, cancel).await?;
+        run.refused_hosts = refused.names();
         self.read_message(&questions, &mut run).await;
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
@@ -364,16 +369,16 @@ impl Engine {
             mcp_config: server.map(|server| server.config.clone()),
             cookie: Cookie::new(&self.instance, current.id.as_str(), attempt),
             sandboxed: self.settings.sandboxed,
-            network: self.network(),
+            network: self.network(&task.refused),
         }
     }
 
     /// What of the network agents have. Without the program that opens the way to single hosts, there is none.
-    fn network(&self) -> Network {
+    fn network(&self, refused: &Refused) -> Network {
         match (&self.settings.agent_egress, &self.settings.program) {
             (Egress::Everything, _) => Network::Host,
             (Egress::Only(hosts), Some(program)) => {
-                Network::Only(Gate { hosts: hosts.clone(), helper: program.clone() })
+                Network::Only(Gate { hosts: hosts.clone(), helper: program.clone(), refused: refused.clone() })
             }
             (Egress::Only(_), None) | (Egress::Nothing, _) => Network::None,
         }

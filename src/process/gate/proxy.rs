@@ -1,8 +1,6 @@
 //! Carries connections to hosts that are listed: `CONNECT` for everything in TLS, and plain HTTP by its absolute address.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
@@ -11,6 +9,7 @@ use url::{Position, Url};
 
 use crate::domain::address::not_public;
 use crate::domain::egress::{Admission, Hosts, Target};
+use crate::process::sandbox::Refused;
 
 /// Longest head of a request, in bytes.
 const MOST_HEAD: usize = 16 * 1024;
@@ -21,8 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long, and how much, is read of a request that was refused.
 const LINGER: Duration = Duration::from_secs(2);
 const MOST_UNREAD: u64 = 1024 * 1024;
-/// Different hosts that are told of, a run.
-const MOST_TOLD: usize = 50;
 /// Port of plain HTTP.
 const HTTP: u16 = 80;
 
@@ -38,18 +35,17 @@ pub(super) enum Way {
 /// Lets listed hosts through.
 pub(super) struct Proxy {
     hosts: Hosts,
-    /// What was refused so far.
-    told: Mutex<BTreeSet<Target>>,
+    refused: Refused,
 }
 
 /// Why a request is not carried.
 #[derive(Debug)]
-struct Refused {
+struct Refusal {
     status: &'static str,
     why: String,
 }
 
-impl Refused {
+impl Refusal {
     fn bad(why: &str) -> Self {
         Self { status: "400 Bad Request", why: why.to_owned() }
     }
@@ -79,8 +75,8 @@ struct Asked {
 }
 
 impl Proxy {
-    pub(super) fn new(hosts: Hosts) -> Self {
-        Self { hosts, told: Mutex::default() }
+    pub(super) fn new(hosts: Hosts, refused: Refused) -> Self {
+        Self { hosts, refused }
     }
 
     /// Carries one connection to its end.
@@ -112,82 +108,81 @@ impl Proxy {
     }
 
     /// Reads what the client asks for and connects to it; what is to be sent to the client and to the server first.
-    async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), Refused> {
+    async fn begin(&self, client: &mut TcpStream) -> Result<(TcpStream, Vec<u8>, Vec<u8>), Refusal> {
         let asked = tokio::time::timeout(PATIENCE, asked(client)).await;
-        let Asked { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(Refused::bad("no request came")))?;
+        let Asked { target, is_tunnel, first } = asked.unwrap_or_else(|_| Err(Refusal::bad("no request came")))?;
         let server = self.reach(&target).await?;
         let to_client = if is_tunnel { b"HTTP/1.1 200 Connection established\r\n\r\n".to_vec() } else { Vec::new() };
         Ok((server, to_client, first))
     }
 
     /// Connects to a target, where it may be reached. The address that was looked at is the one that is connected to.
-    async fn reach(&self, target: &Target) -> Result<TcpStream, Refused> {
+    async fn reach(&self, target: &Target) -> Result<TcpStream, Refusal> {
         let admission = self.hosts.admits(target);
         if admission == Admission::Refused {
             self.tell(target);
-            return Err(Refused::forbidden(target, "it is not on the list"));
+            return Err(Refusal::forbidden(target, "it is not on the list"));
         }
         let connected = tokio::time::timeout(PATIENCE, async {
             let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await;
             let found: Vec<SocketAddr> =
-                found.map_err(|error| Refused::unreachable(target, &error.to_string()))?.collect();
+                found.map_err(|error| Refusal::unreachable(target, &error.to_string()))?.collect();
             let may = |at: &SocketAddr| admission == Admission::Anywhere || not_public(at.ip()).is_none();
             let addresses: Vec<SocketAddr> = found.into_iter().filter(may).collect();
             if addresses.is_empty() {
                 self.tell(target);
                 let why = "its address is not public, and it is listed without a port";
-                return Err(Refused::forbidden(target, why));
+                return Err(Refusal::forbidden(target, why));
             }
             let connected = TcpStream::connect(addresses.as_slice()).await;
-            connected.map_err(|error| Refused::unreachable(target, &error.to_string()))
+            connected.map_err(|error| Refusal::unreachable(target, &error.to_string()))
         });
-        connected.await.unwrap_or_else(|_| Err(Refused::unreachable(target, "it does not answer")))
+        connected.await.unwrap_or_else(|_| Err(Refusal::unreachable(target, "it does not answer")))
     }
 
     /// Tells the operator, once of each.
     fn tell(&self, target: &Target) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < MOST_TOLD && told.insert(target.clone()) {
+        if self.refused.add(target) {
             tracing::warn!(%target, "something in a sandbox was kept from a host that is not in `sandbox.network`");
         }
     }
 }
 
 /// Reads the head of a request.
-async fn asked(client: &mut TcpStream) -> Result<Asked, Refused> {
+async fn asked(client: &mut TcpStream) -> Result<Asked, Refusal> {
     let mut read = Vec::with_capacity(1024);
     loop {
         if client.read_buf(&mut read).await.unwrap_or(0) == 0 {
-            return Err(Refused::bad("the request ends in its middle"));
+            return Err(Refusal::bad("the request ends in its middle"));
         }
         if let Some(asked) = parse(&read)? {
             return Ok(asked);
         }
         if read.len() > MOST_HEAD {
-            return Err(Refused::bad("the head of the request is too long"));
+            return Err(Refusal::bad("the head of the request is too long"));
         }
     }
 }
 
 /// What a request asks for; `None` where its head is not all there yet.
-fn parse(read: &[u8]) -> Result<Option<Asked>, Refused> {
+fn parse(read: &[u8]) -> Result<Option<Asked>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     let length = match request.parse(read) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(error) => return Err(Refused::bad(&format!("no request of HTTP/1.1: {error}"))),
+        Err(error) => return Err(Refusal::bad(&format!("no request of HTTP/1.1: {error}"))),
     };
     let (method, address, rest) =
         (request.method.unwrap_or_default(), request.path.unwrap_or_default(), &read[length..]);
     if method == "CONNECT" {
-        let target = Target::parse(address, None).ok_or_else(|| Refused::bad("CONNECT needs a host and a port"))?;
+        let target = Target::parse(address, None).ok_or_else(|| Refusal::bad("CONNECT needs a host and a port"))?;
         return Ok(Some(Asked { target, is_tunnel: true, first: rest.to_vec() }));
     }
     let url = Url::parse(address).ok().filter(|url| url.scheme() == "http");
-    let url = url.ok_or_else(|| Refused::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
+    let url = url.ok_or_else(|| Refusal::bad("this is a proxy: ask it for an absolute http address, or by CONNECT"))?;
     let target = Target::parse(&url[Position::BeforeHost..Position::AfterPort], Some(HTTP));
-    let target = target.ok_or_else(|| Refused::bad("the address has no host"))?;
+    let target = target.ok_or_else(|| Refusal::bad("the address has no host"))?;
     // One request a connection: the next may be for another host.
     let mut first =
         format!("{method} {} HTTP/1.1\r\nConnection: close\r\n", &url[Position::BeforePath..Position::AfterQuery]);
@@ -253,7 +248,7 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let target = |host: &str, port| Target { host: host.to_owned(), port };
-        let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"));
+        let proxy = |entries: &[&str]| Proxy::new(Hosts::parse(entries).expect("hosts"), Refused::default());
         let meant = format!("localhost:{port}");
         assert!(proxy(&[&meant]).reach(&target("localhost", port)).await.is_ok());
         for (entries, target, why) in [
@@ -265,7 +260,7 @@ mod tests {
             let proxy = proxy(&entries);
             let refused = proxy.reach(&target).await.map(drop).expect_err("refused");
             assert!(refused.why.contains(why) && refused.status.starts_with("403"), "{}", refused.why);
-            assert_eq!(proxy.told.lock().expect("told").len(), 1);
+            assert_eq!(proxy.refused.names(), [target.to_string()]);
         }
     }
 }

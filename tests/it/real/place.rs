@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
 use ralph_bot::domain::egress::Hosts;
-use ralph_bot::process::sandbox::{Gate, Network, Tier};
+use ralph_bot::process::sandbox::{Gate, Network, Refused, Tier};
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;
 use tempfile::TempDir;
@@ -113,7 +113,11 @@ impl Place {
             cookie: Cookie::new("cli-test", &self.mark, 1),
             sandboxed: self.sandboxed,
             // Its model and nothing else: whoever needs more than that is seen here.
-            network: Network::Only(Gate { hosts: Hosts::default(), helper: env!("CARGO_BIN_EXE_ralph-bot").into() }),
+            network: Network::Only(Gate {
+                hosts: Hosts::default(),
+                helper: env!("CARGO_BIN_EXE_ralph-bot").into(),
+                refused: Refused::default(),
+            }),
         }
     }
 
