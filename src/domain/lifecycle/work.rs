@@ -269,16 +269,14 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
     if turn.next.iterations.is_empty() {
         return turn.because("an agent ended where no iteration runs");
     }
-    // An iteration that is given back leaves the session as the one before it left it; a run that broke off may have left
-    // one that breaks the next as well.
+    // An iteration that is given back leaves the session as it was; one that a broken run left may break the next as well.
     if !matches!(end, AgentEnd::Unavailable { .. } | AgentEnd::Limited { .. } | AgentEnd::NoMoney { .. }) {
         turn.next.session = run.session.filter(|_| end == AgentEnd::Finished);
     }
     turn.next.keep_failed(run.failed_elsewhere);
     let Some(current) = turn.next.current_mut() else { return };
     current.cost = current.cost.plus(run.cost.unwrap_or_default().max(Money(0)));
-    current.tool_calls = run.tool_calls;
-    current.tool_errors = run.tool_errors;
+    (current.tool_calls, current.tool_errors) = (run.tool_calls, run.tool_errors);
     current.tools = run.tools;
     current.refused_hosts = run.refused_hosts;
     current.tokens_in = current.tokens_in.saturating_add(run.tokens_in);

@@ -10,18 +10,19 @@ use crate::domain::record::Record;
 /// Files of an iteration that are compared; more say nothing new.
 const MAX_FILES: usize = 64;
 
-/// That the whole work tree is as it was says it all; the weaker signals count only where nothing else progresses.
+/// That the whole work tree is as it was says it all; the weaker signals count only where nothing else progresses. What
+/// the newest iteration has no part in is over.
 pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
     let settings = &scene.settings.oscillation;
     let window = scene.recent(settings.window);
     let progressing = scene.progressing();
     let mut evidence = Vec::new();
     let mut severity = Severity::High;
-    let returns = (0..window.len()).filter(|at| {
-        tree_is_back(&window[..=*at]) || !progressing && churned(&window[..=*at], settings.file_churn_threshold)
-    });
+    let is_return =
+        |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, settings.file_churn_threshold);
+    let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
     let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
-    if cycles >= settings.undo_redo_cycles {
+    if cycles >= settings.undo_redo_cycles && is_return(window) {
         if cycles >= settings.critical_cycles {
             severity = Severity::Critical;
         }
@@ -68,14 +69,17 @@ fn files(record: &Record) -> HashSet<&str> {
     record.files.iter().take(MAX_FILES).map(String::as_str).collect()
 }
 
-/// How often completion turned from gain to loss or back, small changes aside.
+/// How often completion turned from gain to loss or back, small changes aside; 0 where the newest change is no turn.
 fn turns(records: &[Record], min_swing: f64) -> u32 {
     let changes = records.windows(2).map(|pair| pair[1].completion - pair[0].completion);
-    let mut turns = 0;
+    let (mut turns, mut turned) = (0, false);
     let mut before: Option<bool> = None;
-    for rises in changes.filter(|change| change.abs() >= min_swing && *change != 0.0).map(|change| change > 0.0) {
-        turns += u32::from(before.is_some_and(|before| before != rises));
-        before = Some(rises);
+    for change in changes {
+        let rises = change > 0.0;
+        let swings = change.abs() >= min_swing && change != 0.0;
+        turned = swings && before.is_some_and(|before| before != rises);
+        turns += u32::from(turned);
+        before = if swings { Some(rises) } else { before };
     }
-    turns
+    if turned { turns } else { 0 }
 }

@@ -77,9 +77,15 @@ fn lost_checks(scene: &Scene<'_>) -> Vec<(String, bool)> {
 }
 
 /// Fewer passing tests than at best: many fewer at once, or some fewer, with failures, for as long as a flaky run is not.
+/// They are not told of while they come back.
 fn lost_tests(scene: &Scene<'_>) -> Option<Evidence> {
     let settings = &scene.settings.regression;
     let now = scene.last.tests_passing?;
+    if let [.., before, _] = scene.history
+        && before.tests_passing.is_some_and(|before| now > before)
+    {
+        return None;
+    }
     let most = |records: &[Record]| records.iter().filter_map(|record| record.tests_passing).fold(0.0, f64::max);
     let best = most(scene.history);
     let all = best.max(now + scene.last.tests_failing.unwrap_or(0.0));

@@ -120,7 +120,7 @@ thresholds! {
         /// Iterations that are looked at.
         window: u32 = 8,
         /// Returns to an earlier state.
-        undo_redo_cycles: u32 = 3,
+        undo_redo_cycles: u32 = 2,
         /// Returns where that is critical.
         critical_cycles: u32 = 6,
         /// Share of the files of two iterations ago, more of which changed again (and not in between) is a return, 0..1.

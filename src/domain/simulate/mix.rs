@@ -273,7 +273,7 @@ pub const TUNED_ON: [&str; 3] = ["everyday", "rough", "bleak"];
 /// chance, and played once, after tuning was over. `drawn-101` to `drawn-112` were tuned on as well, `drawn-201` to
 /// `drawn-212` were looked at meanwhile, and so were `drawn-1` to `drawn-9`, for earlier versions.
 pub const HELD_OUT: [&str; 9] =
-    ["gentle", "hopeless", "shifty", "drawn-10", "drawn-11", "drawn-12", "drawn-13", "drawn-14", "drawn-15"];
+    ["gentle", "hopeless", "shifty", "drawn-16", "drawn-17", "drawn-18", "drawn-19", "drawn-20", "drawn-21"];
 /// Purpose of the chance that draws mixes.
 const DRAWN: u64 = 0x006d_6978_6573;
 /// How far the assumptions of a drawn mix lie from the everyday ones (sigma of a log-normal).

@@ -48,6 +48,21 @@ fn oscillation_of_four_cycles_pauses() {
 }
 
 #[test]
+fn what_is_over_is_not_held_against_the_loop_again() {
+    let trees = ["a", "b", "a", "b", "c", "d", "e"];
+    let back_and_on = flat(7, |at, r| r.tree = Some(trees[at].to_owned()));
+    assert_eq!(course(&mut Loop::default(), Kind::Oscillation, &back_and_on), "- - - high/redirect - - -");
+    let swings = trace(&[0.3, 0.5, 0.3, 0.5, 0.3, 0.32, 0.34], |_, _| {});
+    assert_eq!(course(&mut Loop::default(), Kind::Oscillation, &swings), "- - - - high/redirect - -");
+    // Tests that were lost come back, and are lost again.
+    let passing = [60.0, 50.0, 40.0, 44.0, 48.0, 47.0];
+    let fallen = trace(&passing.map(|passing| passing / 100.0), |at, r| {
+        (r.tests_passing, r.tests_failing) = (Some(passing[at]), Some(100.0 - passing[at]));
+    });
+    assert_eq!(course(&mut Loop::default(), Kind::Regression, &fallen), "- - high/warn - - high/warn");
+}
+
+#[test]
 fn deviation_warns_and_climbs() {
     let mut it = Loop::default();
     it.settings.climb_after = 10;
