@@ -70,7 +70,11 @@ impl World {
         let config = config.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         // The second between two writes that real forges ask for would only hide what the service itself takes.
         let pace = Pace { mutation_interval_ms: 0, ..Pace::default() };
-        let tune = |settings: &mut EngineSettings| settings.partial_clone = false;
+        let tune = |settings: &mut EngineSettings| {
+            settings.partial_clone = false;
+            // What runs here is a bench, which opens no sandbox to its model.
+            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
+        };
         let options = Options { role, pace, sandbox: Some(sandbox), tune, ..Options::default() };
         let app = App::start(&config, &env, options).await?;
         let address = app.address.context("the service does not listen")?;

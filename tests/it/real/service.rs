@@ -47,6 +47,8 @@ impl Service {
         let config = Config::parse(&folder.path().join("ralph-control.yaml"), &text, &env)
             .unwrap_or_else(|problems| panic!("{problems}\n{text}"));
         let tune = |settings: &mut EngineSettings| {
+            // What runs here is a test, which opens no sandbox to its model.
+            settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
             settings.poll = Duration::from_millis(50);
             settings.ambiguity_wait = Duration::from_millis(50);
             settings.retry_first = Duration::from_millis(50);
