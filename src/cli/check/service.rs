@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::Finding;
 use crate::app::{self, Options};
 use crate::clock::Clock;
-use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
+use crate::config::{AgentNetwork, ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
+use crate::domain::egress::Egress;
 use crate::domain::ids::User;
 use crate::domain::notice::level_name;
 use crate::forge::http::Pace;
@@ -41,6 +42,7 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
         findings.push(Finding::warn("sandbox", detail, "set `sandbox.required` to auto"));
     } else {
         findings.extend(sandbox(&probe().await));
+        findings.extend(network(&config.sandbox.network));
     }
     findings.extend(super::backends::look(config, env).await);
     for channel in &config.channels {
@@ -229,6 +231,21 @@ async fn webhook(forge: &ForgeConfig, store: Option<&Store>) -> Finding {
             Finding::warn(name, format!("no delivery to /webhooks/{} has come", forge.name), fix)
         }
     }
+}
+
+/// What agents reach from within it.
+fn network(network: &AgentNetwork) -> Option<Finding> {
+    const NAME: &str = "network of agents";
+    let reach = match (network, network.egress().ok()?) {
+        (_, Egress::Everything) => {
+            let fix = "list the hosts that they need in `sandbox.network`";
+            return Some(Finding::warn(NAME, "everything that this machine reaches", fix));
+        }
+        (AgentNetwork::Hosts(hosts), _) if !hosts.is_empty() => format!("their model, and {}", hosts.join(", ")),
+        (_, Egress::Only(_)) => "their model alone".to_owned(),
+        (_, Egress::Nothing) => "nothing".to_owned(),
+    };
+    Some(Finding::ok(NAME, reach))
 }
 
 /// The sandbox, and each attempt to get out of it.

@@ -234,3 +234,16 @@ fn each_attempt_to_get_out_has_its_line() {
     found.bubblewrap = Err("not installed".into());
     assert_eq!(sandbox(&found).len(), 1);
 }
+
+#[test]
+fn what_agents_reach_has_its_line() {
+    let told = |hosts: &[&str]| {
+        let hosts = AgentNetwork::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
+        network(&hosts).map(|finding| (finding.outcome, finding.detail))
+    };
+    let ok = |text: &str| Some((Outcome::Ok, text.to_owned()));
+    assert_eq!(told(&[]), ok("their model alone"));
+    assert_eq!(told(&["a.example", "*.b.example"]), ok("their model, and a.example, *.b.example"));
+    let all: AgentNetwork = serde_json::from_str("\"all\"").unwrap();
+    assert_eq!(network(&all).map(|finding| finding.outcome), Some(Outcome::Warn));
+}
