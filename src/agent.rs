@@ -35,10 +35,10 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::ids::Money;
-use crate::domain::limit::Signals;
-use crate::domain::money::Cumulative;
-use crate::domain::task::AgentReport;
+use crate::domain::model::ids::Money;
+use crate::domain::model::task::AgentReport;
+use crate::domain::providers::limit::Signals;
+use crate::domain::providers::money::Cumulative;
 use crate::process::Cookie;
 use crate::process::sandbox::Network;
 

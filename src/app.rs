@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
-use crate::domain::backends::Role as BackendRole;
-use crate::domain::egress::Egress;
-use crate::domain::ids::{AccountKind, ForgeName, User};
+use crate::domain::model::ids::{AccountKind, ForgeName, User};
+use crate::domain::providers::backends::Role as BackendRole;
+use crate::domain::trust::egress::Egress;
 use crate::embed::StaticModel;
 use crate::engine::{
     self, Engine, EngineSettings, ForgeSeat, NotifySettings, Owner, RepositoryPattern, Role, Shares, Wake,
@@ -274,12 +274,12 @@ fn make_lasting(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::ids::UserId> {
+fn configured_id(config: &Config, name: &ForgeName) -> Option<crate::domain::model::ids::UserId> {
     config.forge(name).and_then(|forge| forge.own_id)
 }
 
 /// Our own account: asked of the forge, and remembered for starts while the forge is down.
-async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::ids::UserId> {
+async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domain::model::ids::UserId> {
     let key = format!("own/{}", forge.name());
     match forge.own_account().await {
         Ok(account) => {
@@ -292,7 +292,7 @@ async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domai
             match known.and_then(|text| text.parse().ok()) {
                 Some(id) => {
                     tracing::warn!(%error, "the forge does not answer; going by what it said before");
-                    Ok(crate::domain::ids::UserId(id))
+                    Ok(crate::domain::model::ids::UserId(id))
                 }
                 None => Err(anyhow!(
                     "{}: {error}. The bot must know its own account to ignore what it does itself: mend the \

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::config::{Config, Env, Problems, Reach, operator_file};
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 use crate::render::Renderer;
 
 /// Turns a labelled issue into a supervised loop of coding-agent runs and a verified pull request.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// Where "now" comes from.
 #[derive(Debug, Clone)]

@@ -1,42 +1,19 @@
 //! The functional core: what decides. No async, no I/O, no clock, no randomness; imports nothing of the other layers.
+//!
+//! Eight folders with one direction between them (`tests/tidy.rs` has the table): each may use only those before it in the
+//! list below.
 
-pub mod address;
-pub mod backends;
-pub mod causes;
-pub mod chat;
-pub mod command;
-pub mod control;
-pub mod criteria;
-pub mod effect;
-pub mod egress;
-pub mod event;
-pub mod experience;
-pub mod ids;
-pub mod intelligence;
-pub mod lifecycle;
-pub mod limit;
-pub mod memory;
-pub mod money;
-pub mod notice;
-pub mod oversight;
-pub mod pace;
-pub mod permit;
-pub mod policy;
-pub mod prices;
-pub mod prompt;
-pub mod quantity;
-pub mod record;
-pub mod replay;
-pub mod report;
-pub mod rules;
-pub mod sanitize;
-pub mod session;
-pub mod settings;
-pub mod signature;
-pub mod similarity;
-pub mod simulate;
-pub mod strategy;
+pub mod model;
+
+pub mod checks;
 pub mod supervision;
-pub mod tamper;
-pub mod task;
-pub mod view;
+
+pub mod providers;
+pub mod trust;
+
+pub mod knowledge;
+pub mod report;
+
+pub mod lifecycle;
+
+pub mod simulate;

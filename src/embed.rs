@@ -16,7 +16,7 @@ pub use absent::StaticModel;
 mod absent {
     use std::path::Path;
 
-    use crate::domain::memory::{Embedding, NO_EMBEDDINGS};
+    use crate::domain::knowledge::memory::{Embedding, NO_EMBEDDINGS};
 
     /// A model, of which this build knows none.
     #[derive(Debug)]

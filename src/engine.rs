@@ -36,7 +36,7 @@ pub use supervisor::{Role, run};
 use crate::agent::Backend;
 use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
-use crate::domain::ids::{ForgeName, UserId};
+use crate::domain::model::ids::{ForgeName, UserId};
 use crate::escalate::Channel;
 use crate::forge::Forge;
 use crate::provider::assistant::Assistant;

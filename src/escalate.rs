@@ -23,11 +23,11 @@ use url::{Host, Url};
 
 pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
-use crate::domain::address::not_public;
-use crate::domain::causes::causes;
-use crate::domain::ids::Timestamp;
-use crate::domain::notice::{self, Audience, ChannelKind, Notice, Occasion};
-use crate::domain::oversight::EscalationLevel;
+use crate::domain::model::causes::causes;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::report::notice::{self, Audience, ChannelKind, Notice, Occasion};
+use crate::domain::supervision::oversight::EscalationLevel;
+use crate::domain::trust::address::not_public;
 use crate::net::client;
 use crate::process::Masker;
 use resolver::{Refused, Resolver};

@@ -31,7 +31,7 @@ pub use self::state::{
     PushedCommit, Reaction, Refusal, Remark, Repo, Review, State, Status, TextEdit, Token,
 };
 use crate::clock::Clock;
-use crate::domain::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
+use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
 
 /// Whose API the forge speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

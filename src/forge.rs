@@ -15,9 +15,9 @@ mod tests;
 use async_trait::async_trait;
 use secrecy::SecretString;
 
-use crate::domain::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::permit::Team;
+use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::permit::Team;
 
 /// What the engine does about a failure. Nothing else of an error is branched on.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
-use crate::domain::backends::Status;
-use crate::domain::ids::ForgeName;
+use crate::domain::model::ids::ForgeName;
+use crate::domain::providers::backends::Status;
 use crate::forge::signature::SignatureStyle;
 use crate::store::{Store, calls, inbox, loops, outbox};
 use crate::telemetry::Metrics;

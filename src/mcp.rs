@@ -22,7 +22,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::domain::ids::LoopId;
+use crate::domain::model::ids::LoopId;
 use crate::store::Store;
 
 pub use bridge::{BridgeError, bridge};

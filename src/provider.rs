@@ -27,10 +27,10 @@ use url::Url;
 pub use wire::Wire;
 
 use crate::clock::Clock;
-use crate::domain::causes::causes;
-use crate::domain::chat::{CallError, ChatAnswer, ChatRequest};
-use crate::domain::ids::Timestamp;
-use crate::domain::limit::Signals;
+use crate::domain::model::causes::causes;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
+use crate::domain::providers::limit::Signals;
 use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::Unread;

@@ -17,10 +17,10 @@ mod tests;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, Value};
 
-use crate::domain::prompt::PromptView;
-use crate::domain::sanitize;
-use crate::domain::settings::did_you_mean;
-use crate::domain::view::{EscalationView, PullView, Severity, View};
+use crate::domain::knowledge::prompt::PromptView;
+use crate::domain::model::settings::did_you_mean;
+use crate::domain::report::view::{EscalationView, PullView, Severity, View};
+use crate::domain::trust::sanitize;
 
 pub use marker::{Marker, MarkerKey, find_marker};
 

@@ -449,7 +449,7 @@ fn source(path: &str, text: &str) -> Source {
 #[test]
 fn faults_of_layers_are_seen() {
     let cases = [
-        ("src/forge.rs", "use crate::domain::ids::Sha;", 0),
+        ("src/forge.rs", "use crate::domain::model::ids::Sha;", 0),
         ("src/forge.rs", "use crate::store::Store;", 1),
         ("src/forge/http.rs", "fn f() { crate::engine::go() }", 1),
         ("src/checks.rs", "use crate::{\n    domain::{ids::Sha, task},\n    agent::{self, store},\n};", 1),

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use ralph_bot::domain::criteria::TaskType;
-use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use ralph_bot::domain::memory::{Content, Evidence, Learning, Query, Source, Spread, State};
+use ralph_bot::domain::checks::criteria::TaskType;
+use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, Query, Source, Spread, State};
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
 /// When all of it happens.
 pub const NOW: Timestamp = Timestamp(1_700_000_000_000);

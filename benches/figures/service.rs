@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use ralph_bot::domain::effect::Place;
-use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::lifecycle::{Input, Start, State, Task};
-use ralph_bot::domain::{command, policy::Policy};
+use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
+use ralph_bot::domain::trust::{command, policy::Policy};
 use ralph_bot::fake::{Access, Dialect, FakeForge};
 use ralph_bot::store::inbox::{Body, Delivery};
 use ralph_bot::store::memory::Memory;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::control::{ControlSettings, ControlState};
-use ralph_bot::domain::oversight::{self, ControlView, OverseerState, OversightSettings};
-use ralph_bot::domain::record::{Record, TaskFacts};
-use ralph_bot::domain::replay::{Line, Trace};
+use ralph_bot::domain::model::record::{Record, TaskFacts};
 use ralph_bot::domain::simulate::{Agent, Mix, Order, seed_of};
 use ralph_bot::domain::supervision::SupervisionSettings;
+use ralph_bot::domain::supervision::control::{ControlSettings, ControlState};
+use ralph_bot::domain::supervision::oversight::{self, ControlView, OverseerState, OversightSettings};
+use ralph_bot::domain::supervision::replay::{Line, Trace};
 
 use crate::Run;
 use crate::report::{Row, Target};

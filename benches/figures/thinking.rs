@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::backends::Observation;
-use ralph_bot::domain::ids::{Money, Timestamp};
-use ralph_bot::domain::intelligence::{self, Context, SummarySoFar};
+use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
+use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
+use ralph_bot::domain::knowledge::session::{Role, Turn, extract};
 use ralph_bot::domain::lifecycle::{Loop, State};
-use ralph_bot::domain::limit::{Signals, classify};
-use ralph_bot::domain::memory::{Reflection, ReflectionFacts};
-use ralph_bot::domain::session::{Role, Turn, extract};
+use ralph_bot::domain::model::ids::{Money, Timestamp};
+use ralph_bot::domain::providers::backends::Observation;
+use ralph_bot::domain::providers::limit::{Signals, classify};
 use ralph_bot::engine::Role as ServiceRole;
 use ralph_bot::process::Masker;
 use ralph_bot::store::{calls, memory, session};
@@ -201,7 +201,7 @@ async fn context(run: &mut Run, world: &World, ended: Loop) -> anyhow::Result<()
         let of = current.id.clone();
         let summaries = engine.store.read(move |c| session::summaries(c, &of, 0)).await?;
         let mut context = Context::of(&current, engine.clock.now());
-        let soft = |summary: ralph_bot::domain::session::Summary| SummarySoFar {
+        let soft = |summary: ralph_bot::domain::knowledge::session::Summary| SummarySoFar {
             from: summary.from,
             to: summary.to,
             text: summary.text,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::bail;
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::ids::{ForgeName, LoopId, RepoId, RepoRef};
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use ralph_bot::workspace::{GitUrl, PrepareTree, WorkspaceSettings, Workspaces};
 
 use crate::machine::median;

@@ -17,7 +17,7 @@ use super::preset::{Call, MAX_EVENT_TEXT, Preset, PromptBy, Reader, Reading, sho
 use super::refusal::{no_answer, refused};
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::Money;
+use crate::domain::model::ids::Money;
 use crate::process::{Ended, Finished, Stream};
 
 /// Bytes of what it says that count as its final message.

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::BackendSettings;
-use crate::domain::causes::causes;
+use crate::domain::model::causes::causes;
 use crate::net::client_of_model;
 use crate::net::serve::{Limits, serve};
 

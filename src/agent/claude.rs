@@ -14,8 +14,8 @@ use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, MAX_NOTE, MAX_NOTES, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::{Money, Timestamp};
-use crate::domain::limit::http_error;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::limit::http_error;
 use crate::process::{Finished, Stream};
 
 /// How often it asks the provider again; with more it would sit in a back-off for minutes.

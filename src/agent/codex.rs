@@ -15,7 +15,7 @@ use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::limit::status_in;
+use crate::domain::providers::limit::status_in;
 use crate::process::{Ended, Finished, Stream};
 
 /// How the provider is called that we define: a built-in one keeps its own retries, whatever is configured.

@@ -20,8 +20,8 @@ use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSI
 use super::report;
 use super::session::{self, Ledger};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
-use crate::domain::money::Cumulative;
-use crate::domain::prices::Usage;
+use crate::domain::providers::money::Cumulative;
+use crate::domain::providers::prices::Usage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
 
 /// Bytes kept of each output stream of an agent.

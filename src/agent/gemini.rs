@@ -16,7 +16,7 @@ use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::limit::{Signals, http_error, status_in};
+use crate::domain::providers::limit::{Signals, http_error, status_in};
 use crate::process::{Ended, Finished, Stream};
 
 /// Its settings, from its home.

@@ -26,8 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSettings, place};
 use crate::clock::Clock;
-use crate::domain::chat::{CallError, ChatAnswer, ChatRequest, Usage};
-use crate::domain::ids::Money;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest, Usage};
 use crate::process::{Masker, executable};
 
 /// A model, as the agent sees it: any client that answers one request.

@@ -6,8 +6,8 @@ use super::preset::{Reader, Reading};
 use super::refusal::gave_up;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::Money;
-use crate::domain::limit::http_error;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// Where an object names its session, says something, calls a tool, counts and names its cost.

@@ -14,7 +14,7 @@ use super::refusal::{gave_up, refused};
 use super::session::{Filled, Ledger};
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::limit::http_error;
+use crate::domain::providers::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// How it asks the provider, and how often for one step, with the first time.

@@ -15,8 +15,8 @@ use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::Money;
-use crate::domain::limit::http_error;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::http_error;
 use crate::process::{Ended, Finished, Stream};
 
 /// Tools that change a file.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::{AgentRun, BackendSettings};
-use crate::domain::egress::Target;
+use crate::domain::trust::egress::Target;
 use crate::process::sandbox::{ScratchHome, View, tool_environment};
 use crate::process::{Masker, Sandbox};
 

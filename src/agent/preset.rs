@@ -9,8 +9,8 @@ use super::broker::ModelKey;
 use super::mcp::Server;
 use super::session::{Filled, Ledger};
 use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
-use crate::domain::ids::Money;
-use crate::domain::limit::Signals;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::Signals;
 use crate::process::{Finished, Stream};
 
 /// The agents that are known by name.
@@ -195,7 +195,7 @@ pub(super) trait Reader: Send {
         None
     }
     /// Tokens that the run itself was seen to use, where the backend's figures can be those of a whole session
-    /// ([`Cumulative::since`](crate::domain::money::Cumulative::since)); `None` where they never are.
+    /// ([`Cumulative::since`](crate::domain::providers::money::Cumulative::since)); `None` where they never are.
     fn seen(&self) -> Option<u64> {
         None
     }

@@ -1,5 +1,5 @@
 //! What a provider's refusal means for the run, and short texts that are no answers. What a refusal says is read in
-//! [`limit`](crate::domain::limit).
+//! [`limit`](crate::domain::providers::limit).
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use regex::Regex;
 use super::AgentStatus;
 use super::preset::shortened;
 use super::stream::MAX_NOTE;
-use crate::domain::limit::{LimitKind, Signals};
+use crate::domain::providers::limit::{LimitKind, Signals};
 
 /// Longest text without structure that may be a refusal and no answer, in characters.
 const MAX_REFUSAL: usize = 2_000;

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use serde_json::Value;
 
-use crate::domain::task::AgentReport;
+use crate::domain::model::task::AgentReport;
 use crate::process::Masker;
 
 /// Longest report.

@@ -8,8 +8,8 @@ use super::refusal::{is_brief, no_answer, refused};
 use super::script::how_it_ended;
 use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
-use crate::domain::ids::Money;
-use crate::domain::limit::Signals;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::limit::Signals;
 use crate::process::{Ended, Finished, Stream};
 
 /// Most errors and denials that are kept.

@@ -12,8 +12,8 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use crate::domain::criteria::compile;
-use crate::domain::task::TestCounts;
+use crate::domain::checks::criteria::compile;
+use crate::domain::model::task::TestCounts;
 
 pub use junit::read_junit;
 

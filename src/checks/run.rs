@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts;
 use super::reports::Reports;
-use crate::domain::criteria::{Verdict, judge};
-use crate::domain::task::{Check, CheckOutcome, CheckReport, TestCounts};
+use crate::domain::checks::criteria::{Verdict, judge};
+use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
 use crate::process::sandbox::{Network, ScratchHome, View};
 use crate::process::{self, Cookie, Ended, Finished, Limits, Masker, ProcessError, Sandbox, Spec};
 

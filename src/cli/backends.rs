@@ -9,9 +9,9 @@ use serde_json::json;
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{Env, Reach};
-use crate::domain::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
-use crate::domain::ids::Timestamp;
-use crate::domain::settings::did_you_mean;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::model::settings::did_you_mean;
+use crate::domain::providers::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
 use crate::store::{Store, calls};
 
 /// Longest reason in the table, in characters.

@@ -243,7 +243,7 @@ mod tests {
         let parsed = || Config::parse(Path::new("ralph-control.yaml"), &text, &env);
         let missing = parsed().expect_err("there is no model").to_string();
         assert!(missing.contains("memory.embeddings") && missing.contains("model.safetensors"), "{missing}");
-        for name in crate::domain::memory::EMBEDDING_FILES {
+        for name in crate::domain::knowledge::memory::EMBEDDING_FILES {
             std::fs::write(folder.path().join(name), "a download that broke off").expect("written");
         }
         let told = embeddings(&parsed().expect("the files are there")).expect("told");

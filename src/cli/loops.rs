@@ -11,13 +11,13 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{Config, Env, Reach};
-use crate::domain::backends::Role;
-use crate::domain::command::{Command, RunOptions};
-use crate::domain::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
-use crate::domain::intelligence::Claims;
+use crate::domain::knowledge::intelligence::Claims;
 use crate::domain::lifecycle::{Input, Loop};
-use crate::domain::oversight::{AuditEntry, Level, OversightReport, report};
-use crate::domain::quantity;
+use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
+use crate::domain::model::quantity;
+use crate::domain::providers::backends::Role;
+use crate::domain::supervision::oversight::{AuditEntry, Level, OversightReport, report};
+use crate::domain::trust::command::{Command, RunOptions};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
 
 /// How long a command waits to see what the loop does with it.

@@ -19,9 +19,9 @@ use serde::Serialize;
 use super::{CliError, CliResult, Global, loops, print};
 use crate::config::Env;
 use crate::domain::lifecycle::Loop;
-use crate::domain::record::Record;
-use crate::domain::replay::{Line, Summary, Trace};
+use crate::domain::model::record::Record;
 use crate::domain::supervision::Review;
+use crate::domain::supervision::replay::{Line, Summary, Trace};
 
 pub(super) use read::settings;
 

@@ -6,7 +6,7 @@ use std::fmt;
 use super::problem::{Place, Reporter};
 use super::shape::Shape;
 use super::tree::{Entry, Node, Value};
-use crate::domain::settings::did_you_mean;
+use crate::domain::model::settings::did_you_mean;
 
 /// What every variable that overrides a key begins with.
 const PREFIX: &str = "RALPH_";

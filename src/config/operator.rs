@@ -14,17 +14,17 @@ use serde_json::{Map, Value};
 pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, WireName};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
-use crate::domain::backends::{Orders, ParkingSettings, RotationSettings};
-use crate::domain::control::ControlSettings;
-use crate::domain::egress::{Egress, Hosts};
-use crate::domain::intelligence::{ContextSettings, Intelligence};
-use crate::domain::memory::MemorySettings;
-use crate::domain::oversight::OversightSettings;
-use crate::domain::policy::{AgentLimits, Limits, PROTECTED_PATHS};
-use crate::domain::quantity::{Duration, Usd};
-use crate::domain::rules::ScheduleEntry;
-use crate::domain::strategy::StrategySettings;
+use crate::domain::knowledge::intelligence::{ContextSettings, Intelligence};
+use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::providers::backends::{Orders, ParkingSettings, RotationSettings};
+use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::Preset;
+use crate::domain::supervision::control::ControlSettings;
+use crate::domain::supervision::oversight::OversightSettings;
+use crate::domain::supervision::strategy::StrategySettings;
+use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::trust::policy::{AgentLimits, Limits, PROTECTED_PATHS};
 
 /// The operator's file, `ralph-control.yaml`. Relative paths are relative to the folder it is in.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

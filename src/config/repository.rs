@@ -13,18 +13,18 @@ use super::shape::Shape;
 use super::thresholds::{self, Thresholds};
 use super::tree::Node;
 use super::{schema, typed, validate};
-use crate::domain::control::ControlSettings;
-use crate::domain::criteria::{TaskType, report_path};
-use crate::domain::ids::Percent;
-use crate::domain::intelligence::Intelligence;
-use crate::domain::oversight::OversightSettings;
-use crate::domain::policy::{
+use crate::domain::checks::criteria::{TaskType, report_path};
+use crate::domain::knowledge::intelligence::Intelligence;
+use crate::domain::model::ids::Percent;
+use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::supervision::Preset;
+use crate::domain::supervision::control::ControlSettings;
+use crate::domain::supervision::oversight::OversightSettings;
+use crate::domain::supervision::strategy::StrategySettings;
+use crate::domain::trust::policy::{
     CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
 };
-use crate::domain::quantity::{Duration, Usd};
-use crate::domain::strategy::StrategySettings;
-use crate::domain::supervision::Preset;
-use crate::domain::task::{Check, CheckRule, CheckSource};
 
 /// Where the file may be, in the order in which it is looked for.
 pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];

@@ -4,12 +4,12 @@ use serde_json::Value as Json;
 
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
-use crate::domain::control::ControlSettings;
-use crate::domain::memory::MemorySettings;
-use crate::domain::oversight::OversightSettings;
-use crate::domain::settings::Settings;
-use crate::domain::strategy::StrategySettings;
+use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::settings::Settings;
+use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::operators_alone;
+use crate::domain::supervision::oversight::OversightSettings;
+use crate::domain::supervision::strategy::StrategySettings;
 
 /// JSON Schema of the operator's file.
 pub fn operator() -> Json {

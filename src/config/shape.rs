@@ -5,8 +5,8 @@ use serde_json::Value as Json;
 
 use super::problem::Reporter;
 use super::tree::{Node, Value};
-use crate::domain::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
-use crate::domain::settings::did_you_mean;
+use crate::domain::model::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
+use crate::domain::model::settings::did_you_mean;
 
 /// Keys that would hold a secret, and the keys that name where it is.
 const SECRET_KEYS: &[(&str, &str)] = &[

@@ -9,10 +9,10 @@ use proptest::prelude::*;
 use secrecy::ExposeSecret;
 
 use super::*;
-use crate::domain::egress::{Egress, Hosts};
-use crate::domain::ids::{Money, RepoId};
-use crate::domain::policy::{Floor, Progress, ProtectedPolicy};
-use crate::domain::task::{CheckRule, CheckSource};
+use crate::domain::model::ids::{Money, RepoId};
+use crate::domain::model::task::{CheckRule, CheckSource};
+use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::trust::policy::{Floor, Progress, ProtectedPolicy};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -400,7 +400,7 @@ fn channels_are_read_as_they_are_meant() {
     );
     let config = with_env(&text, &[("CHAT", "https://hooks.slack.com/services/T/B/x")]).expect("valid");
     let [chat, duty, own] = &config.channels[..] else { panic!("three channels: {:?}", config.channels) };
-    use crate::domain::oversight::EscalationLevel::{Critical, Emergency, Warning};
+    use crate::domain::supervision::oversight::EscalationLevel::{Critical, Emergency, Warning};
     assert_eq!((chat.levels.as_slice(), chat.allow_private), ([Critical, Emergency].as_slice(), false));
     assert!(chat.url.expose_secret().ends_with("/T/B/x") && chat.secret.is_none());
     assert_eq!(duty.url.expose_secret(), "https://events.pagerduty.com/v2/enqueue");

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::problem::Reporter;
 use super::tree::Node;
-use crate::domain::settings::{self, Settings};
+use crate::domain::model::settings::{self, Settings};
 use crate::domain::supervision::{PRESET, Preset, SupervisionSettings, operators_alone};
-use crate::domain::{control::ControlSettings, oversight::OversightSettings, strategy::StrategySettings};
+use crate::domain::supervision::{control::ControlSettings, oversight::OversightSettings, strategy::StrategySettings};
 
 /// The four keys as a file has them.
 pub(super) struct Thresholds {

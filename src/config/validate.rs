@@ -21,14 +21,14 @@ use super::tree::Node;
 use super::{
     Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, Reach, RepoPattern, ServerConfig, templates,
 };
-use crate::domain::egress::Egress;
-use crate::domain::ids::{ForgeName, UserId};
-use crate::domain::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
-use crate::domain::permit::Team;
-use crate::domain::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
-use crate::domain::rules::RuleProblem;
-use crate::domain::settings::{self, Settings as _, did_you_mean};
+use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
+use crate::domain::model::ids::{ForgeName, UserId};
+use crate::domain::model::settings::{self, Settings as _, did_you_mean};
+use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::Preset;
+use crate::domain::trust::egress::Egress;
+use crate::domain::trust::permit::Team;
+use crate::domain::trust::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
 
 /// Checks `file`, of which `root` knows the places.
 pub(super) fn operator(

@@ -24,11 +24,11 @@ pub use state::{
     Step, Task, Wait, WaitsFor, Wanted,
 };
 
-use super::effect::{Effect, Mark, TimerKind};
-use super::ids::{Number, Timestamp};
-use super::oversight::{AuditEntry, AuditEvent, EscalationLevel};
-use super::report;
-use super::view::View;
+use crate::domain::model::effect::{Effect, Mark, TimerKind};
+use crate::domain::model::ids::{Number, Timestamp};
+use crate::domain::report;
+use crate::domain::report::view::View;
+use crate::domain::supervision::oversight::{AuditEntry, AuditEvent, EscalationLevel};
 
 /// Tries of one iteration before the loop fails: a crash consumes a try.
 pub const MAX_ATTEMPTS: u32 = 3;

@@ -20,8 +20,8 @@ pub use mix::{AgentSettings, Frees, HELD_OUT, Mix, Pace, Person, Prices, Regime,
 pub use play::{Played, play};
 pub use policy::{Ours, Policy};
 
-use super::experience::Experience;
-use super::supervision::SupervisionSettings;
+use crate::domain::supervision::SupervisionSettings;
+use crate::domain::supervision::experience::Experience;
 
 /// What the stall rule and the restarts are given: what was best for them on the mixes that ours is tuned on.
 const BEST_OF: (u32, u32) = (3, 3);

@@ -9,7 +9,7 @@ use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 use tokenizers::Tokenizer;
 
-use crate::domain::memory::{EMBEDDING_FILES, Embedding};
+use crate::domain::knowledge::memory::{EMBEDDING_FILES, Embedding};
 
 /// Largest file of a model, in bytes.
 const MAX_FILE: u64 = 4 << 30;

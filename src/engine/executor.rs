@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use super::Engine;
 use super::hands::Hands;
-use crate::domain::effect::{Effect, Lane, Place, SEEN_QUEUE};
-use crate::domain::ids::LoopId;
 use crate::domain::lifecycle::Input;
-use crate::domain::policy::Limits;
+use crate::domain::model::effect::{Effect, Lane, Place, SEEN_QUEUE};
+use crate::domain::model::ids::LoopId;
+use crate::domain::trust::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{Role, Slots};
@@ -28,7 +28,7 @@ pub(super) struct Receipt {
     /// What now exists on the forge, by key and text digest.
     pub posted: Option<(String, posted::Posted)>,
     /// An issue or pull request that now belongs to the loop.
-    pub number: Option<(crate::domain::ids::Number, Role)>,
+    pub number: Option<(crate::domain::model::ids::Number, Role)>,
 }
 
 impl Receipt {

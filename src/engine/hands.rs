@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::domain::ids::{ForgeName, RepoId, RepoRef};
+use crate::domain::model::ids::{ForgeName, RepoId, RepoRef};
 
 /// A repository of a forge, or the whole forge.
 type Key = (ForgeName, Option<RepoId>);

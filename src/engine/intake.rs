@@ -11,12 +11,12 @@ use sha2::{Digest, Sha256};
 
 use self::pulls::Reviewed;
 use super::{Engine, ForgeSeat};
-use crate::domain::effect::{Effect, Place};
-use crate::domain::event::{CommentSnapshot, ForgeEvent};
-use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::Input;
-use crate::domain::permit::{self, DenyAnswer, Facts, Level, Verdict};
-use crate::domain::policy::{Floor, Policy};
+use crate::domain::model::effect::{Effect, Place};
+use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
+use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::trust::permit::{self, DenyAnswer, Facts, Level, Verdict};
+use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, Handled, Waiting};
 use crate::store::loops::{self, Role};

@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::model::ids::{LoopId, Timestamp};
 
 /// Removes the folders of loops that are not live and in which nothing was written since `before`. Gives their number and
 /// what could not be removed, a sentence each; it is tried again next time.

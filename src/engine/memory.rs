@@ -1,9 +1,9 @@
 //! What the service does about memory beside its loops' steps: summaries, and what is kept no longer.
 
 use super::Engine;
-use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::knowledge::session;
 use crate::domain::lifecycle::Loop;
-use crate::domain::session;
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::memory::{self, Memory};
 use crate::store::session as sessions;
 use crate::store::{StoreError, facts, loops};

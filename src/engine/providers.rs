@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use crate::domain::backends::{
+use crate::domain::lifecycle::{AgentSession, Iteration, Loop};
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::task::CheckReport;
+use crate::domain::providers::backends::{
     Advice, Backends, Blocked, BlockedBy, Change, Left, Observation, ParkedFor, Request, Role, RotationMode, Status,
 };
-use crate::domain::control::ModelTier;
-use crate::domain::ids::{Money, Timestamp};
-use crate::domain::lifecycle::{AgentSession, Iteration, Loop};
-use crate::domain::limit::Limit;
-use crate::domain::money::Ending;
-use crate::domain::prices::Usage;
-use crate::domain::task::CheckReport;
+use crate::domain::providers::limit::Limit;
+use crate::domain::providers::money::Ending;
+use crate::domain::providers::prices::Usage;
+use crate::domain::supervision::control::ModelTier;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
 use crate::store::calls::{self, Begun, Booking, Caller, MoneyLimits, Observed};

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use super::Engine;
-use crate::domain::intelligence::{Learning, LearningKind, SummarySoFar};
+use crate::domain::knowledge::intelligence::{Learning, LearningKind, SummarySoFar};
+use crate::domain::knowledge::memory::{self, Content, Kind, Query, Reflection};
+use crate::domain::knowledge::session::Summary;
 use crate::domain::lifecycle::{Loop, error_signature};
-use crate::domain::memory::{self, Content, Kind, Query, Reflection};
-use crate::domain::sanitize;
-use crate::domain::session::Summary;
-use crate::domain::task::CheckReport;
+use crate::domain::model::task::CheckReport;
+use crate::domain::trust::sanitize;
 use crate::store::memory::{self as store, vectors};
 use crate::store::{StoreError, session};
 

@@ -11,11 +11,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner, logs};
-use crate::domain::backends::Observation;
-use crate::domain::effect::{Effect, Place};
-use crate::domain::event::{CommentSnapshot, IssueSnapshot};
-use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{Input, Loop, State};
+use crate::domain::model::effect::{Effect, Place};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
+use crate::domain::providers::backends::Observation;
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::process;
@@ -245,9 +245,9 @@ impl Engine {
     async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
         let place = Place { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
-        let view = crate::domain::view::View::NeedsConfirm(crate::domain::view::NeedsConfirmView {
+        let view = crate::domain::report::view::View::NeedsConfirm(crate::domain::report::view::NeedsConfirmView {
             loop_id: None,
-            reason: crate::domain::view::Confirm::MissedEvent,
+            reason: crate::domain::report::view::Confirm::MissedEvent,
             text: format!("{}\n\n{}", issue.title, issue.body),
             hash: hash.get(..8).unwrap_or_default().to_owned(),
             editor: None,
@@ -382,7 +382,7 @@ impl Engine {
         if own
             || comment.edited
             || comment.created_at < since
-            || crate::domain::command::parse(&comment.body).is_empty()
+            || crate::domain::trust::command::parse(&comment.body).is_empty()
         {
             return Ok(());
         }

@@ -9,14 +9,14 @@ use globset::GlobMatcher;
 
 use super::notify::NotifySettings;
 use crate::config::{Models, MoneyLimits};
-use crate::domain::backends::BackendsSettings;
-use crate::domain::egress::Egress;
-use crate::domain::ids::{ForgeName, RepoRef};
-use crate::domain::intelligence::ContextSettings;
-use crate::domain::memory::MemorySettings;
-use crate::domain::policy::Policy;
-use crate::domain::prices::PriceTable;
-use crate::domain::rules::ModelRules;
+use crate::domain::knowledge::intelligence::ContextSettings;
+use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::model::ids::{ForgeName, RepoRef};
+use crate::domain::providers::backends::BackendsSettings;
+use crate::domain::providers::prices::PriceTable;
+use crate::domain::providers::rules::ModelRules;
+use crate::domain::trust::egress::Egress;
+use crate::domain::trust::policy::Policy;
 use crate::embed::StaticModel;
 
 /// Repositories that are watched: `forge:owner/name` with globs.

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use super::comments::digest;
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
-use crate::domain::effect::{Effect, Mark};
-use crate::domain::event::IssueSnapshot;
-use crate::domain::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::lifecycle::{Guidance, GuidanceSource, Input, Loop, State};
+use crate::domain::model::effect::{Effect, Mark};
+use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
-use crate::domain::view::{Severity, View};
+use crate::domain::report::view::{Severity, View};
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
@@ -250,7 +250,7 @@ impl Engine {
         current: &Loop,
         title: &str,
         body: &str,
-    ) -> Result<crate::domain::event::PullSnapshot, Failure> {
+    ) -> Result<crate::domain::model::event::PullSnapshot, Failure> {
         let new = NewPull {
             title: title.to_owned(),
             body: body.to_owned(),

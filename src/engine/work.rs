@@ -17,13 +17,13 @@ use super::{Engine, ForgeSeat};
 use crate::checks::ChecksError;
 use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
-use crate::domain::criteria;
-use crate::domain::effect::{CheckPurpose, Effect};
-use crate::domain::ids::{LoopId, Money, RepoRef, Sha};
+use crate::domain::checks::criteria;
 use crate::domain::lifecycle::{Input, Loop, Prepared};
-use crate::domain::permit::Verdict;
-use crate::domain::policy::{Policy, RepositorySettings};
-use crate::domain::task::{Check, CheckRule, CheckSource};
+use crate::domain::model::effect::{CheckPurpose, Effect};
+use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
+use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::trust::permit::Verdict;
+use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::failpoint::kill_point;
 use crate::process::{self, Cookie};
 use crate::store::outbox::{self, Claimed};
@@ -311,7 +311,7 @@ impl Engine {
         read_only: &[PathBuf],
         checks: &[Check],
         cancel: &CancellationToken,
-    ) -> Result<crate::domain::task::CheckReport, Failure> {
+    ) -> Result<crate::domain::model::task::CheckReport, Failure> {
         let mut runner = self.checks.clone();
         runner.read_only.extend_from_slice(read_only);
         runner.cookie = Some(Cookie::new(&self.instance, current.id.as_str(), 0));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
-use crate::domain::address::not_public;
+use crate::domain::trust::address::not_public;
 
 /// A channel is where it must not be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::domain::notice::tests::notice;
+use crate::domain::report::notice::tests::notice;
 
 const KEY: &str = "a-signing-key-of-at-least-32-bytes";
 const NOW: Timestamp = Timestamp(1_790_000_000_123);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::state::Refusal;
 use super::state::apps::Narrowed;
-use crate::domain::ids::{Number, Timestamp, UserId};
+use crate::domain::model::ids::{Number, Timestamp, UserId};
 
 /// In whose name a request is made.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::state::pulls::PullDraft;
 use super::state::{Access, Event, Happened, Hook, Push, Refusal, State};
 use super::{Dialect, gitea, github};
 use crate::clock::Clock;
-use crate::domain::ids::{Number, RepoId, Sha, UserId};
+use crate::domain::model::ids::{Number, RepoId, Sha, UserId};
 
 /// One forge.
 #[derive(Debug)]

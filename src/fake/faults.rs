@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use regex::Regex;
 
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// What goes wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use super::state::{PullFacts, PushedCommit, Refusal};
-use crate::domain::ids::{RepoId, Sha, Timestamp};
+use crate::domain::model::ids::{RepoId, Sha, Timestamp};
 
 /// Most commits that a push event lists.
 pub const MAX_LISTED_COMMITS: usize = 20;

@@ -17,7 +17,7 @@ use super::git::MAX_LISTED_COMMITS;
 use super::serve::caller;
 use super::state::pulls::StatusDraft;
 use super::state::{Access, Event, Happened, Push, Refusal, Repo, State, Team};
-use crate::domain::ids::{RepoId, Sha};
+use crate::domain::model::ids::{RepoId, Sha};
 
 /// The server that this plays.
 const VERSION: &str = "1.25.4";

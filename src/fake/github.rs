@@ -21,7 +21,7 @@ use self::shape::Shape;
 use super::call::{Answer, Call, Reply, SignedIn, id};
 use super::core::Core;
 use super::state::{Access, Refusal, Repo, State};
-use crate::domain::ids::{RepoId, Timestamp};
+use crate::domain::model::ids::{RepoId, Timestamp};
 
 /// Name, usual and greatest length of a page.
 const PAGE: (&str, usize, usize) = ("per_page", 30, 100);

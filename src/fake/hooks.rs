@@ -8,7 +8,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Clock;
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// How long the receiver may take (Gitea's default; GitHub allows 10 s).
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);

@@ -15,7 +15,7 @@ use super::core::Core;
 use super::serve::caller;
 use super::state::{Access, Refusal};
 use super::{Dialect, github};
-use crate::domain::ids::{RepoId, UserId};
+use crate::domain::model::ids::{RepoId, UserId};
 
 /// Answers a request for `{repo}.git/{rest}`.
 pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: &str) -> Response<Body> {

@@ -8,8 +8,8 @@ use super::Dialect;
 use super::call::{Reply, number, utc};
 use super::core::Core;
 use super::state::{Issue, Refusal, Repo, State};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
 
 const STYLE: &str = include_str!("pages.css");
 const SCRIPT: &str = include_str!("pages.js");

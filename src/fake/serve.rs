@@ -18,7 +18,7 @@ use super::call::{Call, Reply, SignedIn};
 use super::core::Core;
 use super::faults::{Cut, Fault, RequestRecord};
 use super::{Dialect, gitea, github, http_git, pages};
-use crate::domain::ids::UserId;
+use crate::domain::model::ids::UserId;
 
 /// Greatest body of an API request; pushes are not limited.
 const MAX_API_BODY: usize = 4 << 20;

@@ -12,8 +12,8 @@ pub use accounts::{Account, Team, Token};
 pub use pulls::Remark;
 
 use crate::clock::Clock;
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{CommentId, Number, RepoId, Sha, Timestamp, User, UserId};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{CommentId, Number, RepoId, Sha, Timestamp, User, UserId};
 
 /// Why the forge does not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -11,8 +11,8 @@ mod contract;
 mod github;
 
 use super::*;
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::Timestamp;
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::Timestamp;
 
 /// One delivery as the receiver saw it.
 pub(super) type Received = Arc<Mutex<Vec<(HeaderMap, String)>>>;

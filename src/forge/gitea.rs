@@ -30,9 +30,9 @@ use super::{
     NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile, signature,
 };
 use crate::clock::Clock;
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
-use crate::domain::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
-use crate::domain::permit::Team;
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::permit::Team;
 
 /// Oldest Gitea whose interface is known to fit (Forgejo tells which Gitea it corresponds to).
 const OLDEST: (u32, u32) = (1, 22);

@@ -32,9 +32,9 @@ use super::{
     NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
 };
 use crate::clock::Clock;
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
-use crate::domain::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::permit::Team;
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
+use crate::domain::trust::permit::Team;
 
 /// Events that a webhook of ours asks for; an App gets events about its installations besides.
 pub const EVENTS: &[&str] = webhook::HANDLED;

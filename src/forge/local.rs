@@ -18,9 +18,11 @@ use super::{
     NewIssue, NewPull, Parsed, Permission, Reaction, Repository, Review, ReviewRemark, TeamSight, TextFile,
 };
 use crate::clock::Clock;
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
-use crate::domain::permit::Team;
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::ids::{
+    AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+};
+use crate::domain::trust::permit::Team;
 use crate::process::{self, Limits, Spec};
 
 /// Name of the forge in references to the repository.

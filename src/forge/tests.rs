@@ -12,7 +12,7 @@ use super::github::{GitHub, GitHubAuth, GitHubSettings};
 use super::http::{Pace, Patience};
 use super::*;
 use crate::clock::Clock;
-use crate::domain::ids::RepoId;
+use crate::domain::model::ids::RepoId;
 
 /// Time between two bytes of a slow server: less than the idle limit.
 const DRIP: Duration = Duration::from_millis(20);

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::{Learnings, Session};
-use crate::domain::session::{self, Query};
+use crate::domain::knowledge::session::{self, Query};
 use crate::store::{self, StoreError};
 
 /// Questions of a connection that may wait for their answers.

@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 
 use super::{Captured, Limits, Spec};
-use crate::domain::egress::{Hosts, Target};
+use crate::domain::trust::egress::{Hosts, Target};
 
 pub use probe::{EscapeTest, SandboxProbe, Tier, probe};
 

@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{ApiClient, shape};
 use crate::clock::Stopwatch;
-use crate::domain::chat::{
+use crate::domain::providers::chat::{
     AnswerSchema, CallError, ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage, estimated_tokens,
 };
-use crate::domain::limit::Signals;
+use crate::domain::providers::limit::Signals;
 
 /// Most of an answer that is looked at, in bytes.
 const MAX_TEXT: usize = 256 * 1024;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::domain::chat::{AnswerSchema, Message, StopReason, Tool, Usage};
+use crate::domain::providers::chat::{AnswerSchema, Message, StopReason, Tool, Usage};
 
 use stub::{Reply, Stub};
 

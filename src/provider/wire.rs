@@ -11,7 +11,7 @@ pub(super) mod responses;
 
 use serde_json::Value;
 
-use crate::domain::chat::{ChatAnswer, ChatRequest, ToolCall, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall, Usage};
 use fault::Fault;
 
 /// Longest name of a tool that servers take.

@@ -3,7 +3,7 @@
 use minijinja::{Environment, Error, ErrorKind, Value};
 
 use super::chart;
-use crate::domain::sanitize;
+use crate::domain::trust::sanitize;
 
 /// Adds all filters and functions.
 pub(super) fn register(environment: &mut Environment<'static>) {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::domain::ids::{LoopId, Money, Number};
-use crate::domain::task::{TamperFinding, TamperKind, TestCounts};
-use crate::domain::view::*;
+use crate::domain::model::ids::{LoopId, Money, Number};
+use crate::domain::model::task::{TamperFinding, TamperKind, TestCounts};
+use crate::domain::report::view::*;
 
 pub(super) fn loop_id() -> LoopId {
     LoopId::new("r-42-k7m2qa")

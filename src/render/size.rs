@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::domain::sanitize;
+use crate::domain::trust::sanitize;
 
 /// How much of each sort of value is shown.
 pub(super) struct Limits {

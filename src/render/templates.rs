@@ -3,7 +3,7 @@
 use minijinja::Environment;
 
 use super::{RenderError, configured};
-use crate::domain::view::View;
+use crate::domain::report::view::View;
 
 macro_rules! embedded {
     ($($name:literal),* $(,)?) => {

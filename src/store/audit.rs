@@ -4,8 +4,8 @@ use rusqlite::{Connection, params};
 use serde::Serialize;
 
 use super::StoreResult;
-use crate::domain::ids::{LoopId, Timestamp};
-use crate::domain::oversight::AuditEntry;
+use crate::domain::model::ids::{LoopId, Timestamp};
+use crate::domain::supervision::oversight::AuditEntry;
 
 /// A line of the trail.
 #[derive(Debug, Clone, PartialEq, Serialize)]

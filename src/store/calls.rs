@@ -5,12 +5,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
 
 use super::StoreResult;
-use crate::domain::backends::{
+use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
+use crate::domain::providers::backends::{
     self, Advice, Backends, BackendsSettings, Blocked, Call, Change, Choice, Observation, Request, Role, Session, Why,
 };
-use crate::domain::ids::{LoopId, Money, RepoRef, Timestamp};
-use crate::domain::money::{Account, Ending, Ledger, Permit, Reached, Reservation, day_of, likely_cost};
-use crate::domain::prices::Usage;
+use crate::domain::providers::money::{Account, Ending, Ledger, Permit, Reached, Reservation, day_of, likely_cost};
+use crate::domain::providers::prices::Usage;
 
 /// Past calls that tell what the next one is likely to cost.
 const PAST: u32 = 20;
@@ -398,11 +398,11 @@ fn whole(count: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::backends::{BackendSettings, BlockedBy};
-    use crate::domain::criteria::TaskType;
-    use crate::domain::ids::{ForgeName, RepoId};
-    use crate::domain::limit::{Limit, LimitKind, LimitSource};
-    use crate::domain::money::LimitScope;
+    use crate::domain::checks::criteria::TaskType;
+    use crate::domain::model::ids::{ForgeName, RepoId};
+    use crate::domain::providers::backends::{BackendSettings, BlockedBy};
+    use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
+    use crate::domain::providers::money::LimitScope;
     use crate::store::Store;
 
     const NOW: Timestamp = Timestamp(1_800_000_000_000);

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
-use crate::domain::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
+use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 
 /// A setting of the installation.
 pub fn meta(c: &Connection, key: &str) -> StoreResult<Option<String>> {

@@ -6,7 +6,7 @@ use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_outpu
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult};
-use crate::domain::ids::{ForgeName, Timestamp};
+use crate::domain::model::ids::{ForgeName, Timestamp};
 
 /// A verified delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreError, StoreResult};
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// Takes a free or ended lease; the new fence, or `None` where somebody holds it.
 pub fn take(c: &Connection, name: &str, owner: &str, now: Timestamp, until: Timestamp) -> StoreResult<Option<i64>> {

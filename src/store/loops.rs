@@ -6,11 +6,11 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::memory::Memory;
 use super::{StoreError, StoreResult, audit, facts, outbox, timers};
-use crate::domain::effect::Effect;
-use crate::domain::experience::{Experience, REMEMBERED};
-use crate::domain::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
-use crate::domain::notice::{self, Audience};
+use crate::domain::model::effect::Effect;
+use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
+use crate::domain::report::notice::{self, Audience};
+use crate::domain::supervision::experience::{Experience, REMEMBERED};
 
 /// What part an issue or pull request has in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -24,11 +24,11 @@ pub use reflections::{add_reflection, reflections};
 pub use transfer::{Imported, export, import, parse};
 
 use super::StoreResult;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{RepoRef, Timestamp};
-use crate::domain::intelligence::Estimate;
-use crate::domain::memory::{Asked, Content, Learning, Match, MemorySettings, State, Taken, take_in};
-use crate::domain::similarity::words;
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::intelligence::Estimate;
+use crate::domain::knowledge::memory::{Asked, Content, Learning, Match, MemorySettings, State, Taken, take_in};
+use crate::domain::model::ids::{RepoRef, Timestamp};
+use crate::domain::model::similarity::words;
 use crate::process::Masker;
 
 /// Learnings of like words that a new one is compared with.

@@ -3,8 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::effect::{Effect, Lane, Place, channel_queue};
-use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::model::effect::{Effect, Lane, Place, channel_queue};
+use crate::domain::model::ids::{LoopId, Timestamp};
 
 /// An effect that we have taken on.
 #[derive(Debug, Clone, PartialEq)]

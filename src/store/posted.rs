@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// Something we posted.
 #[derive(Debug, Clone, PartialEq, Eq)]

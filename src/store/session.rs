@@ -15,9 +15,9 @@ use std::ops::RangeInclusive;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{StoreError, StoreResult};
-use crate::domain::ids::{LoopId, Money, Timestamp};
-use crate::domain::intelligence::ToolUse;
-use crate::domain::session::{Event, EventKind, Role, Summary, Turn};
+use crate::domain::knowledge::intelligence::ToolUse;
+use crate::domain::knowledge::session::{Event, EventKind, Role, Summary, Turn};
+use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, kept};
 
 pub use retention::{Removed, Retention, apply_retention};

@@ -4,9 +4,9 @@ mod races;
 
 use super::inbox::Delivery;
 use super::*;
-use crate::domain::effect::{Effect, Mark, Place, SEEN_QUEUE};
-use crate::domain::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use crate::domain::lifecycle::State;
+use crate::domain::model::effect::{Effect, Mark, Place, SEEN_QUEUE};
+use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use outbox::{Claimed, Ended};
 use posted::Posted;
 
@@ -178,7 +178,7 @@ async fn work_is_taken_back_but_for_the_release() {
     let store = Store::in_memory().expect("opened");
     for effect in [
         Effect::Prepare { ticket: 1 },
-        Effect::Push { ticket: 2, commit: crate::domain::ids::Sha::new("a") },
+        Effect::Push { ticket: 2, commit: crate::domain::model::ids::Sha::new("a") },
         Effect::Release { delete_branch: false },
     ] {
         push(&store, effect).await;

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::StoreResult;
-use crate::domain::ids::{LoopId, Timestamp};
+use crate::domain::model::ids::{LoopId, Timestamp};
 
 /// Sets or moves a timer of a loop.
 pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreResult<()> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::layout::{Layout, Place, objects};
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// Branch that the agent finds itself on.
 const BRANCH: &str = "ralph";

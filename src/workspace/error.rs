@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::domain::ids::Sha;
+use crate::domain::model::ids::Sha;
 
 /// An operation on a mirror, a tree or a remote that did not come to an end.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::WorkspaceError;
-use crate::domain::ids::{LoopId, RepoRef};
+use crate::domain::model::ids::{LoopId, RepoRef};
 
 /// Folders below the root.
 #[derive(Debug)]

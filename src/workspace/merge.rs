@@ -2,7 +2,7 @@
 
 use super::git::{Call, failure};
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 
 /// What came of bringing the base in.
 #[derive(Debug, Clone, PartialEq, Eq)]

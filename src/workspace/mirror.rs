@@ -6,7 +6,7 @@ use super::git::{Call, GitUrl, Output, failure};
 use super::layout::{check_branch, encoded, indexes};
 use super::lock::RepoGuard;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{RepoRef, Sha};
 
 /// Size of a file read from a commit.
 const BASE_FILE_BYTES: u64 = 1 << 20;

@@ -8,8 +8,8 @@ use globset::GlobSet;
 use super::git::Call;
 use super::layout::Place;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::Sha;
-use crate::domain::policy::path_globs;
+use crate::domain::model::ids::Sha;
+use crate::domain::trust::policy::path_globs;
 
 /// Builds the set of patterns.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {
@@ -148,7 +148,7 @@ fn remove_beneath(root: &Path, path: &Path) -> Result<(), WorkspaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::policy::PROTECTED_PATHS;
+    use crate::domain::trust::policy::PROTECTED_PATHS;
 
     /// G13.
     #[test]

@@ -4,7 +4,7 @@ use super::git::{Call, GitUrl, Output, failure};
 use super::layout::check_branch;
 use super::mirror::is_partial;
 use super::{WorkspaceError, Workspaces};
-use crate::domain::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{RepoRef, Sha};
 
 /// Characters of a refusal that are handed on.
 const REASON_CHARACTERS: usize = 1000;

@@ -7,7 +7,7 @@ use super::git::Call;
 use super::layout::{indexes, loop_name};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::LoopId;
+use crate::domain::model::ids::LoopId;
 
 /// What was cleared away.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

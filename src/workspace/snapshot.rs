@@ -13,8 +13,8 @@ use super::layout::{Place, loop_name};
 use super::mirror::RefChange;
 use super::tree::{remove_index_lock, tree_ref};
 use super::{WorkspaceError, Workspaces, files};
-use crate::domain::ids::{LoopId, RepoRef, Sha};
-use crate::domain::task::{DiffStat, FileStat};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
+use crate::domain::model::task::{DiffStat, FileStat};
 use crate::failpoint::kill_point;
 
 /// Larger files are left out of snapshots, as the forges would refuse them.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
-use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
+use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Sha, Timestamp};
 
 const BRANCH: &str = "ralph/42-fix";
 
@@ -30,7 +30,7 @@ fn settings(root: &Path, pool: usize) -> WorkspaceSettings {
         pool,
         committer_name: "ralph-bot".into(),
         committer_email: "bot@forge.example".into(),
-        protected: crate::domain::policy::PROTECTED_PATHS.iter().map(|glob| (*glob).to_owned()).collect(),
+        protected: crate::domain::trust::policy::PROTECTED_PATHS.iter().map(|glob| (*glob).to_owned()).collect(),
     }
 }
 

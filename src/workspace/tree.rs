@@ -6,7 +6,7 @@ use super::git::{Call, GitUrl};
 use super::layout::{Place, Scratch, check_branch, indexes, loop_name, objects};
 use super::mirror::RefChange;
 use super::{WorkspaceError, Workspaces, agent_repo, files};
-use crate::domain::ids::{LoopId, RepoRef, Sha};
+use crate::domain::model::ids::{LoopId, RepoRef, Sha};
 use crate::failpoint::kill_point;
 
 /// What a loop's tree is made from.

@@ -5,13 +5,15 @@ use std::process::Output;
 use std::time::Duration;
 
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::command::RunOptions;
-use ralph_bot::domain::effect::Place;
-use ralph_bot::domain::ids::{AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId};
+use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
+use ralph_bot::domain::knowledge::session::{Role, Turn};
 use ralph_bot::domain::lifecycle::{Start, Task};
-use ralph_bot::domain::memory::{MemorySettings, remembered};
-use ralph_bot::domain::policy::Policy;
-use ralph_bot::domain::session::{Role, Turn};
+use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::model::ids::{
+    AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
+};
+use ralph_bot::domain::trust::command::RunOptions;
+use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::process::Masker;
 use ralph_bot::process::sandbox::Tier;
 use ralph_bot::store::{Store, loops, memory, session};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::Money;
 use ralph_bot::domain::lifecycle::{GuidanceSource, State, Step};
-use ralph_bot::domain::task::CheckSource;
+use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::Money;
+use ralph_bot::domain::model::task::CheckSource;
 use ralph_bot::fake::{Dialect, ReviewDraft};
 
 use crate::harness::{Setup, World};
@@ -135,7 +135,7 @@ async fn commands_of_a_comment_run_in_order(dialect: Dialect) {
 
 async fn two_comments_at_once_are_both_heard(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(SECOND_RUN)).await;
-    let second = world.forge.add_user("nora", ralph_bot::domain::ids::AccountKind::User);
+    let second = world.forge.add_user("nora", ralph_bot::domain::model::ids::AccountKind::User);
     world.forge.grant(world.repo, &second, ralph_bot::fake::Access::Write).expect("granted");
     world.label().await;
     world.stop_at("the agent", waits_for_agent).await;

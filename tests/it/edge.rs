@@ -261,7 +261,7 @@ async fn an_old_label_is_stale(dialect: Dialect) {
         assert_eq!(deliver(&world, id, &genuine.event.0, genuine.body.as_bytes()).await, 202);
         world.settle().await;
         let id = id.to_owned();
-        let name = ralph_bot::domain::ids::ForgeName::new("forge");
+        let name = ralph_bot::domain::model::ids::ForgeName::new("forge");
         let outcome = world.engine().store.read(move |c| ralph_bot::store::inbox::outcome(c, &name, &id)).await;
         let (state, reason) = outcome.expect("read").expect("a delivery");
         let reason = reason.unwrap_or_default();

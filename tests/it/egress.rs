@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use ralph_bot::domain::egress::Hosts;
 use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::fake::Dialect;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
 use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::{Number, User};
 use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
 use ralph_bot::forge::http::Patience;
 

@@ -1,8 +1,8 @@
 //! What goes wrong with branches and work trees: other people's pushes, what an agent leaves behind, what must not be
 //! pushed.
 
-use ralph_bot::domain::ids::AccountKind;
 use ralph_bot::domain::lifecycle::{Loop, State, Step};
+use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt, StreamExt, stream};
-use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::{Money, Number};
 use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::{Money, Number};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
 use ralph_bot::store::{Store, calls, loops};
 

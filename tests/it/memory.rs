@@ -5,8 +5,8 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_bot::domain::ids::{LoopId, Money, Timestamp};
-use ralph_bot::domain::session::{Event, EventKind, Role, Turn, extract};
+use ralph_bot::domain::knowledge::session::{Event, EventKind, Role, Turn, extract};
+use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;
 use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::{AccountKind, User};
 use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::fake::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
 use serde_json::{Value, json};
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::command::RunOptions;
-use ralph_bot::domain::effect::Place;
-use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::lifecycle::{Start, State, Task};
-use ralph_bot::domain::policy::Policy;
+use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
+use ralph_bot::domain::trust::command::RunOptions;
+use ralph_bot::domain::trust::policy::Policy;
 use ralph_bot::fake::Dialect;
 use ralph_bot::process;
 use ralph_bot::store::inbox::{self, Body, Delivery};

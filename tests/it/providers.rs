@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::backends::Status;
-use ralph_bot::domain::ids::Money;
+use ralph_bot::domain::knowledge::session::{EventKind, Query};
 use ralph_bot::domain::lifecycle::{State, Step};
-use ralph_bot::domain::session::{EventKind, Query};
+use ralph_bot::domain::model::ids::Money;
+use ralph_bot::domain::providers::backends::Status;
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

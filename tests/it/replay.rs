@@ -6,7 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use ralph_bot::domain::lifecycle::State;
-use ralph_bot::domain::oversight::{Kind, Level};
+use ralph_bot::domain::supervision::oversight::{Kind, Level};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::Setup;

@@ -245,7 +245,7 @@ impl Service {
 }
 
 /// Now, for leases.
-fn self_now() -> ralph_bot::domain::ids::Timestamp {
+fn self_now() -> ralph_bot::domain::model::ids::Timestamp {
     ralph_bot::clock::Clock::System.now()
 }
 

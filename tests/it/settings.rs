@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::ids::{AccountKind, User};
 use ralph_bot::domain::lifecycle::{State, Step};
-use ralph_bot::domain::task::{CheckSource, TestCounts};
+use ralph_bot::domain::model::ids::{AccountKind, User};
+use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use ralph_bot::fake::{Access, Dialect};
 use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::event::ReviewVerdict;
-use ralph_bot::domain::ids::Money;
 use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::model::event::ReviewVerdict;
+use ralph_bot::domain::model::ids::Money;
 use ralph_bot::fake::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 
 use crate::harness::{SECRET, Setup, World};

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ralph_bot::domain::command::{Command, RunOptions};
-use ralph_bot::domain::effect::{Effect, Lane, Place, SEEN_QUEUE, TimerKind};
-use ralph_bot::domain::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
-use ralph_bot::domain::policy::{Policy, Progress};
+use ralph_bot::domain::model::effect::{Effect, Lane, Place, SEEN_QUEUE, TimerKind};
+use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use ralph_bot::domain::trust::command::{Command, RunOptions};
+use ralph_bot::domain::trust::policy::{Policy, Progress};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::Memory;
 use ralph_bot::store::outbox::{self, Claimed, Ended};

@@ -1,8 +1,8 @@
 //! What happens in a run: who says what about which issue, what the agents do, all drawn from the seed beforehand.
 
-use ralph_bot::domain::command::{Command, RunOptions};
-use ralph_bot::domain::ids::{AccountKind, CommentId, Money, User, UserId};
 use ralph_bot::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop};
+use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
+use ralph_bot::domain::trust::command::{Command, RunOptions};
 
 use crate::rng::Rng;
 use crate::world::World;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_bot::domain::effect::{CheckPurpose, Effect};
-use ralph_bot::domain::experience::Experience;
-use ralph_bot::domain::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
-use ralph_bot::domain::task::{CheckOutcome, CheckReport, DiffStat};
+use ralph_bot::domain::model::effect::{CheckPurpose, Effect};
+use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
+use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
+use ralph_bot::domain::supervision::experience::Experience;
 use ralph_bot::store::loops::Role;
 use ralph_bot::store::outbox::Claimed;
 use ralph_bot::store::posted::Posted;

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded};
-use crate::domain::ids::Timestamp;
-use crate::domain::limit::{LimitKind, classify};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::limit::{LimitKind, classify};
 
 fn read(stdout: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     played((PRESET.reader)(), stdout, "", Ended::Exited(code))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::transcript::{ended, spoilt_text};
-use crate::domain::limit::Signals;
+use crate::domain::providers::limit::Signals;
 use crate::process::Ended;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","cwd":"/t","session_id":"e845fb08","tools":["Bash"],"model":"claude-sonnet-4-5","permissionMode":"bypassPermissions"}"#;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt};
-use crate::domain::limit::Signals;
+use crate::domain::providers::limit::Signals;
 
 fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "codex", case, Ended::Exited(code))

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::agent::{BackendKind, Resumed, build};
-use crate::domain::ids::{Money, Timestamp};
-use crate::domain::limit::classify;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::limit::classify;
 use crate::process::{Cookie, sandbox, survivors};
 
 /// An operator's folder with a script in it, a tree and a scratch folder.

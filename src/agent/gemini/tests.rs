@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::agent::transcript::{ended, played, recorded, spoilt};
-use crate::domain::ids::Timestamp;
-use crate::domain::limit::{LimitKind, classify};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::limit::{LimitKind, classify};
 
 fn read(case: &str, how: Ended) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "gemini", case, how)

@@ -1,6 +1,6 @@
 //! Keeps a conversation within the model's context: what is old and long is shortened first, the task never.
 
-use crate::domain::chat::{Message, ToolResult};
+use crate::domain::providers::chat::{Message, ToolResult};
 
 /// Results of the latest turns stay whole as long as anything else can be shortened.
 const FRESH: usize = 2;
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::domain::chat::{ModelTurn, ToolCall};
+    use crate::domain::providers::chat::{ModelTurn, ToolCall};
 
     const TASK: &str = "the task";
 

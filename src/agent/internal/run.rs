@@ -12,11 +12,11 @@ use crate::agent::place::{Folders, REPORT};
 use crate::agent::preset::{MAX_EVENT_TEXT, shortened};
 use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
-use crate::domain::chat::{
+use crate::domain::model::ids::Money;
+use crate::domain::providers::chat::{
     ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Tool, ToolCall, ToolResult, Usage, estimated_tokens,
 };
-use crate::domain::ids::Money;
-use crate::domain::limit::{self, LimitKind, Signals};
+use crate::domain::providers::limit::{self, LimitKind, Signals};
 
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
@@ -227,7 +227,7 @@ impl Run<'_> {
     }
 
     /// One call, bounded by the run's time and silence.
-    async fn call(&mut self) -> Result<Result<ChatAnswer, crate::domain::chat::CallError>, AgentStatus> {
+    async fn call(&mut self) -> Result<Result<ChatAnswer, crate::domain::providers::chat::CallError>, AgentStatus> {
         let left = self.left()?;
         let bounds = &self.agent.internal.bounds;
         let request = ChatRequest {

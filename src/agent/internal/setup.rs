@@ -4,7 +4,7 @@ use super::bash::{self, Shell};
 use super::{Internal, edit};
 use crate::agent::AgentRun;
 use crate::agent::place::{self, Folders};
-use crate::domain::chat::Tool;
+use crate::domain::providers::chat::Tool;
 use crate::process::Spec;
 use crate::process::sandbox::Network;
 

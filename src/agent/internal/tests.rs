@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::agent::{AgentStatus, BackendKind};
-use crate::domain::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
-use crate::domain::ids::Timestamp;
-use crate::domain::limit::Signals;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
+use crate::domain::providers::limit::Signals;
 use crate::process::{Cookie, sandbox, survivors};
 use crate::provider::tests::stub::{Reply, Stub};
 use crate::provider::{ApiClient, ApiSettings, Wire};

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt_text};
-use crate::domain::limit::kind;
+use crate::domain::providers::limit::kind;
 
 /// A run that goes well.
 const LINES: [&str; 4] = [

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use serde_json::json;
 
 use super::*;
-use crate::domain::limit::Signals;
+use crate::domain::providers::limit::Signals;
 
 struct Homes {
     root: tempfile::TempDir,

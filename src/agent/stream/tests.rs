@@ -6,8 +6,8 @@ use super::*;
 use crate::agent::claude;
 use crate::agent::script::text_reader;
 use crate::agent::transcript::played;
-use crate::domain::ids::Timestamp;
-use crate::domain::limit::{LimitKind, classify};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::limit::{LimitKind, classify};
 
 #[test]
 fn a_call_is_summed_up_in_its_command_or_path() {

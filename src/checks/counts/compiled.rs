@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::{Outcome, number, sum, tally};
-use crate::domain::task::TestCounts;
+use crate::domain::model::task::TestCounts;
 
 static CARGO: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(

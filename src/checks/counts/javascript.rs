@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{Outcome, number, sum, tally};
-use crate::domain::task::TestCounts;
+use crate::domain::model::task::TestCounts;
 
 static JEST: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?m)^Tests: +((?:\d+ [a-z]+, )*)\d+ total$").expect("constant pattern"));

@@ -3,7 +3,7 @@
 use roxmltree::{Document, Node};
 
 use super::{saturating_plus, sum};
-use crate::domain::task::TestCounts;
+use crate::domain::model::task::TestCounts;
 
 /// Counts the test cases of a JUnit file (`testsuites` or `testsuite` at the top, nested to any depth). Cases are
 /// counted one by one, so a suite inside a suite counts once; a file that has only totals gives those of its outermost

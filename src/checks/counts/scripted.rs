@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::{Outcome, number, sum, tally};
-use crate::domain::task::TestCounts;
+use crate::domain::model::task::TestCounts;
 
 static PYTEST: LazyLock<Regex> = LazyLock::new(|| {
     let word = r"\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed|deselected|warnings?|rerun)";

@@ -1,9 +1,9 @@
 //! Tests of the runner with real shells, with and without the sandbox.
 
 use super::*;
-use crate::domain::criteria::plain;
-use crate::domain::ids::Percent;
-use crate::domain::task::{CheckRule, CheckSource};
+use crate::domain::checks::criteria::plain;
+use crate::domain::model::ids::Percent;
+use crate::domain::model::task::{CheckRule, CheckSource};
 
 struct Place {
     folder: tempfile::TempDir,

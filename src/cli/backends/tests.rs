@@ -1,10 +1,10 @@
 //! `backends` on a real database.
 
 use super::*;
-use crate::domain::backends::Call;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::Money;
-use crate::domain::limit::{Limit, LimitKind, LimitSource};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::ids::Money;
+use crate::domain::providers::backends::Call;
+use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
 

@@ -13,8 +13,8 @@ use super::Finding;
 use crate::app;
 use crate::cli::table;
 use crate::config::{BackendConfig, BackendKind, Config, Env, Role};
-use crate::domain::backends::Thresholds;
-use crate::domain::settings::did_you_mean;
+use crate::domain::model::settings::did_you_mean;
+use crate::domain::providers::backends::Thresholds;
 
 /// Longest wait for one backend.
 const PATIENCE: Duration = Duration::from_secs(35);

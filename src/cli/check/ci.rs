@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Finding;
 use super::service::refused;
-use crate::domain::ids::ForgeName;
+use crate::domain::model::ids::ForgeName;
 use crate::forge::{Forge, ForgeResult, Repository, TextFile};
 
 /// Events by which a branch of the same repository, or a pull request from it, starts a workflow that has secrets.

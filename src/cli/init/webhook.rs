@@ -11,7 +11,7 @@ use crate::app::{self, Options};
 use crate::cli::CliError;
 use crate::clock::Clock;
 use crate::config::{Config, ForgeAuth, ForgeConfig, ForgeKind};
-use crate::domain::ids::RepoRef;
+use crate::domain::model::ids::RepoRef;
 use crate::forge::Forge;
 use crate::forge::signature::SignatureStyle;
 use crate::http::{self, Edge, Hook};
@@ -200,7 +200,7 @@ mod tests {
 
     use super::*;
     use crate::config::Env;
-    use crate::domain::ids::AccountKind;
+    use crate::domain::model::ids::AccountKind;
     use crate::fake::{Access, Dialect, FakeForge};
 
     const SECRET: &str = "0123456789abcdef0123456789abcdef";

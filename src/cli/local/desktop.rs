@@ -8,7 +8,7 @@ use notify_rust::{Notification, Urgency};
 
 use crate::config::Env;
 use crate::domain::lifecycle::Loop;
-use crate::domain::sanitize::visible;
+use crate::domain::trust::sanitize::visible;
 
 /// Longest wait for the desktop.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,11 +58,11 @@ fn has_session(env: &Env) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::command::RunOptions;
-    use crate::domain::effect::Place;
-    use crate::domain::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::lifecycle::{self, Start, State, Task};
-    use crate::domain::policy::Policy;
+    use crate::domain::model::effect::Place;
+    use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
+    use crate::domain::trust::command::RunOptions;
+    use crate::domain::trust::policy::Policy;
 
     fn at_rest() -> Loop {
         let start = Start {

@@ -4,9 +4,9 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::{one_line, print};
-use crate::domain::ids::Money;
 use crate::domain::lifecycle::{Iteration, Loop, State};
-use crate::domain::task::{CheckOutcome, CheckReport};
+use crate::domain::model::ids::Money;
+use crate::domain::model::task::{CheckOutcome, CheckReport};
 use crate::forge::local::Said;
 
 /// Lines of a failed check's output that are shown.

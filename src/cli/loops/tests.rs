@@ -1,10 +1,10 @@
 //! `loops` on real databases, with and without a service that takes the steps.
 
 use super::*;
-use crate::domain::effect::Place;
-use crate::domain::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::lifecycle::{Start, State, Task};
-use crate::domain::policy::Policy;
+use crate::domain::model::effect::Place;
+use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
+use crate::domain::trust::policy::Policy;
 use crate::store::memory::Memory;
 
 fn user(id: i64, login: &str) -> User {

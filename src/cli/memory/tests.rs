@@ -1,9 +1,9 @@
 //! `memory` on real databases.
 
 use super::*;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef};
-use crate::domain::memory::remembered;
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::remembered;
+use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 
 fn args(line: &str) -> MemoryArgs {
     parse(line).expect("arguments")

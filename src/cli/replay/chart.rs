@@ -6,10 +6,10 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::braille::Canvas;
-use crate::domain::oversight::Level;
-use crate::domain::record::Record;
-use crate::domain::replay::Line;
+use crate::domain::model::record::Record;
 use crate::domain::supervision::Review;
+use crate::domain::supervision::oversight::Level;
+use crate::domain::supervision::replay::Line;
 
 /// Size of the picture.
 const SIZE: (u32, u32) = (1000, 840);

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{push_json, read, table};
 use crate::cli::{CliResult, one_line, print};
-use crate::domain::replay::{Comparison, Outcome, Trace, compare};
+use crate::domain::supervision::replay::{Comparison, Outcome, Trace, compare};
 
 /// Widest name of a trace in the table, characters.
 const NAME_MAX: usize = 32;

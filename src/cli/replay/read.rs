@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::cli::CliError;
 use crate::config::{Env, operator_file};
-use crate::domain::replay::Trace;
 use crate::domain::supervision::SupervisionSettings;
+use crate::domain::supervision::replay::Trace;
 
 /// Largest file that is read, bytes.
 const FILE_MAX: u64 = 1 << 28;

@@ -6,10 +6,10 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::domain::oversight::{Health, Level};
-use crate::domain::record::Record;
-use crate::domain::replay::{End, Ended, Line, Summary};
+use crate::domain::model::record::Record;
 use crate::domain::supervision::Review;
+use crate::domain::supervision::oversight::{Health, Level};
+use crate::domain::supervision::replay::{End, Ended, Line, Summary};
 
 /// The whole text.
 pub(super) fn text(reviews: &[(Record, Review)], with_summary: bool) -> String {

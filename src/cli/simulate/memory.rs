@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use super::{SimulateArgs, write};
 use crate::cli::{CliError, CliResult, Global, print};
-use crate::domain::memory::MemorySettings;
-use crate::domain::memory::experiment::{Outcome, outcomes, table};
+use crate::domain::knowledge::memory::MemorySettings;
+use crate::domain::knowledge::memory::experiment::{Outcome, outcomes, table};
 
 /// Tasks of a seed where nobody says how many.
 pub(super) const TASKS: u64 = 500;

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::backends::Thresholds;
-use crate::domain::control::ModelTier;
-use crate::domain::prices::PriceEntry;
-use crate::domain::rules::ModelRule;
+use crate::domain::providers::backends::Thresholds;
+use crate::domain::providers::prices::PriceEntry;
+use crate::domain::providers::rules::ModelRule;
+use crate::domain::supervision::control::ModelTier;
 
-pub use crate::domain::backends::Role;
+pub use crate::domain::providers::backends::Role;
 
 /// Something that can run an agent or answer a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

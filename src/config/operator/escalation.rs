@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::policy::Policy;
-use crate::domain::quantity::Duration;
+use crate::domain::model::quantity::Duration;
+use crate::domain::trust::policy::Policy;
 
 /// How people are told that a loop needs them, beside the escalation issue on the forge.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]

@@ -1,8 +1,8 @@
 //! Backends, what is decided about them, memory and money in the operator's file.
 
 use super::*;
-use crate::domain::backends::{Role, RotationMode};
-use crate::domain::rules::{ActionName, Facts, Rule};
+use crate::domain::providers::backends::{Role, RotationMode};
+use crate::domain::providers::rules::{ActionName, Facts, Rule};
 
 /// A file with these backends, in which `rest` stands as well.
 fn file(backends: &str, rest: &str) -> String {

@@ -9,10 +9,10 @@ use url::Url;
 use super::Check;
 use crate::config::operator::{Backend, BackendKind, OperatorFile, Role, WireName};
 use crate::config::{BackendConfig, PRESETS};
-use crate::domain::backends::{BackendSettings, BackendsSettings};
-use crate::domain::prices::PriceTable;
-use crate::domain::rules::{ModelRules, Schedule};
-use crate::domain::settings::did_you_mean;
+use crate::domain::model::settings::did_you_mean;
+use crate::domain::providers::backends::{BackendSettings, BackendsSettings};
+use crate::domain::providers::prices::PriceTable;
+use crate::domain::providers::rules::{ModelRules, Schedule};
 
 impl Check<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, Backend>) -> BTreeMap<String, BackendConfig> {

@@ -9,9 +9,9 @@ use super::Check;
 use crate::config::ChannelConfig;
 use crate::config::operator::{ChannelKindName, ChannelSection, LevelName};
 use crate::config::secret::WEBHOOK_SECRET_MIN;
-use crate::domain::address::not_public;
-use crate::domain::notice::ChannelKind;
-use crate::domain::oversight::EscalationLevel;
+use crate::domain::report::notice::ChannelKind;
+use crate::domain::supervision::oversight::EscalationLevel;
+use crate::domain::trust::address::not_public;
 
 /// Where PagerDuty takes events, unless an account is in another region.
 const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";

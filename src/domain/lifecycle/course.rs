@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::control::{Breadth, ModelTier};
-use crate::domain::strategy::Priority;
 use crate::domain::supervision::Review;
+use crate::domain::supervision::control::{Breadth, ModelTier};
+use crate::domain::supervision::strategy::Priority;
 
 /// What supervision wants of the next run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::state::{Guidance, Task};
-use crate::domain::command::{Command, RunOptions};
-use crate::domain::criteria::TaskType;
-use crate::domain::effect::{Place, TimerKind};
-use crate::domain::experience::Experience;
-use crate::domain::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
-use crate::domain::intelligence::Estimate;
-use crate::domain::money::Cumulative;
-use crate::domain::policy::{Policy, RepositorySettings};
-use crate::domain::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::intelligence::Estimate;
+use crate::domain::model::effect::{Place, TimerKind};
+use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
+use crate::domain::model::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
+use crate::domain::providers::money::Cumulative;
+use crate::domain::supervision::experience::Experience;
+use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::trust::policy::{Policy, RepositorySettings};
 
 /// A comment that carried a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

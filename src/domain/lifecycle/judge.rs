@@ -8,22 +8,22 @@ use serde::{Deserialize, Serialize};
 use super::course::Course;
 use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
-use crate::domain::control::{Trend, Urgency, out_of_range};
-use crate::domain::effect::Effect;
-use crate::domain::experience::Earlier;
-use crate::domain::ids::Sha;
-use crate::domain::intelligence::{Standing, best_state};
-use crate::domain::memory;
-use crate::domain::notice::Notice;
-use crate::domain::oversight::{self, AuditEntry, Health, Kind, Level, Severity};
-use crate::domain::record::{CheckFact, Record, TaskFacts};
+use crate::domain::knowledge::intelligence::{Standing, best_state};
+use crate::domain::knowledge::memory;
+use crate::domain::model::effect::Effect;
+use crate::domain::model::ids::Sha;
+use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::signature::{first_error, normalise};
+use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule};
 use crate::domain::report;
-use crate::domain::sanitize;
-use crate::domain::signature::{first_error, normalise};
-use crate::domain::strategy::Approach;
+use crate::domain::report::notice::Notice;
+use crate::domain::report::view;
+use crate::domain::supervision::control::{Trend, Urgency, out_of_range};
+use crate::domain::supervision::experience::Earlier;
+use crate::domain::supervision::oversight::{self, AuditEntry, Health, Kind, Level, Severity};
+use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
-use crate::domain::task::{CheckOutcome, CheckReport, CheckRule};
-use crate::domain::view;
+use crate::domain::trust::sanitize;
 
 /// What a failing lint or type check takes from quality, all of them together.
 const LINT_WEIGHT: f64 = 0.5;
@@ -182,7 +182,7 @@ impl Loop {
             report.outcomes.iter().find(|outcome| outcome.name == name).map(|outcome| outcome.holds)
         };
         let tests = iteration.checks.tests();
-        let count = |of: fn(crate::domain::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
+        let count = |of: fn(crate::domain::model::task::TestCounts) -> u64| tests.map(|tests| of(tests) as f64);
         let ended = iteration.ended_at.unwrap_or(iteration.started_at);
         let error_signature = error_signature(&iteration.checks);
         let record = Record {

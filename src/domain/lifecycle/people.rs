@@ -3,13 +3,14 @@
 use super::input::{CommentRef, Input, Start};
 use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step, Wanted};
 use super::{Decision, Turn, judge, work};
-use crate::domain::command::{Command, RunOptions};
-use crate::domain::effect::{Effect, Mark, TimerKind};
-use crate::domain::experience::Experience;
-use crate::domain::ids::{Money, Sha, Timestamp, User};
-use crate::domain::oversight::{AuditEntry, AuditEvent};
-use crate::domain::task::{Check, CheckSource};
-use crate::domain::{criteria, report};
+use crate::domain::checks::criteria;
+use crate::domain::model::effect::{Effect, Mark, TimerKind};
+use crate::domain::model::ids::{Money, Sha, Timestamp, User};
+use crate::domain::model::task::{Check, CheckSource};
+use crate::domain::report;
+use crate::domain::supervision::experience::Experience;
+use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
+use crate::domain::trust::command::{Command, RunOptions};
 
 /// A loop that comes to be: queued, or held back until a maintainer confirms the text.
 pub(super) fn start(start: Start, now: Timestamp) -> Decision {

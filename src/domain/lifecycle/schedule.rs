@@ -5,10 +5,10 @@ use super::Turn;
 use super::state::{Loop, State, WaitsFor};
 use super::waits::{give_back, wait_for_backend};
 use super::work::next_iteration;
-use crate::domain::criteria::task_type;
-use crate::domain::ids::{Money, Timestamp};
-use crate::domain::intelligence::usual;
-use crate::domain::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
+use crate::domain::checks::criteria::task_type;
+use crate::domain::knowledge::intelligence::usual;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
 
 /// An hour, in milliseconds.
 const HOUR_MS: i64 = 3_600_000;
@@ -51,7 +51,7 @@ impl Loop {
     }
 
     /// The sort of task: as a file names it, else by title, labels and checks.
-    pub fn task_type(&self) -> crate::domain::criteria::TaskType {
+    pub fn task_type(&self) -> crate::domain::checks::criteria::TaskType {
         let by_words = || task_type(&self.task.title, &self.task.labels, &self.checks);
         self.policy.task_type.unwrap_or_else(by_words)
     }

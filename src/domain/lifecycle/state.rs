@@ -6,16 +6,16 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::course::Course;
 use super::input::{AgentSession, Served};
 use super::judge::Judged;
-use crate::domain::command::RunOptions;
-use crate::domain::effect::Place;
-use crate::domain::experience::Experience;
-use crate::domain::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
-use crate::domain::intelligence::Estimate;
-use crate::domain::policy::Policy;
-use crate::domain::record::Record;
-use crate::domain::rules::ScheduleState;
+use crate::domain::knowledge::intelligence::Estimate;
+use crate::domain::model::effect::Place;
+use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
+use crate::domain::model::record::Record;
+use crate::domain::model::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
+use crate::domain::providers::rules::ScheduleState;
 use crate::domain::supervision::Supervision;
-use crate::domain::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
+use crate::domain::supervision::experience::Experience;
+use crate::domain::trust::command::RunOptions;
+use crate::domain::trust::policy::Policy;
 
 /// States of a loop, as people see them on the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,15 +6,15 @@ mod waits;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::command::{Command, RunOptions};
-use crate::domain::effect::{CheckPurpose, Mark, Place};
-use crate::domain::experience::Experience;
-use crate::domain::ids::{
+use crate::domain::model::effect::{CheckPurpose, Mark, Place};
+use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
-use crate::domain::policy::Policy;
-use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
-use crate::domain::view::{Severity, View};
+use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, CheckRule, DiffStat};
+use crate::domain::report::view::{Severity, View};
+use crate::domain::supervision::experience::Experience;
+use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::trust::policy::Policy;
 
 fn user(login: &str) -> User {
     User { id: UserId(login.len() as i64), login: login.into(), kind: AccountKind::User }

@@ -2,8 +2,8 @@
 
 use super::state::{State, Wait, WaitsFor};
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, Turn};
-use crate::domain::effect::{Effect, TimerKind};
-use crate::domain::ids::Timestamp;
+use crate::domain::model::effect::{Effect, TimerKind};
+use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
 /// An iteration that never ran does not count, and its guidance waits for the next one.

@@ -7,13 +7,13 @@ use super::schedule;
 use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, WaitsFor};
 use super::waits::{give_back, wait};
 use super::{CLEAN_MERGE, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
-use crate::domain::criteria;
-use crate::domain::effect::{CheckPurpose, Effect};
-use crate::domain::ids::{Money, Ratio, Sha};
-use crate::domain::intelligence::{self, Claims};
-use crate::domain::policy::Progress;
+use crate::domain::checks::criteria;
+use crate::domain::knowledge::intelligence::{self, Claims};
+use crate::domain::model::effect::{CheckPurpose, Effect};
+use crate::domain::model::ids::{Money, Ratio, Sha};
+use crate::domain::model::task::{AgentReport, CheckReport, DiffStat};
 use crate::domain::report;
-use crate::domain::task::{AgentReport, CheckReport, DiffStat};
+use crate::domain::trust::policy::Progress;
 
 /// An outcome of work; a late one is dropped.
 pub(super) fn outcome(turn: &mut Turn, input: Input) {

@@ -3,9 +3,9 @@
 
 use super::chance::Chance;
 use super::mix::{Frees, Mix, Pace, Regime, Snag};
-use crate::domain::control::{Breadth, ModelTier, Urgency};
-use crate::domain::record::{CheckFact, Record};
-use crate::domain::task::{CheckOutcome, CheckReport, TestCounts};
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::model::task::{CheckOutcome, CheckReport, TestCounts};
+use crate::domain::supervision::control::{Breadth, ModelTier, Urgency};
 
 /// Seconds and calls of tools of a usual iteration.
 const USUAL: (f64, f64) = (300.0, 40.0);

@@ -6,8 +6,8 @@ use super::agent::{Agent, Order};
 use super::chance::Chance;
 use super::mix::{Mix, Regime};
 use super::policy::{Next, Player, Policy};
-use crate::domain::experience::Experience;
-use crate::domain::record::Record;
+use crate::domain::model::record::Record;
+use crate::domain::supervision::experience::Experience;
 
 /// What came of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

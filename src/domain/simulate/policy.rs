@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use super::agent::{Agent, Order, TASK};
 use super::mix::Mix;
-use crate::domain::criteria::TaskType;
-use crate::domain::experience::{Earlier, Experience};
-use crate::domain::oversight::{Decision, Kind, Level};
-use crate::domain::policy::Limits;
-use crate::domain::record::{Record, TaskFacts};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::supervision::experience::{Earlier, Experience};
+use crate::domain::supervision::oversight::{Decision, Kind, Level};
 use crate::domain::supervision::{Evidence, Supervision, SupervisionSettings};
+use crate::domain::trust::policy::Limits;
 
 /// Completion that must be gained for a rule to see progress, 0..1.
 const PROGRESS: f64 = 0.01;

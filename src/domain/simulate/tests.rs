@@ -2,8 +2,8 @@
 
 use super::agent::TASK;
 use super::*;
-use crate::domain::oversight::{Kind, Level};
-use crate::domain::record::{Record, TaskFacts};
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::supervision::oversight::{Kind, Level};
 use crate::domain::supervision::{Evidence, Preset, Supervision};
 
 fn all_mixes() -> impl Iterator<Item = Mix> {

@@ -4,10 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::domain::control::ControlSettings;
-use crate::domain::oversight::OversightSettings;
-use crate::domain::settings::{Problem, Settings, did_you_mean, shortened};
-use crate::domain::strategy::StrategySettings;
+use crate::domain::model::settings::{Problem, Settings, did_you_mean, shortened};
+use crate::domain::supervision::control::ControlSettings;
+use crate::domain::supervision::oversight::OversightSettings;
+use crate::domain::supervision::strategy::StrategySettings;
 
 /// The settings of the three.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -126,8 +126,8 @@ fn switches(value: &Value, path: &str, keys: &mut Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::control::BUILT_IN;
-    use crate::domain::settings::{lines, overlay};
+    use crate::domain::model::settings::{lines, overlay};
+    use crate::domain::supervision::control::BUILT_IN;
     use serde_json::json;
 
     fn map(value: Value) -> Map<String, Value> {

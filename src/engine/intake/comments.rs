@@ -1,14 +1,14 @@
 //! Comments: which commands are in them, and whether their author may give them.
 
 use super::{Intake, Origin, Trouble, done, ignored, text_hash};
-use crate::domain::command::{self, Command, CommandError};
-use crate::domain::effect::{Effect, Mark, Place};
-use crate::domain::event::{CommentSnapshot, IssueSnapshot};
-use crate::domain::ids::{RepoRef, Timestamp, User};
 use crate::domain::lifecycle::{CommentRef, Input};
-use crate::domain::permit::{DenyAnswer, Verdict};
+use crate::domain::model::effect::{Effect, Mark, Place};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
-use crate::domain::view::{CommandReply, View};
+use crate::domain::report::view::{CommandReply, View};
+use crate::domain::trust::command::{self, Command, CommandError};
+use crate::domain::trust::permit::{DenyAnswer, Verdict};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;

@@ -1,14 +1,15 @@
 //! The label that starts a loop: who set it, on whose text, and who took it off.
 
 use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
-use crate::domain::command::RunOptions;
-use crate::domain::effect::{Effect, Place};
-use crate::domain::event::IssueSnapshot;
-use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::{CommentRef, Input, Start, Task};
-use crate::domain::permit::{Level, Verdict};
-use crate::domain::view::{View, WhoMayView};
-use crate::domain::{report, sanitize};
+use crate::domain::model::effect::{Effect, Place};
+use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::report;
+use crate::domain::report::view::{View, WhoMayView};
+use crate::domain::trust::command::RunOptions;
+use crate::domain::trust::permit::{Level, Verdict};
+use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;

@@ -9,8 +9,8 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
-use crate::domain::event::ForgeEvent;
-use crate::domain::ids::RepoRef;
+use crate::domain::model::event::ForgeEvent;
+use crate::domain::model::ids::RepoRef;
 use crate::engine::Engine;
 use crate::engine::hands::Hands;
 use crate::engine::supervisor::REST;
@@ -256,7 +256,7 @@ fn label_event(event: &ForgeEvent) -> Option<ForgeEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::{ForgeName, RepoId};
+    use crate::domain::model::ids::{ForgeName, RepoId};
 
     fn found(id: i64, place: &str, repo: i64) -> Found {
         let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(repo), owner: "o".into(), name: "n".into() };

@@ -1,12 +1,12 @@
 //! Pull requests: merged, closed, reviewed, remarked upon.
 
 use super::{Intake, Origin, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored};
-use crate::domain::command::{self};
-use crate::domain::effect::{Effect, Place};
-use crate::domain::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
-use crate::domain::permit::Verdict;
+use crate::domain::model::effect::{Effect, Place};
+use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
+use crate::domain::trust::command::{self};
+use crate::domain::trust::permit::Verdict;
 use crate::engine::{Engine, ForgeSeat};
 use crate::forge::ReviewRemark;
 use crate::store::loops::{self, Role};

@@ -7,16 +7,16 @@ use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
 use super::project;
-use crate::domain::criteria::TaskType;
-use crate::domain::experience::Experience;
-use crate::domain::ids::{Money, RepoRef};
-use crate::domain::intelligence::{
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::intelligence::{
     Analysis, Block, Compressed, Compression, Context, ContextSettings, Estimate, MessageAnalysis, Middle, Reflecting,
     Summarising, ToolUse, count, token_budget,
 };
+use crate::domain::knowledge::memory::Reflection;
+use crate::domain::knowledge::session::Summary;
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Iteration, Loop};
-use crate::domain::memory::Reflection;
-use crate::domain::session::Summary;
+use crate::domain::model::ids::{Money, RepoRef};
+use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
 use crate::store::{StoreError, StoreResult, calls, loops, memory, session};
@@ -209,7 +209,7 @@ impl Engine {
         &self,
         current: &Loop,
         what: &'static str,
-        read: impl FnOnce(&rusqlite::Connection, &crate::domain::ids::LoopId) -> StoreResult<T> + Send + 'static,
+        read: impl FnOnce(&rusqlite::Connection, &crate::domain::model::ids::LoopId) -> StoreResult<T> + Send + 'static,
     ) -> T {
         let id = current.id.clone();
         self.store.read(move |c| read(c, &id)).await.unwrap_or_else(|error| {

@@ -2,10 +2,10 @@
 
 use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
-use crate::domain::ids::{Money, Timestamp};
 use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Served};
-use crate::domain::limit::{Limit, LimitKind, LimitSource, Signals, classify};
-use crate::domain::prices::Usage;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, Signals, classify};
+use crate::domain::providers::prices::Usage;
 use crate::engine::providers::Used;
 
 /// Makes what reads refusals ready.

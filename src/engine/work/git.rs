@@ -1,9 +1,9 @@
 //! Commits, pushes, merges, and files that are put back.
 
-use crate::domain::ids::{RepoRef, Sha};
 use crate::domain::lifecycle::{Change, Input, Loop, MergeWith};
-use crate::domain::policy::{Protected, ProtectedPolicy};
-use crate::domain::tamper;
+use crate::domain::model::ids::{RepoRef, Sha};
+use crate::domain::trust::policy::{Protected, ProtectedPolicy};
+use crate::domain::trust::tamper;
 use crate::engine::executor::{Failure, Receipt};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::AgentEvent;
 use crate::clock::Clock;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{Money, RepoRef, Timestamp};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::{MemorySettings, Query};
+use crate::domain::knowledge::session::{Event, EventKind};
 use crate::domain::lifecycle::Loop;
-use crate::domain::memory::{MemorySettings, Query};
-use crate::domain::prices::Usage;
-use crate::domain::session::{Event, EventKind};
+use crate::domain::model::ids::{Money, RepoRef, Timestamp};
+use crate::domain::providers::prices::Usage;
 use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::failpoint::kill_point;

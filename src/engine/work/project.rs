@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::domain::intelligence::Project;
+use crate::domain::knowledge::intelligence::Project;
 
 /// Files in which projects speak to agents, the first that is there counts.
 const GUIDES: [&str; 3] = ["AGENTS.md", "CLAUDE.md", ".github/copilot-instructions.md"];

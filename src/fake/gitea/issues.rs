@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with};
-use crate::domain::ids::{CommentId, Number, RepoId};
+use crate::domain::model::ids::{CommentId, Number, RepoId};
 use crate::fake::call::{Answer, Call, Reply, id, number};
 use crate::fake::core::Core;
 use crate::fake::state::{Issue, Label, Refusal, Repo, State};
@@ -169,7 +169,7 @@ fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
 pub(super) fn edit(
     state: &mut State,
     call: &Call,
-    actor: crate::domain::ids::UserId,
+    actor: crate::domain::model::ids::UserId,
     repo: RepoId,
     number: Number,
 ) -> Result<(), Refusal> {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::shape::Shape;
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{Number, Sha};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{Number, Sha};
 use crate::fake::core::{Core, Payload};
 use crate::fake::state::{Event, Happened, Issue, Push, Repo, State};
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{Number, RepoId, Sha};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{Number, RepoId, Sha};
 use crate::fake::call::{Answer, Call, Reply, id, number};
 use crate::fake::core::Core;
 use crate::fake::git::MergeMethod;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{Sha, UserId};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{Sha, UserId};
 use crate::fake::call::zoned;
 use crate::fake::core::Core;
 use crate::fake::state::{

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, nothing_here};
-use crate::domain::ids::{RepoId, UserId};
+use crate::domain::model::ids::{RepoId, UserId};
 use crate::fake::call::{Answer, Call, Reply, SignedIn, id, utc};
 use crate::fake::core::Core;
 use crate::fake::state::Refusal;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::apps::wrapped;
 use super::shape::Shape;
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::domain::ids::{RepoId, Sha};
+use crate::domain::model::ids::{RepoId, Sha};
 use crate::fake::call::{Answer, Call, Reply, id};
 use crate::fake::core::Core;
 use crate::fake::state::Refusal;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::apps::reaches;
 use super::shape::of_node;
-use crate::domain::ids::{AccountKind, CommentId, Number, RepoId};
+use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoId};
 use crate::fake::call::{Answer, Call, Reply, SignedIn, utc};
 use crate::fake::core::Core;
 use crate::fake::state::{Access, Refusal, State};

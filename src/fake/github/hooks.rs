@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with, nothing_here, payload};
-use crate::domain::ids::RepoId;
+use crate::domain::model::ids::RepoId;
 use crate::fake::call::{Answer, Call, Reply, id};
 use crate::fake::core::Core;
 use crate::fake::state::{Access, Hook, Refusal, Repo};

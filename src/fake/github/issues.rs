@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::shape::{Shape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::domain::ids::{CommentId, Number, RepoId, UserId};
+use crate::domain::model::ids::{CommentId, Number, RepoId, UserId};
 use crate::fake::call::{Answer, Call, Reply, id, number};
 use crate::fake::core::Core;
 use crate::fake::state::{Access, Issue, Label, Refusal, Repo, State};

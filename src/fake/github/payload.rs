@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::shape::{Shape, with};
 use super::shape_pulls::review_state;
-use crate::domain::ids::{Sha, UserId};
+use crate::domain::model::ids::{Sha, UserId};
 use crate::fake::call::utc;
 use crate::fake::core::{Core, Payload, issue_number};
 use crate::fake::state::{CheckRun, Event, Happened, Hook, Issue, Push, Repo, Review, State, Status};

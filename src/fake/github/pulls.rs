@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::shape::{Shape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{CommentId, Number, RepoId};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{CommentId, Number, RepoId};
 use crate::fake::call::{Answer, Call, Reply, id, number};
 use crate::fake::core::Core;
 use crate::fake::git::MergeMethod;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::domain::ids::{AccountKind, RepoId, UserId};
+use crate::domain::model::ids::{AccountKind, RepoId, UserId};
 use crate::fake::call::utc;
 use crate::fake::core::Core;
 use crate::fake::state::apps::{App, Narrowed};

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::shape::{Shape, node, state_of, text_or_null, with};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::Sha;
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::Sha;
 use crate::fake::call::utc;
 use crate::fake::state::{CheckRun, Issue, Pull, PushedCommit, Remark, Repo, Review, Status};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Refusal, State};
-use crate::domain::ids::{AccountKind, Timestamp, User, UserId};
+use crate::domain::model::ids::{AccountKind, Timestamp, User, UserId};
 
 /// An account.
 #[derive(Debug, Clone)]

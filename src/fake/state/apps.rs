@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Access, Hook, Refusal, State, Token};
-use crate::domain::ids::{AccountKind, RepoId, Timestamp, UserId};
+use crate::domain::model::ids::{AccountKind, RepoId, Timestamp, UserId};
 
 /// How long an installation's token is good, in milliseconds.
 const TOKEN_MS: i64 = 3_600_000;

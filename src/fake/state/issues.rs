@@ -1,7 +1,7 @@
 //! What users do with issues, labels and comments.
 
 use super::{Access, Comment, Happened, Issue, Label, OpKind, Pull, Reaction, Refusal, State, TextEdit};
-use crate::domain::ids::{CommentId, Number, RepoId, UserId};
+use crate::domain::model::ids::{CommentId, Number, RepoId, UserId};
 
 impl State {
     /// An issue or pull request.

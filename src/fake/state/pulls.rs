@@ -1,8 +1,8 @@
 //! What users do with pull requests, reviews, statuses and check runs.
 
 use super::{Access, CheckRun, Happened, Issue, Merged, OpKind, Pull, PullFacts, Refusal, Review, State, Status};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::{CommentId, Number, RepoId, Sha, Timestamp, UserId};
 
 /// A pull request to be opened.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Access, Happened, Hook, OpKind, Refusal, Repo, State};
-use crate::domain::ids::{AccountKind, RepoId, UserId};
+use crate::domain::model::ids::{AccountKind, RepoId, UserId};
 
 impl State {
     /// Makes a repository; an owner that is not there becomes an organisation.

@@ -10,8 +10,8 @@ use http::{Request, Response};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::*;
-use crate::domain::event::{ForgeEvent, PullSnapshot};
-use crate::domain::ids::{ForgeName, RepoRef, UserId};
+use crate::domain::model::event::{ForgeEvent, PullSnapshot};
+use crate::domain::model::ids::{ForgeName, RepoRef, UserId};
 use crate::forge::contract::{ContractTransport, Spec};
 use crate::forge::gitea::{Gitea, GiteaSettings};
 use crate::forge::github::{EVENTS, GitHub, GitHubAuth, GitHubSettings, PERMISSIONS};

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{World, drain, receiver, world};
-use crate::domain::event::ReviewVerdict;
-use crate::domain::ids::Number;
+use crate::domain::model::event::ReviewVerdict;
+use crate::domain::model::ids::Number;
 use crate::fake::{Dialect, ReviewDraft, StatusDraft};
 
 /// The published descriptions; `None` (with a line that says so) where this checkout does not have them beside it.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use url::Url;
 
-use crate::domain::ids::RepoRef;
+use crate::domain::model::ids::RepoRef;
 use crate::forge::ForgeErrorKind::{Bug, NotFound};
 use crate::forge::ForgeResult;
 use crate::forge::http::{Caller, Priority, error, json, next_page};

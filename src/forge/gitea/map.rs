@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::ids::{
+    AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
+};
 use crate::forge::{Permission, Repository, Review, ReviewRemark, number_at_end};
 
 /// Prefix of a title that makes a pull request a draft, as we write it.

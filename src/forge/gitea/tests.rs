@@ -4,8 +4,8 @@ use ::http::header::AUTHORIZATION;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::event::{ForgeEvent, ReviewVerdict};
-use crate::domain::ids::{AccountKind, UserId};
+use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
+use crate::domain::model::ids::{AccountKind, UserId};
 use crate::forge::ForgeErrorKind;
 use crate::forge::contract::{ContractTransport, Spec, contract_file, contract_folder};
 use crate::forge::http::Patience;

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::map::{self, WireComment, WireIssue, WirePull, WireRepository, WireUser};
-use crate::domain::event::{ForgeEvent, ReviewVerdict};
-use crate::domain::ids::{ForgeName, RepoRef, Sha, User};
+use crate::domain::model::event::{ForgeEvent, ReviewVerdict};
+use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
 use crate::forge::Parsed;
 use crate::forge::payload::guard;
 

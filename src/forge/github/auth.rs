@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::domain::ids::{RepoId, RepoRef, Timestamp};
+use crate::domain::model::ids::{RepoId, RepoRef, Timestamp};
 
 /// How long before its end a token is no longer handed out, in milliseconds; git must be able to finish with it.
 const RENEW_BEFORE_MS: i64 = 5 * 60_000;

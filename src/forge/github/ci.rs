@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::client::Call;
 use super::log::{KEPT_BYTES, failing_part, last_bytes};
 use super::{GitHub, unless};
-use crate::domain::ids::{RepoRef, Sha};
+use crate::domain::model::ids::{RepoRef, Sha};
 use crate::forge::{CiFailure, CiState, ForgeErrorKind, ForgeResult};
 
 /// Failures whose log or remarks are fetched; the others are named with what is at hand.

@@ -16,7 +16,7 @@ use url::Url;
 use super::auth::{App, Identity, Minted, Purpose, Scope, TokenKey};
 use super::wire;
 use crate::clock::Clock;
-use crate::domain::ids::RepoRef;
+use crate::domain::model::ids::RepoRef;
 use crate::forge::http::{Caller, FollowAbroad, Pace, Priority, ReadOnly, Transport, error, json, next_page};
 use crate::forge::{ForgeError, ForgeErrorKind, ForgeResult};
 

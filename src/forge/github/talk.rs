@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::client::Call;
 use super::{GitHub, understood, unless, wire};
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
-use crate::domain::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
+use crate::domain::model::ids::{AccountKind, CommentId, Number, RepoRef, Timestamp, User, UserId};
 use crate::forge::http::error;
 use crate::forge::{Edit, ForgeErrorKind, ForgeResult, LabelSpec, Labelled, Review, ReviewRemark};
 

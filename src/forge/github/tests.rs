@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::*;
-use crate::domain::ids::{AccountKind, RepoId, UserId};
+use crate::domain::model::ids::{AccountKind, RepoId, UserId};
 use crate::forge::contract::{ContractTransport, Spec};
 use crate::forge::http::{Pace, Transport};
 

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use url::Url;
 
 use crate::clock::Clock;
-use crate::domain::causes::causes;
+use crate::domain::model::causes::causes;
 use crate::forge::http::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
 
 /// The network.

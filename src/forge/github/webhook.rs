@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::wire::{self, moment};
-use crate::domain::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
-use crate::domain::ids::{ForgeName, RepoRef, Sha, User};
+use crate::domain::model::event::{ForgeEvent, IssueSnapshot, ReviewVerdict};
+use crate::domain::model::ids::{ForgeName, RepoRef, Sha, User};
 use crate::forge::{Parsed, payload};
 
 /// Events that `parse` reads, besides those that every App gets unasked.

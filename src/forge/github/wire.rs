@@ -6,9 +6,9 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::domain::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
-use crate::domain::ids::User as Account;
-use crate::domain::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
+use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::ids::User as Account;
+use crate::domain::model::ids::{AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, UserId};
 use crate::forge::{Repository as RepositoryFacts, Review as ReviewFacts, ReviewRemark, number_at_end};
 
 /// Reads an RFC 3339 moment.

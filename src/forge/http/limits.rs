@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use ::http::{HeaderMap, Response};
 use bytes::Bytes;
 
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// Pause when a limit is told without a usable time; doubles while it goes on.
 const DEFAULT_PAUSE_MS: i64 = 60_000;

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 
 use super::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
-use crate::domain::causes::causes;
+use crate::domain::model::causes::causes;
 use crate::net::client;
 
 /// The network.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use super::*;
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 use crate::forge::ForgeErrorKind::{Bug, Conflict, Denied, NotFound, RateLimited, Transient, Unauthorized};
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Mutex, MutexGuard, Notify};
 
 use crate::clock::Clock;
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 
 /// The turns of one credential.
 #[derive(Debug, Default)]

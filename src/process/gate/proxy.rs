@@ -7,8 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;
 use url::{Position, Url};
 
-use crate::domain::address::not_public;
-use crate::domain::egress::{Admission, Hosts, Target};
+use crate::domain::trust::address::not_public;
+use crate::domain::trust::egress::{Admission, Hosts, Target};
 use crate::process::sandbox::Refused;
 
 /// Longest head of a request, in bytes.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
 
 /// Fields in which servers give reasoning; some refuse the next request without it.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
@@ -19,7 +19,7 @@ pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     let mut body = json!({ "model": request.model, "messages": messages, "stream": false });
     body[longest] = request.max_tokens.into();
     if !request.tools.is_empty() {
-        let tool = |tool: &crate::domain::chat::Tool| {
+        let tool = |tool: &crate::domain::providers::chat::Tool| {
             json!({
                 "type": "function",
                 "function": { "name": tool.name, "description": tool.description, "parameters": tool.parameters },
@@ -49,7 +49,7 @@ fn entries(message: &Message) -> Vec<Value> {
 fn assistant(turn: &ModelTurn) -> Value {
     let mut entry = json!({ "role": "assistant", "content": turn.text });
     if !turn.calls.is_empty() {
-        let call = |call: &crate::domain::chat::ToolCall| {
+        let call = |call: &crate::domain::providers::chat::ToolCall| {
             let arguments = arguments_object(&call.arguments).to_string();
             json!({
                 "id": call.id, "type": "function",

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
 
 /// The body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -61,7 +61,7 @@ fn message(message: &Message) -> Option<Value> {
     let (role, content) = match message {
         Message::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
         Message::Results(results) => {
-            let block = |result: &crate::domain::chat::ToolResult| {
+            let block = |result: &crate::domain::providers::chat::ToolResult| {
                 json!({
                     "type": "tool_result", "tool_use_id": result.id, "content": result.text, "is_error": result.failed,
                 })

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::fault::{self, Fault};
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
 
 /// The body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -20,7 +20,7 @@ pub(super) fn to_json(request: &ChatRequest) -> Value {
         body["instructions"] = Value::String(request.system.clone());
     }
     if !request.tools.is_empty() {
-        let tool = |tool: &crate::domain::chat::Tool| {
+        let tool = |tool: &crate::domain::providers::chat::Tool| {
             json!({
                 "type": "function", "name": tool.name, "description": tool.description,
                 "parameters": tool.parameters, "strict": false,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::domain::chat::{AnswerSchema, Message, ModelTurn, StopReason, Tool, ToolResult};
+use crate::domain::providers::chat::{AnswerSchema, Message, ModelTurn, StopReason, Tool, ToolResult};
 
 const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 

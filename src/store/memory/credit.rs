@@ -3,9 +3,9 @@
 use rusqlite::{Connection, params};
 
 use super::{get, save};
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{LoopId, RepoRef, Timestamp};
-use crate::domain::memory::{Credit, Learning, MemorySettings, Tally, Uplift, credit, credit_of_iteration};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::{Credit, Learning, MemorySettings, Tally, Uplift, credit, credit_of_iteration};
+use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
 
 /// How a loop ended, for what its prompts carried.

@@ -3,12 +3,12 @@
 use rusqlite::Connection;
 
 use super::{Learnt, Outcome, add_reflection, credit_iteration, credit_loop, learn, save};
-use crate::domain::ids::{LoopId, Timestamp};
-use crate::domain::lifecycle::{Input, Loop};
-use crate::domain::memory::{
+use crate::domain::knowledge::memory::{
     Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
 };
-use crate::domain::session;
+use crate::domain::knowledge::session;
+use crate::domain::lifecycle::{Input, Loop};
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 use crate::store::session as kept;

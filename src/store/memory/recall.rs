@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{Damaged, Stored, opened, set_aside, vectors};
-use crate::domain::ids::{RepoRef, Timestamp};
-use crate::domain::memory::{
+use crate::domain::knowledge::memory::{
     Asked, Candidate, Learning, Match, MemorySettings, Query, Recalled, best_first, rank, rare_terms,
 };
+use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult};
 
 /// Learnings that are found by words before they are ranked.

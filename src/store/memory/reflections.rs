@@ -2,8 +2,8 @@
 
 use rusqlite::{Connection, params};
 
-use crate::domain::ids::{LoopId, Timestamp};
-use crate::domain::memory::Reflection;
+use crate::domain::knowledge::memory::Reflection;
+use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 

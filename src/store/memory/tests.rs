@@ -4,9 +4,11 @@ mod steps;
 mod vectors;
 
 use super::*;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef};
-use crate::domain::memory::{Content, Evidence, Query, Reflection, ReflectionFacts, Source, Spread, correct};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::{
+    Content, Evidence, Query, Reflection, ReflectionFacts, Source, Spread, correct,
+};
+use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use crate::store::{Store, StoreError};
 
 const NOW: Timestamp = Timestamp(1_000_000);

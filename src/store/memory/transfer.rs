@@ -4,8 +4,8 @@ use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
 use super::{Damaged, get, list, save};
-use crate::domain::ids::Timestamp;
-use crate::domain::memory::{Learning, MemorySettings, absorb};
+use crate::domain::knowledge::memory::{Learning, MemorySettings, absorb};
+use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
 use crate::store::StoreResult;
 

@@ -6,7 +6,7 @@
 use rusqlite::{Connection, params};
 
 use super::Stored;
-use crate::domain::memory::Embedding;
+use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
 
 /// Learnings whose vectors are compared, the newest first; bounds the time of a look-up.

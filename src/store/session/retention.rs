@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, params};
 
-use crate::domain::ids::Timestamp;
+use crate::domain::model::ids::Timestamp;
 use crate::store::StoreResult;
 
 /// Milliseconds of a day.

@@ -5,8 +5,8 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::{event, packed, role, scope};
-use crate::domain::ids::LoopId;
-use crate::domain::session::{Found, Hit, Patterns, Query, Tier, excerpt, forms, terms, word_finder};
+use crate::domain::knowledge::session::{Found, Hit, Patterns, Query, Tier, excerpt, forms, terms, word_finder};
+use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 
 /// Most matches of a tier that are looked through.

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rusqlite_migration::Migrations;
 
 use super::*;
-use crate::domain::session::{EventKind, Found, Hit, Iterations, Query, Tier, extract};
+use crate::domain::knowledge::session::{EventKind, Found, Hit, Iterations, Query, Tier, extract};
 use crate::store::MIGRATIONS;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;

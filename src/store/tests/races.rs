@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
-use crate::domain::command::RunOptions;
-use crate::domain::effect::TimerKind;
-use crate::domain::ids::{AccountKind, User, UserId};
 use crate::domain::lifecycle::{Input, Loop, Start, Task};
-use crate::domain::policy::Policy;
+use crate::domain::model::effect::TimerKind;
+use crate::domain::model::ids::{AccountKind, User, UserId};
+use crate::domain::trust::command::RunOptions;
+use crate::domain::trust::policy::Policy;
 use crate::store::loops::Slots;
 use crate::store::memory::Memory;
 

@@ -1,7 +1,7 @@
 //! The plain way: prepare, commit, push, reset, check out clean.
 
 use super::*;
-use crate::domain::task::DiffStat;
+use crate::domain::model::task::DiffStat;
 
 #[tokio::test]
 async fn a_loop_goes_from_prepare_to_push() {

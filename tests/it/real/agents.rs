@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
-use ralph_bot::domain::ids::Timestamp;
-use ralph_bot::domain::limit::classify;
+use ralph_bot::domain::model::ids::Timestamp;
+use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

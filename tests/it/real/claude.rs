@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Resumed};
-use ralph_bot::domain::ids::{Money, Timestamp};
-use ralph_bot::domain::limit::classify;
+use ralph_bot::domain::model::ids::{Money, Timestamp};
+use ralph_bot::domain::providers::limit::classify;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

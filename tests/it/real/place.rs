@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
-use ralph_bot::domain::egress::Hosts;
+use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, Tier};
 use ralph_bot::process::{Cookie, survivors};
 use secrecy::SecretString;

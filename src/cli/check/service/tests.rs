@@ -5,8 +5,8 @@ use std::path::Path;
 use super::*;
 use crate::cli::check::Outcome;
 use crate::config::ForgeKind;
-use crate::domain::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use crate::domain::memory::{MemorySettings, remembered};
+use crate::domain::knowledge::memory::{MemorySettings, remembered};
+use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use crate::fake::{Access, Dialect, FakeForge};
 use crate::process::Masker;
 use crate::process::sandbox::EscapeTest;
@@ -200,10 +200,10 @@ async fn a_damaged_database_is_told() {
 async fn a_channel_is_looked_up_and_told_nothing() {
     let channel = |url: &str, allow_private| ChannelConfig {
         name: "chat".into(),
-        kind: crate::domain::notice::ChannelKind::Slack,
+        kind: crate::domain::report::notice::ChannelKind::Slack,
         url: url.to_owned().into(),
         secret: None,
-        levels: vec![crate::domain::oversight::EscalationLevel::Critical],
+        levels: vec![crate::domain::supervision::oversight::EscalationLevel::Critical],
         allow_private,
     };
     let url = "https://localhost:1/services/hunter2";

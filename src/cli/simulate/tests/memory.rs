@@ -8,11 +8,11 @@ use rusqlite::{Connection, params};
 use serde::Deserialize;
 
 use super::*;
-use crate::domain::criteria::TaskType;
-use crate::domain::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use crate::domain::memory::{
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::memory::{
     Candidate, Content, Evidence, Learning, MemorySettings, Query, Source, State, Weights, rank_by,
 };
+use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use crate::store::Store;
 use crate::store::memory::{Lookup, import};
 

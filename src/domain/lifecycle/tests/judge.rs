@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::control::ModelTier;
-use crate::domain::experience::{Earlier, Experience};
-use crate::domain::intelligence::{Estimate, Intelligence};
-use crate::domain::memory::Spread;
-use crate::domain::oversight::{AuditEvent, EscalationLevel, Kind, Level};
-use crate::domain::policy::Limits;
-use crate::domain::prompt;
-use crate::domain::strategy::Approach;
-use crate::domain::task::{FileStat, TamperFinding, TamperKind, TestCounts};
+use crate::domain::knowledge::intelligence::{Estimate, Intelligence};
+use crate::domain::knowledge::memory::Spread;
+use crate::domain::knowledge::prompt;
+use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
+use crate::domain::supervision::control::ModelTier;
+use crate::domain::supervision::experience::{Earlier, Experience};
+use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, Kind, Level};
+use crate::domain::supervision::strategy::Approach;
+use crate::domain::trust::policy::Limits;
 
 /// The outcome of a check that counts its tests.
 fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
@@ -463,7 +463,7 @@ fn the_check_that_others_wait_for_comes_first_and_alone_where_breadth_says_so() 
     let failing = |run: &Run| run.next_prompt().failing.into_iter().map(|check| check.name).collect::<Vec<_>>();
     assert_eq!(failing(&run), ["build", "test"]);
     if let Some(course) = run.current.course.as_mut() {
-        course.breadth = crate::domain::control::Breadth::FirstFailure;
+        course.breadth = crate::domain::supervision::control::Breadth::FirstFailure;
     }
     assert_eq!(failing(&run), ["build"]);
     // A loop of before has no order, and is told in that of its checks.

@@ -1,8 +1,8 @@
 //! Waits that end by themselves, and the session that a run leaves to the next.
 
 use super::*;
-use crate::domain::money::Cumulative;
-use crate::domain::view::View;
+use crate::domain::providers::money::Cumulative;
+use crate::domain::report::view::View;
 
 const HOUR_MS: i64 = 3_600_000;
 

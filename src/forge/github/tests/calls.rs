@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::sample::answer;
 use super::*;
-use crate::domain::event::ReviewVerdict;
+use crate::domain::model::event::ReviewVerdict;
 
 fn not_found() -> Value {
     json!({ "message": "Not Found" })

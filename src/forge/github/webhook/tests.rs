@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::domain::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
+use crate::domain::model::ids::{AccountKind, Number, RepoId, Timestamp, UserId};
 use crate::forge::contract::{contract_file, contract_folder};
 
 fn read(event: &str, body: &Value) -> Parsed {

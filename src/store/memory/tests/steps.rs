@@ -1,16 +1,16 @@
 //! What steps of stored loops teach: once, whatever happens beside it.
 
 use super::*;
-use crate::domain::command::{Command, RunOptions};
-use crate::domain::effect::Place;
-use crate::domain::experience::Experience;
-use crate::domain::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
+use crate::domain::knowledge::memory::{Kind, ReflectionOutcome};
 use crate::domain::lifecycle::{
     AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task,
 };
-use crate::domain::memory::{Kind, ReflectionOutcome};
-use crate::domain::policy::Policy;
-use crate::domain::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
+use crate::domain::model::effect::Place;
+use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
+use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
+use crate::domain::supervision::experience::Experience;
+use crate::domain::trust::command::{Command, RunOptions};
+use crate::domain::trust::policy::Policy;
 use crate::store::loops;
 
 /// A loop in a store, and what learns from it.

@@ -1,7 +1,7 @@
 //! Vectors of learnings: made once, anew where words or the model change, and a way to be found.
 
 use super::*;
-use crate::domain::memory::Embedding;
+use crate::domain::knowledge::memory::Embedding;
 use crate::store::memory::vectors::{Missing, keep, missing};
 
 /// A model that knows one word a direction.

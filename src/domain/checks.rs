@@ -1,0 +1,3 @@
+//! Completion criteria: where checks come from and how their outcomes are judged.
+
+pub mod criteria;

@@ -1,0 +1,218 @@
+//! Completion criteria: where checks come from, whose word wins, and which checks make sense.
+
+mod detect;
+mod issue;
+mod judge;
+mod kind;
+mod spec;
+
+use std::collections::HashSet;
+
+use regex::{Regex, RegexBuilder};
+
+use crate::domain::model::task::{Check, CheckRule, CheckSource};
+use crate::domain::trust::policy::path_globs;
+
+pub use detect::detect;
+pub use issue::from_issue;
+pub use judge::{Verdict, judge};
+pub use kind::{TaskType, task_type};
+pub use spec::check_from_value;
+
+/// Longest limit of one run that may be asked for, in seconds (6 h).
+pub const MAX_TIMEOUT_S: u64 = 6 * 3600;
+/// Most checks that one source may give.
+pub const MAX_CHECKS: usize = 20;
+/// Longest name of a check, in characters; it stands in tables.
+pub const MAX_NAME: usize = 60;
+/// Longest command, in bytes.
+pub const MAX_COMMAND: usize = 4096;
+/// Longest pattern, in bytes.
+const MAX_PATTERN: usize = 500;
+/// Compiled size that a pattern may reach, in bytes.
+const PATTERN_BYTES: usize = 1 << 20;
+
+/// Why the criteria that somebody wrote cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CriteriaError {
+    /// The fenced block is not what it should be.
+    #[error("the `ralph` block cannot be read: {0}")]
+    Block(String),
+    /// A fence is opened and never closed, so that prose would be taken for commands.
+    #[error("the `ralph` block is never closed; end it with a line of three backticks")]
+    Unclosed,
+    /// A check that makes no sense.
+    #[error("check `{name}`: {reason}")]
+    Invalid {
+        /// Its name.
+        name: String,
+        /// What is wrong with it and what would be right.
+        reason: String,
+    },
+    /// More checks than are run.
+    #[error("{0} checks are given, at most {MAX_CHECKS} are run; join some of them in a script")]
+    TooMany(usize),
+}
+
+/// Builds a check that holds when `command` exits 0, named after the command.
+pub fn plain(command: &str, source: CheckSource) -> Check {
+    Check {
+        name: name_of(command),
+        command: command.to_owned(),
+        rule: CheckRule::ExitCode,
+        source,
+        timeout_s: None,
+        counts: None,
+        junit: None,
+    }
+}
+
+/// Takes the checks of the first source that has any: command, then issue, then repository file, then detection. Their
+/// `source` is set to it and their names are made unique. Nothing anywhere gives no checks and `Detected`.
+pub fn choose(
+    command: Vec<Check>,
+    issue: Vec<Check>,
+    file: Vec<Check>,
+    detected: Vec<Check>,
+) -> (Vec<Check>, CheckSource) {
+    let (checks, source) = [
+        (command, CheckSource::Command),
+        (issue, CheckSource::Issue),
+        (file, CheckSource::RepositoryFile),
+        (detected, CheckSource::Detected),
+    ]
+    .into_iter()
+    .find(|(checks, _)| !checks.is_empty())
+    .unwrap_or((Vec::new(), CheckSource::Detected));
+    let mut taken = HashSet::new();
+    let mut unique: Vec<Check> = Vec::new();
+    for mut check in checks {
+        check.source = source;
+        if unique.iter().any(|other| other.command == check.command && other.rule == check.rule) {
+            continue;
+        }
+        check.name = free_name(&check.name, &taken);
+        taken.insert(check.name.clone());
+        unique.push(check);
+    }
+    (unique, source)
+}
+
+/// Says what is wrong with a check, as one sentence for whoever wrote it.
+pub fn validate(check: &Check) -> Result<(), String> {
+    if check.name.trim().is_empty() {
+        return Err("the name is empty".to_owned());
+    }
+    if check.name.chars().any(char::is_control) || check.name.chars().count() > MAX_NAME {
+        return Err(format!("the name must be one line of at most {MAX_NAME} characters"));
+    }
+    if check.command.trim().is_empty() {
+        return Err("the command is empty".to_owned());
+    }
+    if check.command.contains('\0') {
+        return Err("the command holds a NUL character".to_owned());
+    }
+    if check.command.len() > MAX_COMMAND {
+        return Err(format!("the command is longer than {MAX_COMMAND} bytes; put it into a script in the repository"));
+    }
+    if let Some(seconds) = check.timeout_s.filter(|seconds| !(1..=MAX_TIMEOUT_S).contains(seconds)) {
+        return Err(format!("the timeout is {seconds} s; it must be between 1 s and {MAX_TIMEOUT_S} s"));
+    }
+    if let Some(pattern) = &check.counts {
+        let compiled = compile(pattern)?;
+        let named: Vec<&str> = compiled.capture_names().flatten().collect();
+        if !named.iter().any(|name| matches!(*name, "passed" | "failed")) {
+            return Err("the pattern in `counts` needs a group `(?P<passed>…)` or `(?P<failed>…)`".to_owned());
+        }
+    }
+    if let Some(glob) = &check.junit {
+        report_path(glob).map_err(|reason| format!("`junit`: {reason}"))?;
+    }
+    match &check.rule {
+        CheckRule::ExitCode | CheckRule::EmptyOutput => Ok(()),
+        CheckRule::Coverage { pattern, min } => {
+            one_group(pattern)?;
+            if (0.0..=100.0).contains(&min.0) {
+                Ok(())
+            } else {
+                Err(format!("`min` is {}; it must be 0 to 100", min.0))
+            }
+        }
+        CheckRule::Count { pattern, at_least, at_most } => {
+            one_group(pattern)?;
+            bounds(*at_least, *at_most)
+        }
+    }
+}
+
+/// Says what is wrong with the glob of a check's JUnit files.
+pub fn report_path(glob: &str) -> Result<(), String> {
+    let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
+    match path_globs(&[glob]) {
+        Ok(_) if inside && !glob.is_empty() && glob.len() <= MAX_PATTERN => Ok(()),
+        Ok(_) => Err("expected a path from the top of the tree, in which `*` and `**` may stand".to_owned()),
+        Err(error) => Err(format!("not a pattern: {}", error.kind())),
+    }
+}
+
+fn bounds(at_least: Option<f64>, at_most: Option<f64>) -> Result<(), String> {
+    if at_least.into_iter().chain(at_most).any(|bound| !bound.is_finite()) {
+        return Err("`at_least` and `at_most` must be finite numbers".to_owned());
+    }
+    match (at_least, at_most) {
+        (None, None) => Err("a `count` check needs `at_least` or `at_most`".to_owned()),
+        (Some(low), Some(high)) if low > high => Err(format!("`at_least` ({low}) is above `at_most` ({high})")),
+        _ => Ok(()),
+    }
+}
+
+fn one_group(pattern: &str) -> Result<(), String> {
+    if compile(pattern)?.captures_len() < 2 {
+        return Err(format!("the pattern `{pattern}` needs a group around the number, as in `(\\d+) errors`"));
+    }
+    Ok(())
+}
+
+/// Compiles somebody's pattern: `^` and `$` are those of a line; length and compiled size are limited.
+pub fn compile(pattern: &str) -> Result<Regex, String> {
+    if pattern.len() > MAX_PATTERN {
+        return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));
+    }
+    let built = RegexBuilder::new(pattern).multi_line(true).size_limit(PATTERN_BYTES).build();
+    built.map_err(|error| {
+        let text = error.to_string();
+        let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        format!("the pattern `{pattern}` is not a regular expression: {last}")
+    })
+}
+
+/// A name made of a command: its first line, cut to `MAX_NAME` characters.
+fn name_of(command: &str) -> String {
+    let line: String = command.trim().lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
+    cut(line.trim(), MAX_NAME)
+}
+
+fn cut(text: &str, characters: usize) -> String {
+    if text.chars().count() <= characters {
+        return text.to_owned();
+    }
+    let mut short: String = text.chars().take(characters.saturating_sub(1)).collect();
+    short.push('…');
+    short
+}
+
+fn free_name(name: &str, taken: &HashSet<String>) -> String {
+    if !taken.contains(name) {
+        return name.to_owned();
+    }
+    (2..)
+        .map(|n| {
+            let tail = format!(" ({n})");
+            format!("{}{tail}", cut(name, MAX_NAME - tail.len()))
+        })
+        .find(|candidate| !taken.contains(candidate))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Whether the outcome of a command is what its rule asks for, and why not.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::compile;
+use crate::domain::model::task::CheckRule;
+
+/// The judgement on one run of a check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// Whether the rule holds.
+    pub holds: bool,
+    /// Why not, in one sentence without a full stop; empty when it holds.
+    pub why: String,
+    /// The number that the rule looked at, for all but `ExitCode`, where one was found.
+    pub measured: Option<f64>,
+    /// The number that it has to come to, where it does not hold.
+    pub wanted: Option<f64>,
+}
+
+/// What a shell says of a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not found`.
+static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^[^:\n]*: (?:line )?\d+: ([^:\n]+): (?:command )?not found\s*$").expect("constant pattern")
+});
+
+/// Judges a command that ended by itself or by a signal (`exit` is `None`); `output` is standard output and error.
+/// A command that could not be run at all (126, 127) or was killed never holds, whatever the rule.
+pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
+    let no = |why: String| Verdict { holds: false, why, measured: None, wanted: None };
+    let off = |why, found, wanted| Verdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
+    match exit {
+        None => return no("was ended by a signal".to_owned()),
+        Some(127) => return no(not_found(output)),
+        Some(126) => return no("a program could not be executed (exit code 126); is it executable?".to_owned()),
+        // What a shell or a sandbox makes of a signal.
+        Some(code @ 129..=192) => return no(format!("was ended by signal {} (exit code {code})", code - 128)),
+        Some(_) => {}
+    }
+    let code = exit.unwrap_or(-1);
+    match rule {
+        CheckRule::ExitCode if code == 0 => yes(None),
+        CheckRule::ExitCode => no(format!("exited with {code}")),
+        CheckRule::EmptyOutput if code != 0 => no(format!("exited with {code}")),
+        CheckRule::EmptyOutput if output.trim().is_empty() => yes(None),
+        CheckRule::EmptyOutput => {
+            let lines = output.lines().filter(|line| !line.trim().is_empty()).count();
+            let why = format!("printed {lines} line{}, must print nothing", if lines == 1 { "" } else { "s" });
+            off(why, lines as f64, 0.0)
+        }
+        CheckRule::Coverage { pattern, min } => match last_number(pattern, output) {
+            Err(why) => no(why),
+            Ok(found) if found >= min.0 => yes(Some(found)),
+            Ok(found) => off(format!("found {found} %, needs {} %", min.0), found, min.0),
+        },
+        CheckRule::Count { pattern, at_least, at_most } => match last_number(pattern, output) {
+            Err(why) => no(why),
+            Ok(found) => match (at_least, at_most) {
+                (Some(low), _) if found < *low => off(format!("found {found}, needs at least {low}"), found, *low),
+                (_, Some(high)) if found > *high => off(format!("found {found}, needs at most {high}"), found, *high),
+                _ => yes(Some(found)),
+            },
+        },
+    }
+}
+
+fn yes(measured: Option<f64>) -> Verdict {
+    Verdict { holds: true, why: String::new(), measured, wanted: None }
+}
+
+fn not_found(output: &str) -> String {
+    match NOT_FOUND.captures_iter(output).last() {
+        Some(found) => format!("command not found: {}", found[1].trim()),
+        None => "command not found (exit code 127)".to_owned(),
+    }
+}
+
+/// The number in the first group of the pattern's last match; thousands may be parted by commas.
+fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
+    let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
+    let Some(text) = found else {
+        return Err(format!("the pattern `{pattern}` was not found in the output"));
+    };
+    let plain: String = text.trim().chars().filter(|c| !matches!(c, ',' | '_')).collect();
+    match plain.parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => Err(format!("the pattern `{pattern}` found `{text}`, which is not a number")),
+    }
+}

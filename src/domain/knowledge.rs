@@ -1,0 +1,6 @@
+//! Knowledge for the agent: memory across loops, memory of one loop's session, questions to models, and the prompt.
+
+pub mod intelligence;
+pub mod memory;
+pub mod prompt;
+pub mod session;

@@ -1,0 +1,172 @@
+//! Sentences for the moment: phase, pace, what is in the way, what the agent's word was worth, and tools that fit.
+//!
+//! Control and strategy say in the course of a loop what recurs and how to go on; what is here comes beside that and says
+//! nothing twice.
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::Claims;
+use super::text;
+use crate::domain::lifecycle::Loop;
+use crate::domain::model::signature::normalise;
+use crate::domain::supervision::control::{Trend, Urgency};
+use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, assess};
+
+/// Most sentences, so that the ones that matter are read.
+const SENTENCES: usize = 6;
+/// Iterations in which a blocker was named before it comes first.
+const BLOCKER_SEEN: u32 = 2;
+/// Fall of the pace, in points of completion an iteration, from which steps have to be smaller.
+const SLOWER: f64 = 0.02;
+/// Calls of a tool by which it can be judged.
+const CALLS: u32 = 4;
+
+/// How a tool of the agent did so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolUse {
+    /// Its name.
+    pub name: String,
+    /// How often it was called.
+    pub calls: u32,
+    /// How often that failed.
+    pub errors: u32,
+}
+
+/// Sentences for the iteration under way, the most important first; at most six.
+pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
+    let records = current.records();
+    let settings = current.policy.supervision().strategy;
+    let assessment = assess(&records, &current.facts(), current.latest_checks(), None, &settings);
+    let mut sentences = Vec::new();
+    sentences.extend(blocked(current, &assessment));
+    sentences.extend(pace(current, &assessment));
+    sentences.extend(phase(current, &assessment));
+    sentences.extend(claims(&Claims::of(current)));
+    sentences.extend(longer_than_usual(current));
+    sentences.extend(tool_suggestions(current, tools));
+    sentences.truncate(SENTENCES);
+    sentences
+}
+
+/// What was in the way twice or more comes first, unless the course of the loop says so already.
+fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
+    let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
+    let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
+    let what = text::line(&blocker.text, 200);
+    let bare = |text: &str| normalise(text).to_lowercase();
+    let words = bare(what.trim_end_matches(['.', '…']));
+    let known = said.iter().any(|sentence| bare(sentence).contains(&words));
+    let sentence =
+        format!("First resolve what was in the way in {} iterations, or find a way round it: {what}", blocker.seen);
+    let end = if sentence.ends_with(['.', '!', '?', '…']) { "" } else { "." };
+    (!known).then(|| sentence + end)
+}
+
+/// What the pace asks for.
+fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let Some(judged) = current.judged() else { return sentences };
+    let completions: Vec<f64> = current.records().iter().rev().take(3).map(|record| record.completion).collect();
+    let slower = match completions[..] {
+        [last, before, earlier] => (last - before) < (before - earlier) - SLOWER,
+        _ => false,
+    };
+    let open = assessment.progress < 1.0;
+    match judged.trend {
+        Trend::Regressing if open => sentences.push(
+            "The last iteration made it worse: look at `git show` first, and take back what broke it.".to_owned(),
+        ),
+        Trend::Oscillating if open => sentences.push(
+            "It goes back and forth: write down which change mends what and breaks what before you edit.".to_owned(),
+        ),
+        _ if slower && open && assessment.without_progress < 2 => {
+            sentences.push("Progress is slowing: take smaller steps, and run the checks after each.".to_owned())
+        }
+        _ => {}
+    }
+    if open && judged.urgency >= Urgency::Critical && assessment.phase != Phase::Early {
+        let sentence = "If it cannot be done as asked, say so in the report with the reason, instead of trying on.";
+        sentences.push(sentence.to_owned());
+    }
+    sentences
+}
+
+/// What the phase asks for.
+fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
+    let pivots = current.judged().is_some_and(|judged| judged.approach == Approach::Pivot);
+    let left = current.limits.iterations.saturating_sub(current.spent.iterations);
+    match assessment.phase {
+        Phase::Early if current.spent.iterations <= 1 => Some(
+            "Read before you change: find the code that the failing checks run, and compare two ways before you take one."
+                .to_owned(),
+        ),
+        Phase::Late if left == 0 => {
+            Some("This is the last iteration: leave the work tree in its best working state.".to_owned())
+        }
+        Phase::Late if !pivots => {
+            let after = if left == 1 { "one more iteration".to_owned() } else { format!("{left} more iterations") };
+            Some(format!("There is room for {after} after this one: only make what fails pass, and refactor nothing."))
+        }
+        _ => None,
+    }
+}
+
+/// What the agent's word was worth.
+fn claims(claims: &Claims) -> Option<String> {
+    let wrong = match claims.false_done {
+        0 => return None,
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        more => format!("{more} times"),
+    };
+    Some(format!(
+        "The report said {wrong} that the work was done while checks failed: run every check before you say so."
+    ))
+}
+
+/// A task that takes longer than its like.
+fn longer_than_usual(current: &Loop) -> Option<String> {
+    let (low, high) = current.usual_iterations();
+    let now = current.spent.iterations;
+    (now > high).then(|| {
+        format!(
+            "Tasks of this sort usually take {low} to {high} iterations, this is iteration {now}: the way taken until now \
+             may be the wrong one."
+        )
+    })
+}
+
+/// Ways to run less than a whole check, by a word of its command.
+const NARROWER: [(&str, &str); 12] = [
+    ("cargo test", "run one test alone with `cargo test NAME -- --nocapture`"),
+    ("cargo nextest", "run one test alone with `cargo nextest run NAME --no-capture`"),
+    ("clippy", "mend the first warning first; many later ones follow from it"),
+    ("pytest", "run one test alone with `pytest -x PATH::NAME`"),
+    ("vitest", "run one test alone with `vitest run -t NAME`"),
+    ("jest", "run one test alone with `jest -t NAME`"),
+    ("go test", "run one test alone with `go test ./PACKAGE -run NAME`"),
+    ("tsc", "mend the first error of each file first; many later ones follow from it"),
+    ("mypy", "mend the first error of each file first; many later ones follow from it"),
+    ("eslint", "let `eslint --fix` mend what it can, then read what is left"),
+    ("ruff", "let `ruff check --fix` mend what it can, then read what is left"),
+    ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
+];
+
+/// What helps with the first failing check, and a tool that fails more often than not.
+pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
+    let narrower = current.failing().into_iter().filter_map(|outcome| {
+        let words = format!("{} {}", outcome.command, outcome.name).to_lowercase();
+        let (_, way) = NARROWER.iter().find(|(word, _)| words.contains(word))?;
+        Some(format!("For `{}`: {way}.", text::line(&outcome.name, 60).replace('`', "'")))
+    });
+    let mut sentences: Vec<String> = narrower.take(1).collect();
+    let failing_tool = |tool: &&ToolUse| tool.calls >= CALLS && tool.errors.saturating_mul(2) > tool.calls;
+    if let Some(worst) = tools.iter().filter(failing_tool).max_by_key(|tool| tool.errors) {
+        let name = text::line(&worst.name, 60).replace('`', "'");
+        sentences.push(format!(
+            "`{name}` failed in {} of {} calls in this loop: read its first error, or go another way.",
+            worst.errors, worst.calls
+        ));
+    }
+    sentences
+}

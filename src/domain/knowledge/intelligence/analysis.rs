@@ -1,0 +1,152 @@
+//! The first phase of a prompt: a model is told how the loop stands and writes what this iteration needs to hear.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::claims::Claims;
+use super::job::{Job, JobKind};
+use super::middle::Middle;
+use super::text;
+use crate::domain::lifecycle::Loop;
+use crate::domain::report::rule_words;
+use crate::domain::supervision::strategy::assess;
+use crate::domain::trust::sanitize;
+
+/// Characters of the task that the question carries.
+const TASK: usize = 4_000;
+/// Bytes of a failing check's output that it carries, and of how many checks.
+const OUTPUT: (usize, usize) = (1_500, 3);
+/// Checks, warnings and earlier iterations that it carries.
+const ITEMS: usize = 8;
+
+/// How urgent an iteration is, by the model's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PromptUrgency {
+    /// There is time.
+    Low,
+    /// As usual.
+    #[default]
+    Normal,
+    /// Little is left.
+    High,
+    /// It has to be now.
+    Critical,
+}
+
+/// What a model writes for an iteration.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct GeneratedPrompt {
+    /// Advice for this iteration: what to do first, how, what to avoid. At most 200 words, no headings.
+    pub prompt: String,
+    /// What the agent should know about the state of things, in one or two sentences; may be empty.
+    pub system_context: String,
+    /// Up to five things to look at, each in a few words, the most important first.
+    pub focus_areas: Vec<String>,
+    /// How urgent it is.
+    pub urgency: PromptUrgency,
+}
+
+/// The question for the next prompt's middle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Analysis {
+    /// Title and text of the task as approved, as forges show them.
+    task: String,
+    /// What is known, in lines.
+    facts: String,
+    /// Ends of outputs of failing checks, with their names.
+    outputs: Vec<(String, String)>,
+}
+
+impl Analysis {
+    /// Of the iteration under way.
+    pub fn of(current: &Loop) -> Self {
+        let task = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
+        let task: String = task.chars().take(TASK).collect();
+        let failing = current.failing().into_iter().take(OUTPUT.1);
+        let outputs = failing.map(|outcome| (text::line(&outcome.name, 60), text::tail(&outcome.output, OUTPUT.0)));
+        Self { task, facts: facts(current), outputs: outputs.collect() }
+    }
+}
+
+/// How the loop stands, in lines.
+fn facts(current: &Loop) -> String {
+    let settings = current.policy.supervision();
+    let assessment = assess(&current.records(), &current.facts(), current.latest_checks(), None, &settings.strategy);
+    let (now, most) = (current.spent.iterations, current.limits.iterations);
+    let phase = format!("{:?}", assessment.phase).to_lowercase();
+    let mut out = format!("Iteration {now} of at most {most}, phase {phase}.\n");
+    let budget = assessment.budget_used * 100.0;
+    let progress = assessment.progress * 100.0;
+    out.push_str(&format!("Completion as measured {progress:.0} %. Budget used {budget:.0} %.\n"));
+    if let Some(change) = assessment.last_change {
+        out.push_str(&format!("Files changed by the last iteration: {}.\n", change.files));
+    }
+    if let Some(judged) = current.judged() {
+        out.push_str(&format!(
+            "Control: P {:.2} (what is open), I {:.2} (what stays open), D {:+.2} (above 0 is getting worse), signal {:.2}, \
+             urgency {}, trend {}.\n",
+            judged.p,
+            judged.i,
+            judged.d,
+            judged.signal,
+            judged.urgency.word(),
+            judged.trend.word()
+        ));
+        let way = if judged.way.is_empty() { "as before" } else { &judged.way };
+        let approach = format!("{:?}", judged.approach).to_lowercase();
+        let because = text::line(&judged.reasoning, 200);
+        out.push_str(&format!("Strategy: {approach}, {}, because {because}.\n", text::line(way, 120)));
+    }
+    out.extend(Claims::of(current).words().map(|words| words + "\n"));
+    let mut section = |title: &str, lines: String| {
+        if !lines.is_empty() {
+            out.push_str(&format!("{title}:\n{lines}"));
+        }
+    };
+    let checks = current.checks.iter().map(|c| format!("{}: `{}` {}", c.name, c.command, rule_words(&c.rule)));
+    section("Criteria, all of which have to hold", text::list(&checks.collect::<Vec<_>>(), ITEMS, 200));
+    let failing = assessment.failing.iter().map(|c| format!("{}: {}", c.name, c.error.as_deref().unwrap_or("fails")));
+    section("Failing", text::list(&failing.collect::<Vec<_>>(), ITEMS, 240));
+    let blockers = assessment.blockers.iter().map(|b| format!("{} (in {} iterations)", b.text, b.seen));
+    section("In the way, in the agent's words", text::list(&blockers.collect::<Vec<_>>(), ITEMS, 240));
+    if let Some(course) = &current.course {
+        section("Warnings and orders, which the agent gets anyway", text::list(&course.directives, ITEMS, 300));
+    }
+    let done = current.kept().rev().filter(|i| i.ended_at.is_some()).take(ITEMS);
+    let tried = done.map(|i| {
+        let outcome = crate::domain::report::outcome_words(i);
+        format!("iteration {}: {}. {outcome}", i.number, crate::domain::report::approach(i))
+    });
+    section("Tried, newest first", text::list(&tried.collect::<Vec<_>>(), ITEMS, 240));
+    out
+}
+
+impl Job for Analysis {
+    type Answer = GeneratedPrompt;
+
+    const KIND: JobKind = JobKind::Prompt;
+
+    fn question(&self, nonce: &str) -> String {
+        let mut out = "A coding agent works on a task in a repository, in iterations. Checks decide when it is done. Write \
+                       what it needs to hear for the iteration that comes: what to do first, in which way, what to leave \
+                       alone because it failed before. Name files, errors and commands where you know them. Make nothing \
+                       up. The agent gets the task, the checks with their output, the warnings and the rules anyway: do \
+                       not repeat them, and do not set rules. Never advise to weaken, skip or delete a test or a check.\n\n"
+            .to_owned();
+        text::frame(&mut out, nonce, "task", &self.task);
+        text::frame(&mut out, nonce, "how it stands", &self.facts);
+        for (name, output) in self.outputs.iter().filter(|(_, output)| !output.is_empty()) {
+            text::frame(&mut out, nonce, &format!("end of the output of {name}"), output);
+        }
+        out
+    }
+
+    fn checked(&self, answer: GeneratedPrompt) -> Result<GeneratedPrompt, String> {
+        match Middle::of(&answer) {
+            Some(_) => Ok(answer),
+            None => Err("nothing of it can be used: `prompt` has to say what to do, within the rules".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Which state a pull request carries when a limit is reached: the best one, not the last.
+
+use crate::domain::lifecycle::Loop;
+use crate::domain::model::ids::Sha;
+use crate::domain::model::record::Record;
+
+/// A state that could be carried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Candidate {
+    /// Iteration that led to it.
+    pub iteration: u32,
+    /// Its commit.
+    pub commit: Sha,
+    /// What was measured of it.
+    pub record: Record,
+    /// Whether every check held in a fresh checkout of it.
+    pub verified: bool,
+}
+
+/// The state to carry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// Iteration that led to it.
+    pub iteration: u32,
+    /// Its commit.
+    pub commit: Sha,
+    /// What it broke that held before, a sentence each; people are told. Empty except where every state broke something.
+    pub broke: Vec<String>,
+}
+
+/// The best of the candidates, oldest first: verified in a fresh checkout, then most checks held, then the highest
+/// completion, then the latest. One that broke something, however complete it looks, is taken only where all did. `None`
+/// where there is no candidate.
+pub fn best(candidates: &[Candidate]) -> Option<Standing> {
+    let mut most_passing: f64 = 0.0;
+    let mut judged = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let broke = broken(&candidate.record, most_passing);
+        most_passing = most_passing.max(passing(&candidate.record).unwrap_or(0.0));
+        judged.push((candidate, broke));
+    }
+    let rank = |(candidate, broke): &(&Candidate, Vec<String>)| {
+        let held = candidate.record.checks.iter().filter(|check| check.passed).count();
+        let completion = candidate.record.completion;
+        let completion = if completion.is_finite() { completion } else { 0.0 };
+        (candidate.verified, broke.is_empty(), held, completion)
+    };
+    let order = |a: &(bool, bool, usize, f64), b: &(bool, bool, usize, f64)| {
+        (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)).then(a.3.total_cmp(&b.3))
+    };
+    // Of equals, max_by takes the last.
+    let (candidate, broke) = judged.into_iter().max_by(|a, b| order(&rank(a), &rank(b)))?;
+    Some(Standing { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
+}
+
+/// The best state of a loop, by its iterations that were measured by the present checks and changed something.
+pub fn best_state(current: &Loop) -> Option<Standing> {
+    let candidates: Vec<Candidate> = current
+        .measured()
+        .filter_map(|iteration| {
+            let commit = iteration.commit.clone()?;
+            let verified = current.verified.as_ref() == Some(&commit);
+            Some(Candidate { iteration: iteration.number, commit, record: iteration.record.clone()?, verified })
+        })
+        .collect();
+    best(&candidates)
+}
+
+/// What a state broke: checks that held before the first iteration, tests that passed, checks weakened.
+fn broken(record: &Record, most_passing: f64) -> Vec<String> {
+    let lost = record.checks.iter().filter(|check| !check.passed && check.baseline == Some(true));
+    let mut broke: Vec<String> =
+        lost.map(|check| format!("`{}` held before the first iteration and fails", check.name)).collect();
+    if let Some(now) = passing(record).filter(|now| *now < most_passing) {
+        broke.push(format!("{now:.0} tests pass, {most_passing:.0} did in an earlier iteration"));
+    }
+    if !record.tampering.is_empty() {
+        broke.push(format!("signs of weakened checks: {}", record.tampering.len()));
+    }
+    broke
+}
+
+/// Tests that pass, where they were counted.
+fn passing(record: &Record) -> Option<f64> {
+    record.tests_passing.filter(|count| count.is_finite())
+}

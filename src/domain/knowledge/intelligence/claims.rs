@@ -1,0 +1,109 @@
+//! The agent's claims, scored against what was measured.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::reported;
+use crate::domain::lifecycle::Loop;
+use crate::domain::model::ids::Ratio;
+use crate::domain::model::task::AgentReport;
+
+/// Brier score of somebody who knows nothing and says one half.
+const KNOWS_NOTHING: f64 = 0.25;
+/// Claims that this score counts as.
+const PRIOR: f64 = 2.0;
+
+/// Claims of completion and what was measured. Sums, so that loops can be added up.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Claims {
+    /// Claimed completions that were scored.
+    pub scored: u32,
+    /// Sum of (claimed - measured)².
+    pub squares: f64,
+    /// Sum of claimed - measured.
+    pub excess: f64,
+    /// How often the agent said that it was done.
+    pub done: u32,
+    /// How often it said so and a check failed.
+    pub false_done: u32,
+}
+
+impl Claims {
+    /// Takes in what an agent said and what was measured; `holds` says whether every check held. Figures that are none
+    /// are not scored.
+    pub fn add(&mut self, report: &AgentReport, measured: Ratio, holds: bool) {
+        if let Some(claimed) = report.completion_percentage.filter(|percent| percent.is_finite()) {
+            let off = (claimed / 100.0).clamp(0.0, 1.0) - measured.get();
+            self.scored = self.scored.saturating_add(1);
+            self.squares += off * off;
+            self.excess += off;
+        }
+        self.done = self.done.saturating_add(u32::from(report.completion_signal));
+        self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
+    }
+
+    /// The claims in the iterations of a loop that count and whose checks ran; where there was no report, those of the last
+    /// message.
+    pub fn of(current: &Loop) -> Self {
+        let mut claims = Self::default();
+        for iteration in current.kept().filter(|i| i.ended_at.is_some() && !i.checks.outcomes.is_empty()) {
+            claims.add(&reported(iteration), iteration.completion, iteration.checks.all_hold());
+        }
+        claims
+    }
+
+    /// The claims of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            scored: self.scored.saturating_add(other.scored),
+            squares: self.squares + other.squares,
+            excess: self.excess + other.excess,
+            done: self.done.saturating_add(other.done),
+            false_done: self.false_done.saturating_add(other.false_done),
+        }
+    }
+
+    /// Brier score: mean of (claimed - measured)², 0 (always right) to 1; `None` without claims. G. Brier, Monthly Weather
+    /// Review 78 (1950).
+    pub fn brier(&self) -> Option<f64> {
+        (self.scored > 0).then(|| self.squares / f64::from(self.scored))
+    }
+
+    /// How much too much was claimed on average, -1..1; `None` without claims.
+    pub fn bias(&self) -> Option<f64> {
+        (self.scored > 0).then(|| self.excess / f64::from(self.scored))
+    }
+
+    /// What the agent's own figures weigh, 0..1: 1 less the root of the Brier score, times the share of "done" that was
+    /// true, both drawn towards one half and one by a few claims that nobody made.
+    pub fn weight(&self) -> f64 {
+        let score = (self.squares + PRIOR * KNOWS_NOTHING) / (f64::from(self.scored) + PRIOR);
+        let truthful =
+            f64::from(self.done.saturating_sub(self.false_done) + 1) / f64::from(self.done.saturating_add(1));
+        ((1.0 - score.max(0.0).sqrt()) * truthful).clamp(0.0, 1.0)
+    }
+
+    /// The score in words, one sentence; `None` where nothing was claimed.
+    pub fn words(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if let (Some(bias), Some(brier)) = (self.bias(), self.brier()) {
+            let points = (bias * 100.0).round();
+            let off = match points {
+                points if points > 0.0 => format!("{points:.0} points too high"),
+                points if points < 0.0 => format!("{:.0} points too low", -points),
+                _ => "neither too high nor too low".to_owned(),
+            };
+            parts.push(format!("claimed completion is {off} on average (Brier score {brier:.2})"));
+        }
+        if self.done > 0 {
+            parts.push(format!("{} of {} claims to be done were wrong", self.false_done, self.done));
+        }
+        (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
+    }
+
+    /// What is believed of a claimed completion where nothing was measured: as much of it as claims weigh.
+    pub fn believed(&self, claimed: Ratio) -> Ratio {
+        Ratio::new(claimed.get() * self.weight())
+    }
+}

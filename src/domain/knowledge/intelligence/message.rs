@@ -1,0 +1,328 @@
+//! What an agent's last message says, where it wrote no report. By patterns, and with caution: what is not said plainly is
+//! not said.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::job::{Job, JobKind};
+use super::text;
+use crate::domain::lifecycle::Iteration;
+use crate::domain::model::task::AgentReport;
+
+/// Bytes of a message that are read: its end, where conclusions stand.
+const READ: usize = 16 * 1024;
+/// Longest text of a report made from it, characters, and most items of a list.
+const TEXT: usize = 300;
+const ITEMS: usize = 5;
+
+/// Sentences that say without condition that all is done.
+static DONE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)^(?:✅|☑|✔|done[.!]?\s|great[,!]?\s|ok(?:ay)?[,.]?\s|summary:?\s|result:?\s|status:?\s|so\s|and\s|now\s)*
+        (?:
+            (?:the\s+|this\s+|your\s+)?(?:task|work|job|issue|feature|fix|refactor(?:ing)?|migration|implementation)
+                \s+(?:is|has\s+been)\s+(?:now\s+|fully\s+)*(?:done|complete|completed|finished|resolved|implemented)
+            |(?:all|every)\s+(?:of\s+the\s+|the\s+)?(?:\d+\s+)?(?:tests?|checks?)
+                (?:\s+and\s+(?:all\s+)?(?:the\s+)?(?:lints?|tests?|checks?))?\s+(?:now\s+)?(?:pass(?:es|ed)?|hold|succeed|are\s+(?:now\s+)?(?:passing|green))
+            |everything\s+(?:now\s+)?(?:passes|works|is\s+(?:done|green|complete))
+            |i(?:'ve|\s+have)\s+(?:now\s+)?(?:successfully\s+)?(?:completed|finished|resolved)\s+(?:the\s+|this\s+|your\s+)?(?:task|work|issue|job|feature|migration)
+            |task\s+complete[d]?\b
+        )",
+    )
+    .expect("a constant pattern")
+});
+
+/// Words that take a claim back, put it off or make it hang on something.
+static HEDGED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)\b(?:not|never|no\s+longer|cannot|can't|isn't|aren't|doesn't|don't|won't|haven't|hasn't|wasn't|couldn't
+            |almost|nearly|mostly|partly|partially|except|apart\s+from|other\s+than|but|however|although|though|unless
+            |if|once|when|until|after|should|would|could|might|may|will|hopefully|probably|likely|assum\w*|expect\w*
+            |remain\w*|still|todo|left|yet|pending|only|some|most|before|need\w*|unable|fail\w*|skip\w*|locally|unverified
+            |untested)\b|\?",
+    )
+    .expect("a constant pattern")
+});
+
+/// Sentences that name something in the way.
+static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)
+        ^(?:blockers?|blocked)\s*:\s*\S
+        |\b(?:i\s+(?:am|was|'m)|i'm|we\s+are|work\s+is|is|am)\s+blocked\b
+        |\bblocked\s+(?:by|on)\b
+        |^unable\s+to\b
+        |\b(?:i|we)\s+(?:cannot|can't|could\s+not|couldn't|was\s+unable|were\s+unable|am\s+unable|was\s+not\s+able)\b
+        |\bpermission\s+denied\b|\bread-only\s+file\s+system\b
+        |\b(?:network|internet)\s+(?:access\s+)?(?:is\s+)?(?:not\s+available|unavailable|closed|blocked|unreachable)
+        |\bis\s+not\s+installed\b|\bcommand\s+not\s+found\b",
+    )
+    .expect("a constant pattern")
+});
+
+/// Headings and beginnings of lines under which next steps stand.
+static NEXT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)^(?:next\s+steps?|remaining(?:\s+work)?|what(?:'s|\s+is)\s+left|left\s+to\s+do|to-?dos?|still\s+to\s+do|next)\s*:?\s*$")
+        .expect("a constant pattern")
+});
+static NEXT_INLINE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?i)^(?:next\s+steps?|remaining|todo|still\s+to\s+do|next)\s*:\s*(\S.*)$").expect("a constant pattern")
+});
+
+/// Headings under which blockers stand.
+static BLOCKERS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^(?:open\s+)?blockers?\s*:?\s*$").expect("a constant pattern"));
+
+/// A share of the whole that is done; of a part, or coverage, it says nothing.
+static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)\b(?:completion|overall\s+progress|progress|completed)\s*(?:is|:|=|at|of|\s)\s*~?(\d{1,3}(?:\.\d+)?)\s*%
+        |(?:task|work|overall|issue|i)\b[^.%]{0,30}?\b(\d{1,3}(?:\.\d+)?)\s*%\s+(?:complete|completed|done|finished)\b",
+    )
+    .expect("a constant pattern")
+});
+
+/// What an agent said of an iteration: its report, or what its last message says where it wrote none.
+pub fn reported(iteration: &Iteration) -> AgentReport {
+    if iteration.report == AgentReport::default() { report_of(&iteration.message) } else { iteration.report.clone() }
+}
+
+/// Reads a message by patterns. The report claims to be done only where a sentence says so without condition and nothing
+/// in the message speaks against it; it is empty where the message is.
+pub fn report_of(message: &str) -> AgentReport {
+    let lines = prose(message);
+    let mut report = AgentReport::default();
+    let mut section = Section::None;
+    let (mut done, mut doubts) = (false, false);
+    let mut shares = Vec::new();
+    for line in &lines {
+        let (line, item) = (line.text.as_str(), line.item);
+        let opens = |words: &str| match (NEXT.is_match(words), BLOCKERS.is_match(words)) {
+            (true, _) => Some(Section::Next),
+            (_, true) => Some(Section::Blockers),
+            _ => None,
+        };
+        if let Some(opened) = opens(line) {
+            section = opened;
+            continue;
+        }
+        match section {
+            Section::Next if item => add(&mut report.next_steps, line),
+            Section::Blockers if item && !nothing(line) => add(&mut report.blockers, line),
+            Section::Next | Section::Blockers if item => {}
+            _ => section = Section::None,
+        }
+        if section != Section::None {
+            continue;
+        }
+        if let Some(step) = NEXT_INLINE.captures(line).and_then(|found| found.get(1)) {
+            add(&mut report.next_steps, step.as_str());
+            continue;
+        }
+        for sentence in sentences(line) {
+            let hedged = HEDGED.is_match(sentence);
+            if BLOCKED.is_match(sentence) {
+                add(&mut report.blockers, sentence);
+            } else if DONE.is_match(sentence) {
+                (done, doubts) = (done | !hedged, doubts | hedged);
+            }
+            let share = |found: regex::Captures<'_>| found.get(1).or(found.get(2))?.as_str().parse::<f64>().ok();
+            shares.extend(PERCENT.captures_iter(sentence).filter_map(share).filter(|share| *share <= 100.0));
+            doubts |= speaks_against(sentence);
+            section = opens(sentence).unwrap_or(section);
+        }
+    }
+    report.next_steps.retain(|step| !nothing(step));
+    report.completion_signal = done && !doubts && report.blockers.is_empty() && report.next_steps.is_empty();
+    // Two figures that differ are none.
+    shares.dedup();
+    if let [share] = shares[..] {
+        report.completion_percentage = Some(share);
+        report.completion_signal &= share >= 100.0;
+    }
+    let told =
+        lines.iter().find(|line| !line.item && !line.heading && line.text.len() > 10 && !line.text.ends_with(':'));
+    report.summary = told.or(lines.first()).map(|line| text::line(&line.text, TEXT)).unwrap_or_default();
+    report
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Section {
+    None,
+    Next,
+    Blockers,
+}
+
+/// A line of prose.
+struct Line {
+    text: String,
+    item: bool,
+    heading: bool,
+}
+
+/// The message's end without code, quotations and marks of Markdown.
+fn prose(message: &str) -> Vec<Line> {
+    let message = text::tail(message, READ);
+    let mut lines = Vec::new();
+    let mut fence = false;
+    for line in message.lines() {
+        let line = line.trim();
+        if line.starts_with("```") || line.starts_with("~~~") {
+            fence = !fence;
+            continue;
+        }
+        if fence || line.is_empty() || line.starts_with(['>', '|']) {
+            continue;
+        }
+        let bare = line.trim_start_matches(['-', '*', '+', '•']);
+        let numbered = bare.trim_start_matches(|c: char| c.is_ascii_digit());
+        let number = numbered.len() < bare.len() && numbered.starts_with(['.', ')']);
+        let item = (bare.len() < line.len() && bare.starts_with(' ')) || number;
+        let body = if number {
+            &numbered[1..]
+        } else if item {
+            bare
+        } else {
+            line
+        };
+        let heading = line.starts_with('#') || (line.starts_with("**") && line.ends_with("**"));
+        let body = body.trim().trim_start_matches("[ ] ").trim_start_matches('#').replace("**", "").replace("__", "");
+        let body = body.trim();
+        if !body.is_empty() {
+            lines.push(Line { text: body.to_owned(), item, heading });
+        }
+    }
+    lines
+}
+
+/// Sentences of a line: they end with a mark and white space.
+fn sentences(line: &str) -> impl Iterator<Item = &str> {
+    let ends = line.match_indices(['.', '!', '?', ';']).map(|(at, _)| at + 1);
+    let ends = ends.filter(|end| line[*end..].starts_with(char::is_whitespace)).chain([line.len()]);
+    let mut from = 0;
+    ends.map(move |end| line[std::mem::replace(&mut from, end)..end].trim()).filter(|sentence| sentence.len() > 2)
+}
+
+/// Whether a sentence says that something fails or is left to do.
+fn speaks_against(sentence: &str) -> bool {
+    static AGAINST: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?ix)\b(?:tests?|checks?|build|lint\w*|errors?|cases?|it)\b[^.]{0,40}\b(?:still\s+fail\w*|(?:is|are)\s+(?:still\s+)?failing|fails?\b|not\s+pass\w*|does\s+not\s+(?:pass|compile|build))
+            |\bstill\s+(?:fail\w*|broken|missing|to\s+do|needs?)\b
+            |\b(?:remains?\s+to|remaining\s+(?:work|tests?|failures?|errors?)|not\s+(?:yet\s+)?(?:done|complete|finished|implemented))\b
+            |\b(?:i|we)\s+(?:did\s+not|didn't|have\s+not|haven't)\s+(?:run|verify|verified|test|tested|check|checked|finish|complete)",
+        )
+        .expect("a constant pattern")
+    });
+    static NONE_FAIL: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?i)\b(?:no|0|zero|none\s+of)\b[^.]{0,30}\b(?:fail|remain|error)").expect("pattern")
+    });
+    AGAINST.is_match(sentence) && !NONE_FAIL.is_match(sentence)
+}
+
+/// Whether an item says that there is none.
+fn nothing(item: &str) -> bool {
+    let word = item.trim_end_matches(['.', '!']).to_ascii_lowercase();
+    matches!(word.as_str(), "none" | "n/a" | "nothing" | "no blockers" | "nothing left" | "no next steps" | "-")
+}
+
+fn add(items: &mut Vec<String>, text: &str) {
+    let line = text::line(text, TEXT);
+    if items.len() < ITEMS && !line.is_empty() && !items.contains(&line) {
+        items.push(line);
+    }
+}
+
+/// What a model reads from a message.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct MessageReport {
+    /// How much of the task is done, 0..100; null where the message does not say.
+    pub completion_percentage: Option<f64>,
+    /// What was done, in a sentence or two.
+    pub summary: String,
+    /// How it was gone about, in a few words.
+    pub approach: String,
+    /// What the next iteration should know.
+    pub learnings: Vec<String>,
+    /// What stands in the way.
+    pub blockers: Vec<String>,
+    /// What is left.
+    pub next_steps: Vec<String>,
+    /// Whether the message says plainly that all is done.
+    pub completion_signal: bool,
+}
+
+impl From<MessageReport> for AgentReport {
+    fn from(read: MessageReport) -> Self {
+        Self {
+            completion_percentage: read.completion_percentage,
+            summary: read.summary,
+            approach: read.approach,
+            learnings: read.learnings,
+            blockers: read.blockers,
+            next_steps: read.next_steps,
+            completion_signal: read.completion_signal,
+            ..Self::default()
+        }
+    }
+}
+
+/// The question what an agent's last message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MessageAnalysis {
+    message: String,
+}
+
+impl MessageAnalysis {
+    /// Of this message; of a long one, of its end.
+    pub fn of(message: &str) -> Self {
+        Self { message: text::tail(message, READ) }
+    }
+}
+
+impl Job for MessageAnalysis {
+    type Answer = MessageReport;
+
+    const KIND: JobKind = JobKind::Message;
+
+    fn question(&self, nonce: &str) -> String {
+        let mut out = "A coding agent ended with this message and wrote no report. Say what the message says, and nothing \
+                       that it does not say. It claims to be done only where it says so plainly, without condition, and \
+                       names nothing that fails or is left.\n\n"
+            .to_owned();
+        text::frame(&mut out, nonce, "last message", &self.message);
+        out
+    }
+
+    fn checked(&self, answer: MessageReport) -> Result<MessageReport, String> {
+        if answer.completion_percentage.is_some_and(|share| !(0.0..=100.0).contains(&share)) {
+            return Err("`completion_percentage` has to be from 0 to 100, or null".to_owned());
+        }
+        let items = |all: &[String]| -> Vec<String> {
+            let mut kept = Vec::new();
+            all.iter().for_each(|item| add(&mut kept, item));
+            kept
+        };
+        let blockers = items(&answer.blockers);
+        Ok(MessageReport {
+            summary: text::line(&answer.summary, TEXT),
+            approach: text::line(&answer.approach, TEXT),
+            learnings: items(&answer.learnings),
+            next_steps: items(&answer.next_steps),
+            // A claim that the patterns see taken back does not count, whatever a model makes of it.
+            completion_signal: answer.completion_signal && blockers.is_empty() && !self.is_doubted(),
+            blockers,
+            completion_percentage: answer.completion_percentage,
+        })
+    }
+}
+
+impl MessageAnalysis {
+    fn is_doubted(&self) -> bool {
+        prose(&self.message).iter().any(|line| sentences(&line.text).any(speaks_against))
+    }
+}

@@ -1,0 +1,134 @@
+//! The part of a prompt that a model wrote: advice that can claim nothing and close nothing.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde::{Deserialize, Serialize};
+
+use super::analysis::{GeneratedPrompt, PromptUrgency};
+use super::text;
+use crate::domain::trust::sanitize;
+
+/// Longest advice, characters.
+const CHARACTERS: usize = 2_400;
+/// Most lines of it.
+const LINES: usize = 30;
+/// Most points to look at, and the longest.
+const POINTS: (usize, usize) = (5, 160);
+/// Bytes of an answer that are read.
+const READ: usize = 64 * 1024;
+
+/// Lines that pretend to be a part of the prompt that only the service writes, or somebody's turn.
+static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)^[\s>*_`\#\-+.\d)\]\[|~]*(?:
+            (?:begin|end)\b.*[0-9a-f]{8}
+            |(?:override|warning|system|assistant|user|human|developer|tool|important|note\ from|instructions?)
+                [\s*_`]*:
+            |(?:rules|loop|task|checks|what\ fails\ now|guidance\ of\ maintainers?|review\ of\ the\ pull\ request
+                |failing\ ci|merge\ conflicts|report|orders|advice\ for\ this\ iteration|how\ to\ go\ about\ it)
+                [\s*_`:]*$
+        )",
+    )
+    .expect("a constant pattern")
+});
+
+/// Sentences that would have the agent do what the rules forbid.
+static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)
+        \b(?:delet|remov|skip|disabl|weaken|loosen|bypass|silenc|ignor|drop|lower|xfail|comment(?:ing)?\s+out|mut(?:e|ing)\b)
+            \w*(?:\s+[\w'`_-]+){0,3}\s+`?(?:tests?|assert\w*|checks?|thresholds?|lint\w*|rules?|instructions?|guidance)\b
+        |\b(?:tests?|assert\w*|checks?|thresholds?|rules?|instructions?)\b(?:\s+[\w']+){0,3}\s+
+            (?:skipped|deleted|removed|disabled|ignored|weakened|lowered|dropped)\b
+        |\b(?:git\s+(?:push|commit|checkout|switch|remote|config|rebase|reset)|force[\s-]push
+            |(?:may|can|should|must|please|then|and)\s+(?:push|commit))\b
+        |\b(?:print|find|send|copy|look\s+for|export|upload)\w*(?:\s+\S+){0,4}\s+
+            (?:credentials?|passwords?|api[\s_-]?keys?|access\s+tokens?|secrets?)\b|\.ssh\b|\bid_rsa\b
+        |\b(?:curl|wget|scp)\s|https?://
+        |\b(?:no\s+longer|not)\s+(?:apply|applies|binding|bound)\b
+        ",
+    )
+    .expect("a constant pattern")
+});
+
+/// Advice for one iteration that a model wrote, made harmless.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Middle {
+    /// The advice, lines of simple Markdown.
+    pub advice: String,
+    /// What to look at, a line each.
+    pub focus: Vec<String>,
+    /// Lines and sentences that were taken out.
+    pub removed: usize,
+}
+
+impl Middle {
+    /// Takes an answer over. What forges do not show, headings, made-up parts of the prompt, orders that the rules forbid
+    /// and what is too long are taken out; `None` where nothing is left.
+    pub fn of(generated: &GeneratedPrompt) -> Option<Self> {
+        let mut removed = 0;
+        let mut advice = String::new();
+        for part in [&generated.system_context, &generated.prompt] {
+            harmless(part, &mut advice, &mut removed);
+        }
+        let mut focus = Vec::new();
+        for point in &generated.focus_areas {
+            let point = text::line(point, POINTS.1);
+            if focus.len() >= POINTS.0 || is_out_of_place(&point) {
+                removed += 1;
+            } else if !point.is_empty() {
+                focus.push(point);
+            }
+        }
+        let advice = advice.trim();
+        (!advice.is_empty() || !focus.is_empty()).then(|| Self {
+            advice: format!("{}{advice}", pressed(generated.urgency)).trim().to_owned(),
+            focus,
+            removed,
+        })
+    }
+}
+
+/// What follows from the model's word for how urgent it is, in our words; nothing where there is time.
+fn pressed(urgency: PromptUrgency) -> &'static str {
+    match urgency {
+        PromptUrgency::Low | PromptUrgency::Normal => "",
+        PromptUrgency::High => "Little is left: leave out what can wait.\n",
+        PromptUrgency::Critical => "It has to hold after this iteration: leave out all that can wait.\n",
+    }
+}
+
+/// Whether a line that a model wrote pretends to be the service's or somebody's turn, or orders what the rules forbid.
+pub(super) fn is_out_of_place(line: &str) -> bool {
+    PRETENDS.is_match(line) || FORBIDDEN.is_match(line)
+}
+
+/// Adds what of a text may stand, within the limits of all of it.
+fn harmless(written: &str, out: &mut String, removed: &mut usize) {
+    let read = &written[..written.floor_char_boundary(READ)];
+    let shown = sanitize::for_prompt(read);
+    *removed += shown.hidden_removed + usize::from(read.len() < written.len());
+    for line in text::without_tags(&shown.text).lines() {
+        let plain = line.trim_start_matches([' ', '#', '>']).trim_end();
+        let rule = !plain.is_empty() && plain.chars().all(|c| matches!(c, '=' | '-' | '*' | '_' | ' '));
+        // Fences would need an end; code reads as well without.
+        let fence = plain.starts_with("```");
+        if plain.is_empty() || rule || fence {
+            continue;
+        }
+        let too_much = out.lines().count() >= LINES || out.chars().count() + plain.chars().count() > CHARACTERS;
+        if too_much || PRETENDS.is_match(plain) {
+            *removed += 1;
+            continue;
+        }
+        // Also what comes to stand at the beginning of the line when a sentence before it goes.
+        let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
+        *removed += plain.split_inclusive(". ").count() - kept.len();
+        let kept = kept.concat();
+        if !kept.trim().is_empty() {
+            out.push_str(kept.trim_end());
+            out.push('\n');
+        }
+    }
+}

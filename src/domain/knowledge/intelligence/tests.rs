@@ -1,0 +1,97 @@
+//! Tests of the intelligence layer's values.
+
+mod context;
+mod jobs;
+mod message;
+mod scores;
+
+use super::adapt::tool_suggestions;
+use super::samples::*;
+use super::*;
+use crate::domain::knowledge::prompt::{Extras, view, view_with};
+use crate::domain::supervision::control::{Trend, Urgency};
+use crate::domain::supervision::strategy::Approach;
+
+#[test]
+fn sentences_fit_the_moment() {
+    let first = adapt(&fresh(), &[]);
+    assert_eq!(
+        first,
+        [
+            "Read before you change: find the code that the failing checks run, and compare two ways before you take one.",
+            "For `tests`: run one test alone with `pytest -x PATH::NAME`.",
+        ]
+    );
+    let stuck = adapt(&stuck(), &[]);
+    assert_eq!(
+        stuck,
+        [
+            "First resolve what was in the way in 3 iterations, or find a way round it: The fixture for empty input is not \
+             in the repository.",
+            "If it cannot be done as asked, say so in the report with the reason, instead of trying on.",
+            "The report said twice that the work was done while checks failed: run every check before you say so.",
+            "For `tests`: run one test alone with `pytest -x PATH::NAME`.",
+        ]
+    );
+    let late = adapt(&late(), &[]);
+    assert_eq!(late[0], "The last iteration made it worse: look at `git show` first, and take back what broke it.");
+    assert_eq!(
+        late[1],
+        "There is room for one more iteration after this one: only make what fails pass, and refactor nothing."
+    );
+    assert!(late.iter().any(|sentence| sentence.contains("said once that the work was done")), "{late:?}");
+    assert!(late.len() <= 6);
+}
+
+#[test]
+fn a_slowing_pace_asks_for_smaller_steps() {
+    let mut current = fresh();
+    for failing in [7, 3, 2] {
+        ended(&mut current, said("go on", "", false), checks(failing, false));
+    }
+    let sentence = "Progress is slowing: take smaller steps, and run the checks after each.";
+    assert!(!adapt(&current, &[]).contains(&sentence.to_owned()), "nothing was judged");
+    judged(&mut current, Approach::Persist, Trend::Improving, Urgency::Normal);
+    assert!(adapt(&current, &[]).contains(&sentence.to_owned()), "{:?}", adapt(&current, &[]));
+}
+
+#[test]
+fn what_the_course_says_is_not_said_again() {
+    let mut current = stuck();
+    let says = |current: &Loop| adapt(current, &[]).iter().any(|sentence| sentence.contains("fixture for empty"));
+    assert!(says(&current));
+    let course = current.course.as_mut().unwrap();
+    course
+        .advice
+        .push("This was in the way in 3 iterations: `the fixture for empty input is not in the repository`".into());
+    assert!(!says(&current));
+}
+
+#[test]
+fn a_tool_that_fails_more_often_than_not_is_named() {
+    let tool = |name: &str, calls, errors| ToolUse { name: name.into(), calls, errors };
+    let said = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
+    assert!(said(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls"));
+    assert!(said(&[tool("WebFetch", 3, 3), tool("Bash", 4, 2)]).starts_with("For `tests`"));
+}
+
+#[test]
+fn off_adds_nothing_and_a_model_adds_below() {
+    let current = late();
+    let middle = Middle { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };
+    let context = Some(Context::of(&current, NOW).block(500, &count));
+    let extras = |intelligence| Extras {
+        intelligence,
+        context: context.clone(),
+        middle: Some(middle.clone()),
+        tools: Vec::new(),
+    };
+    assert_eq!(view_with(&current, "n", "/r", &extras(Intelligence::Off)), view(&current, "n", "/r"));
+    let full = view_with(&current, "n", "/r", &extras(Intelligence::Full));
+    assert_eq!(full.advice, "Read src/parse.py first.");
+    assert!(full.context[0].starts_with("Now: iteration 10 of at most 11, "), "{:?}", full.context);
+    let best = full.moment.last().unwrap();
+    assert!(best.starts_with("The best state so far was that after iteration 8 (commit "), "{best}");
+}
+
+use crate::domain::lifecycle::Loop;

@@ -1,0 +1,158 @@
+//! Claims, the best state, and usual budgets.
+
+use proptest::prelude::*;
+
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::intelligence::samples::*;
+use crate::domain::knowledge::intelligence::*;
+use crate::domain::knowledge::memory::Spread;
+use crate::domain::model::ids::Ratio;
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::model::task::AgentReport;
+
+fn claim(percent: f64, done: bool) -> AgentReport {
+    AgentReport { completion_percentage: Some(percent), completion_signal: done, ..AgentReport::default() }
+}
+
+#[test]
+fn claims_are_scored_against_what_was_measured() {
+    let none = Claims::default();
+    assert_eq!((none.brier(), none.bias(), none.weight()), (None, None, 0.5));
+    let mut honest = Claims::default();
+    let mut boaster = Claims::default();
+    for measured in [0.2, 0.5, 0.8] {
+        honest.add(&claim(measured * 100.0, false), Ratio::new(measured), false);
+        boaster.add(&claim(100.0, true), Ratio::new(measured), false);
+    }
+    assert!(honest.brier().unwrap() < 1e-12);
+    assert!((boaster.brier().unwrap() - (0.64 + 0.25 + 0.04) / 3.0).abs() < 1e-12);
+    assert!((boaster.bias().unwrap() - 0.5).abs() < 1e-12);
+    assert_eq!((boaster.done, boaster.false_done), (3, 3));
+    assert!(honest.weight() > 0.6 && boaster.weight() < 0.15, "{} {}", honest.weight(), boaster.weight());
+    assert_eq!(honest.plus(boaster).scored, 6);
+    let words = boaster.words().unwrap();
+    assert_eq!(
+        words,
+        "The agent's claimed completion is 50 points too high on average (Brier score 0.31); 3 of 3 claims to be done were \
+         wrong."
+    );
+    assert_eq!(none.words(), None);
+    assert!(boaster.believed(Ratio::new(1.0)).get() < 0.15);
+    let mut nonsense = Claims::default();
+    nonsense.add(&claim(f64::NAN, false), Ratio::new(0.5), false);
+    nonsense.add(&AgentReport::default(), Ratio::new(0.5), false);
+    assert_eq!(nonsense, Claims::default());
+    let stored: Claims = serde_json::from_str(&serde_json::to_string(&boaster).unwrap()).unwrap();
+    assert_eq!(stored, boaster);
+}
+
+#[test]
+fn claims_of_a_loop_leave_out_what_was_thrown_away() {
+    let mut current = stuck();
+    assert_eq!((Claims::of(&current).scored, Claims::of(&current).false_done), (3, 2));
+    current.iterations[0].discarded = true;
+    assert_eq!((Claims::of(&current).scored, Claims::of(&current).false_done), (2, 1));
+}
+
+fn state(iteration: u32, completion: f64, passed: &[bool]) -> Candidate {
+    let fact = |(at, passed): (usize, &bool)| CheckFact {
+        name: format!("check {at}"),
+        passed: *passed,
+        baseline: Some(at == 0),
+    };
+    let checks = passed.iter().enumerate().map(fact).collect();
+    let record = Record { iteration: f64::from(iteration), completion, checks, ..Record::default() };
+    Candidate { iteration, commit: sha(iteration), record, verified: false }
+}
+
+#[test]
+fn the_best_state_is_carried_and_no_hidden_regression() {
+    let carried = |candidates: &[Candidate]| best(candidates).map(|best| best.iteration);
+    assert_eq!(carried(&[]), None);
+    let by_checks = [state(1, 0.9, &[true, false, false]), state(2, 0.6, &[true, true, false])];
+    assert_eq!(carried(&by_checks), Some(2));
+    let by_completion = [state(1, 0.7, &[true, false]), state(2, 0.6, &[true, false])];
+    assert_eq!(carried(&by_completion), Some(1));
+    let latest = [state(1, 0.6, &[true, false]), state(2, 0.6, &[true, false])];
+    assert_eq!(carried(&latest), Some(2));
+    // More checks hold, but one that held before the first iteration does not.
+    let lost = [state(1, 0.3, &[true, false, false]), state(2, 0.7, &[false, true, true])];
+    assert_eq!(carried(&lost), Some(1));
+    let mut fewer_tests = [state(1, 0.5, &[true, false]), state(2, 0.8, &[true, true])];
+    (fewer_tests[0].record.tests_passing, fewer_tests[1].record.tests_passing) = (Some(90.0), Some(60.0));
+    assert_eq!(carried(&fewer_tests), Some(1));
+    let mut tampered = [state(1, 0.5, &[true, false]), state(2, 0.9, &[true, true])];
+    tampered[1].record.tampering = vec!["test.py: skipped".into()];
+    assert_eq!(carried(&tampered), Some(1));
+    let mut verified = [state(1, 1.0, &[true, true]), state(2, 1.0, &[true, true])];
+    verified[0].verified = true;
+    assert_eq!(carried(&verified), Some(1));
+    let only = best(&[state(1, 0.5, &[false, true])]).unwrap();
+    assert_eq!(only.broke, ["`check 0` held before the first iteration and fails"]);
+}
+
+#[test]
+fn a_loop_carries_its_best_commit() {
+    let best = best_state(&late()).unwrap();
+    assert_eq!((best.iteration, best.commit, best.broke.len()), (8, sha(108), 0));
+    assert_eq!(best_state(&fresh()), None);
+}
+
+#[test]
+fn usual_budgets_move_with_what_loops_took() {
+    let estimate = |mean, deviation, samples| Estimate { mean, deviation, samples, minutes: 0.0, dollars: 0.0 };
+    assert_eq!(usual(TaskType::TestFix, None), (2, 5));
+    assert_eq!(usual(TaskType::TestFix, Some(&estimate(3.5, 0.75, 40))), (2, 5));
+    assert_eq!(usual(TaskType::Feature, Some(&estimate(f64::NAN, 1.0, 4))), (10, 30));
+    assert_eq!(usual(TaskType::Feature, Some(&estimate(6.0, 1.0, 0))), (10, 30));
+    let (low, high) = usual(TaskType::Feature, Some(&estimate(6.0, 1.0, 200)));
+    assert!(low <= 3 && (8..=13).contains(&high), "{low} {high}");
+}
+
+#[test]
+fn usual_time_and_money_are_the_limits_until_loops_took_less() {
+    let spread = |values: &[f64]| values.iter().fold(Spread::default(), |sum, value| sum.with(*value));
+    let after = |loops: usize| {
+        let minutes: Vec<f64> = (0..loops).map(|n| 10.0 + (n % 2) as f64).collect();
+        Estimate::of(spread(&vec![3.0; loops]), spread(&minutes), spread(&vec![0.5; loops]))
+    };
+    assert_eq!(after(0).usual_minutes(240.0), 240.0);
+    assert_eq!((after(1).usual_minutes(240.0), after(1).usual_dollars(10.0)), (1210.0 / 6.0, 50.5 / 6.0));
+    assert_eq!((after(0).usual_runs(10.0), after(1).usual_runs(10.0)), (10.0, 53.0 / 6.0));
+    let known = after(1000);
+    assert!((11.0..14.0).contains(&known.usual_minutes(240.0)), "{known:?}");
+    assert!((0.5..0.6).contains(&known.usual_dollars(10.0)), "{known:?}");
+    assert_eq!(known.usual_minutes(5.0), 5.0, "no more than the limit");
+}
+
+proptest! {
+    #[test]
+    fn budgets_and_weights_stay_in_range(mean in any::<f64>(), deviation in any::<f64>(), samples in any::<u32>(),
+                                         percent in any::<f64>(), measured in 0.0..=1.0f64, done in any::<bool>()) {
+        for kind in TaskType::ALL {
+            let estimate = Estimate { mean, deviation, samples, minutes: mean, dollars: deviation };
+            let (low, high) = usual(kind, Some(&estimate));
+            prop_assert!(low >= 1 && low <= high);
+            prop_assert!((0.0..=90.0).contains(&estimate.usual_minutes(90.0)));
+            prop_assert!((0.0..=2.5).contains(&estimate.usual_dollars(2.5)));
+        }
+        let mut claims = Claims::default();
+        claims.add(&claim(percent, done), Ratio::new(measured), false);
+        prop_assert!((0.0..=1.0).contains(&claims.weight()));
+    }
+
+    #[test]
+    fn what_is_carried_was_a_candidate_and_nothing_whole_is_better(
+        completions in prop::collection::vec((0.0..=1.0f64, any::<bool>(), any::<bool>()), 1..8)
+    ) {
+        let all: Vec<Candidate> = (1..).zip(&completions).map(|(n, (c, a, b))| state(n, *c, &[*a, *b])).collect();
+        let chosen = best(&all).unwrap();
+        let of = |n: u32| &all[n as usize - 1];
+        let held = |c: &Candidate| c.record.checks.iter().filter(|check| check.passed).count();
+        prop_assert_eq!(&of(chosen.iteration).commit, &chosen.commit);
+        for other in all.iter().filter(|other| other.record.checks[0].passed) {
+            prop_assert!(chosen.broke.is_empty());
+            prop_assert!(held(other) <= held(of(chosen.iteration)));
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What becomes of a learning that resembles, repeats or contradicts one that is known.
+
+use super::learning::{Content, Kind, Learning, State};
+use super::settings::MemorySettings;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::model::similarity::similarity;
+
+/// Share of its confidence that a learning loses that is contradicted by one seen much more often; half of it where both
+/// were seen as often.
+const CONTRADICTED: f64 = 0.6;
+
+/// Share of the way to the confidence of a new sighting that a learning goes: at least, where that raises it, and at most,
+/// where it does not.
+const RENEWED: f64 = 0.2;
+
+/// Whether two learnings are one: of the same repository, sort and task type, and alike.
+pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
+    alike && (a.id == b.id || a.kind() == Kind::Estimate || is_alike(a, b, settings))
+}
+
+/// Whether one says to do what the other says not to do.
+pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    let opposite =
+        matches!((a.kind(), b.kind()), (Kind::Strategy, Kind::Antipattern) | (Kind::Antipattern, Kind::Strategy));
+    opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
+}
+
+/// The known learning after it was seen once more. Confidence is weighed by how often each was seen, within what one
+/// sighting may do; sources are joined.
+/// A source that is known already changes nothing.
+#[must_use]
+pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
+    let mut merged = known.clone();
+    let fresh = new.sources.iter().filter(|source| merged.add_source(source)).count();
+    if fresh == 0 {
+        return merged;
+    }
+    let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
+    let (confidence, share) = (known.confidence_at(now, settings), after / (before + after));
+    // Every sighting confirms: one that raises confidence counts something however often it was seen before, so that a
+    // learning can come back after a bad streak; one that is less sure takes no more than that.
+    let share = if new.confidence > confidence { share.max(RENEWED) } else { share.min(RENEWED) };
+    merged.content = joined(&known.content, &new.content);
+    merged.confidence = match &merged.content {
+        Content::Estimate { iterations, .. } => estimate_confidence(iterations.samples),
+        _ => confidence + share * (new.confidence - confidence),
+    };
+    merged.evidence = known.evidence.plus(new.evidence);
+    merged.merged |= new.merged;
+    if merged.about.len() < new.about.len() {
+        merged.about.clone_from(&new.about);
+    }
+    merged.updated_at = now;
+    if merged.state == State::Archived && merged.confidence >= settings.promote_confidence {
+        merged.state = State::Candidate;
+    }
+    promote(&mut merged, settings);
+    merged
+}
+
+/// What became of something that was learnt.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Taken {
+    /// It is known from the same source: nothing changes. The known one.
+    Known(Learning),
+    /// It is one with a known one, which is this now.
+    Merged(Learning),
+    /// It is new.
+    New {
+        /// It.
+        learning: Learning,
+        /// Known ones that it contradicts, lowered.
+        lowered: Vec<Learning>,
+    },
+}
+
+/// Takes in something that was learnt, beside the known learnings that it may be one with or contradict: merged into the
+/// first that is the same, else new; what it contradicts is lowered, and so is it.
+pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> Taken {
+    let itself = near.iter().find(|known| known.id == new.id);
+    if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
+        let merged = absorb(known, &new, settings, now);
+        return if merged == *known { Taken::Known(merged) } else { Taken::Merged(merged) };
+    }
+    let mut lowered = Vec::new();
+    for known in near {
+        if contradicts(known, &new, settings) {
+            let mut known = known.clone();
+            contradict(&mut known, &mut new, settings, now);
+            lowered.push(known);
+        }
+    }
+    Taken::New { learning: new, lowered }
+}
+
+/// Makes a candidate active once it was seen often enough, or is sure and was part of a merged pull request.
+pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
+    let often = learning.seen >= settings.promote_seen;
+    let merged = learning.merged && learning.confidence >= settings.merged_confidence;
+    if learning.state == State::Candidate && learning.confidence >= settings.promote_confidence && (often || merged) {
+        learning.state = State::Active;
+    }
+}
+
+/// Lowers both of two learnings that contradict each other, each by how often the other was seen beside itself: one
+/// sighting does not undo what many showed.
+pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
+    let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
+    for (one, against) in [(a, right), (b, left)] {
+        one.confidence = one.confidence_at(now, settings) * (1.0 - CONTRADICTED * against / (left + right));
+        one.updated_at = now;
+        if one.confidence < settings.archive_below {
+            one.state = State::Archived;
+        }
+    }
+}
+
+/// Confidence of an estimate over so many loops: 0.5 after one, 0.67 after two, 0.75 after three.
+pub(super) fn estimate_confidence(samples: u64) -> f64 {
+    samples as f64 / (samples as f64 + 1.0)
+}
+
+fn is_same_repository(a: &Learning, b: &Learning) -> bool {
+    a.repository.forge == b.repository.forge && a.repository.id == b.repository.id
+}
+
+fn is_alike(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
+    similarity(a.content.gist(), b.content.gist()) > settings.same_above
+}
+
+/// The known text with what the new one adds: figures are summed, what was empty is filled.
+fn joined(known: &Content, new: &Content) -> Content {
+    let filled = |known: &String, new: &String| if known.is_empty() { new.clone() } else { known.clone() };
+    match (known.clone(), new) {
+        (
+            Content::Strategy { approach, tools, resolution, iterations },
+            Content::Strategy { tools: new_tools, resolution: new_resolution, iterations: new_iterations, .. },
+        ) => Content::Strategy {
+            approach,
+            tools: if tools.is_empty() { new_tools.clone() } else { tools },
+            resolution: filled(&resolution, new_resolution),
+            iterations: iterations.plus(*new_iterations),
+        },
+        (
+            Content::Antipattern { pattern, consequence, alternative },
+            Content::Antipattern { consequence: new_consequence, alternative: new_alternative, .. },
+        ) => Content::Antipattern {
+            pattern,
+            consequence: filled(&consequence, new_consequence),
+            alternative: filled(&alternative, new_alternative),
+        },
+        (
+            Content::Estimate { iterations, minutes, cost_usd },
+            Content::Estimate { iterations: new_iterations, minutes: new_minutes, cost_usd: new_cost },
+        ) => Content::Estimate {
+            iterations: iterations.plus(*new_iterations),
+            minutes: minutes.plus(*new_minutes),
+            cost_usd: cost_usd.plus(*new_cost),
+        },
+        (known, _) => known,
+    }
+}

@@ -1,0 +1,235 @@
+//! What a step of a loop teaches, by the loop before it and after it.
+//!
+//! Only facts that the service measured, words of the loop's own agent, and words of people with permission are taken. The
+//! task's text is a maintainer's only where its author is.
+
+use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
+use super::reflection::{Reflection, ReflectionFacts};
+use crate::domain::knowledge::intelligence::reported;
+use crate::domain::lifecycle::{
+    CLEAN_MERGE, Found, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
+};
+use crate::domain::model::task::AgentReport;
+use crate::domain::supervision::oversight::{Kind, Level};
+use crate::domain::trust::sanitize;
+
+/// Longest text of the task that a learning is found by, in characters.
+const ABOUT: usize = 300;
+/// Most changed files that a learning is found by.
+const PATHS: usize = 8;
+
+/// Something that a step shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// An iteration was judged.
+    Iteration {
+        /// What is learnt from, and what its prompt's learnings are credited by.
+        facts: Box<IterationFacts>,
+        /// What it says to the next ones.
+        reflection: Reflection,
+    },
+    /// The loop ended, or came to a limit.
+    Ended {
+        /// What is learnt from.
+        facts: Box<LoopFacts>,
+        /// What its prompts' learnings are credited with; `None` where nothing follows from how it ended.
+        succeeded: Option<bool>,
+    },
+    /// A maintainer told a rule to be remembered.
+    Rule {
+        /// The rule.
+        text: String,
+    },
+}
+
+/// What a step shows, in order. The same step always shows the same; a step that changes nothing shows nothing.
+pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
+    let mut found = Vec::new();
+    for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
+        let text = clean(&guidance.text);
+        if !text.is_empty() {
+            found.push(Observation::Rule { text });
+        }
+    }
+    found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
+    found.extend(ended(before, after).map(|(how, succeeded)| of_end(after, how, succeeded)));
+    found
+}
+
+/// Whether the loop had this guidance before the step. Guidance goes from the loop to an iteration, and may come back.
+fn is_known(before: &Loop, guidance: &Guidance) -> bool {
+    before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
+}
+
+/// The iteration that supervision judged in this step, if an agent ran in it.
+pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
+    // The next one may have begun in the same step.
+    let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
+    let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
+    let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
+    (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)
+}
+
+fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
+    let report = reported(iteration);
+    let (completion_before, error_before) = state_before(current, iteration);
+    let completion_after = iteration.completion.get();
+    let error_after = iteration.record.as_ref().and_then(|record| record.error_signature.as_deref());
+    let agent_failed = !iteration.agent_problem.is_empty();
+    let approach = approach(&report);
+    let reflection = reflection(current, iteration, error_after);
+    let facts = IterationFacts {
+        loop_id: current.id.clone(),
+        iteration: iteration.number,
+        repository: current.place.repo.clone(),
+        task_type: current.task_type(),
+        about: about(current, [iteration]),
+        approach: approach.clone(),
+        tools: iteration.tools.clone(),
+        resolution: resolution(&report),
+        completion_before,
+        completion_after,
+        error_before,
+        error_after: error_after.map(clean),
+        verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
+        tampered: !iteration.findings.is_empty(),
+        agent_failed,
+        // Where the run failed, the approach is not what the order was about.
+        redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
+    };
+    Observation::Iteration { facts: Box::new(facts), reflection }
+}
+
+/// What an iteration says to the next ones, by its report and its checks; `error_after` is the signature of its first error.
+pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
+    let report = reported(iteration);
+    let (completion_before, error_before) = state_before(current, iteration);
+    let failing = iteration.checks.outcomes.iter().filter(|outcome| !outcome.holds);
+    let agent_failed = !iteration.agent_problem.is_empty();
+    Reflection::of(&ReflectionFacts {
+        iteration: iteration.number,
+        approach: approach(&report),
+        failing_checks: failing.map(|outcome| outcome.name.clone()).collect(),
+        error_before,
+        error_after: error_after.map(clean),
+        blockers: report.blockers.iter().map(|text| clean(text)).collect(),
+        next_steps: report.next_steps.iter().map(|text| clean(text)).collect(),
+        agent_failure: agent_failed.then(|| clean(&iteration.agent_problem)),
+        completion_before,
+        completion_after: iteration.completion.get(),
+    })
+}
+
+/// Completion and first error of what an iteration began with: the one whose files stood then, else the baseline.
+fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
+    let mut earlier =
+        current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
+    let restored = current.kept().rev().find(|known| known.number < iteration.number).and_then(|last| last.restored_to);
+    let found = match restored {
+        Some(best) => earlier.find(|known| known.number <= best),
+        None => earlier.next(),
+    };
+    match (found, &current.baseline) {
+        (Some(known), _) => (known.completion.get(), error_signature(&known.checks).as_deref().map(clean)),
+        (None, Some(baseline)) => {
+            (current.completion_at_start().get(), error_signature(baseline).as_deref().map(clean))
+        }
+        (None, None) => (0.0, None),
+    }
+}
+
+/// The approach that the overseer had given up, and what it proposes.
+fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
+    let judged = iteration.judged.as_ref()?;
+    // A backend that fails and a run that costs too much are ordered about for other reasons than the approach.
+    let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
+    let ordered = |found: &Found| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
+    let ordered = judged.found.iter().any(ordered);
+    (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
+}
+
+/// How a loop ended with this step, and whether it succeeded; `None` where it goes on or had ended before.
+fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
+    if after.state == before.state {
+        return None;
+    }
+    // People end a loop for reasons of their own; the overseer and a best state that cannot be put back do not.
+    let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
+    match after.state {
+        State::Merged => Some((Ended::Merged, Some(true))),
+        State::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),
+        State::Closed if before.state == State::Review => Some((Ended::Verified, Some(true))),
+        State::LimitReached => Some((Ended::Failed, Some(false))),
+        State::Aborted if given_up() => Some((Ended::Failed, Some(false))),
+        State::Closed | State::Aborted => Some((Ended::Stopped, None)),
+        _ => None,
+    }
+}
+
+fn of_end(current: &Loop, ended: Ended, succeeded: Option<bool>) -> Observation {
+    let last = current.kept().rev().find(|iteration| iteration.commit.is_some());
+    let report = last.map(reported).unwrap_or_default();
+    let mut told: Vec<&Guidance> = Vec::new();
+    for guidance in current.iterations.iter().flat_map(|iteration| &iteration.guidance).chain(&current.guidance) {
+        if !told.contains(&guidance) {
+            told.push(guidance);
+        }
+    }
+    let texts = |source: GuidanceSource| {
+        let of = told.iter().filter(move |guidance| guidance.source == source && !guidance.remember);
+        of.map(|guidance| clean(&guidance.text)).filter(|text| !text.is_empty())
+    };
+    let facts = LoopFacts {
+        loop_id: current.id.clone(),
+        repository: current.place.repo.clone(),
+        task_type: current.task_type(),
+        about: about(current, current.kept()),
+        ended,
+        approach: approach(&report),
+        tools: last.map(|iteration| iteration.tools.clone()).unwrap_or_default(),
+        resolution: resolution(&report),
+        iterations: current.spent.iterations,
+        minutes: current.spent.time_ms as f64 / 60_000.0,
+        cost: current.spent.cost,
+        comments: texts(GuidanceSource::Review).map(|text| Comment { text, asks_for_change: true }).collect(),
+        guidelines: texts(GuidanceSource::Command).collect(),
+    };
+    Observation::Ended { facts: Box::new(facts), succeeded }
+}
+
+/// What the agent says that it tried; its summary where it names no approach.
+fn approach(report: &AgentReport) -> String {
+    let told = [&report.approach, &report.summary].map(|text| clean(text));
+    let merge = report.summary == CLEAN_MERGE;
+    told.into_iter().find(|text| !text.is_empty() && !merge).unwrap_or_default()
+}
+
+fn resolution(report: &AgentReport) -> Vec<String> {
+    let told = report.resolution_steps.iter().chain(&report.learnings);
+    told.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
+}
+
+/// Words to find it by: the task's where a maintainer wrote it, and paths that were changed.
+fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
+    let mut words = String::new();
+    if current.task.author_trusted {
+        let task = clean(&format!("{}\n\n{}", current.task.title, current.task.body));
+        words.extend(task.chars().take(ABOUT));
+    }
+    let mut paths: Vec<&str> = Vec::new();
+    for path in iterations.into_iter().flat_map(|it| &it.stat.files).map(|file| file.path.as_str()) {
+        if !paths.contains(&path) && paths.len() < PATHS {
+            paths.push(path);
+        }
+    }
+    for path in paths {
+        words.push(' ');
+        words.push_str(path);
+    }
+    words.trim().to_owned()
+}
+
+/// The text on one line, without what people do not see.
+fn clean(text: &str) -> String {
+    sanitize::for_prompt(text).text.split_whitespace().collect::<Vec<_>>().join(" ")
+}

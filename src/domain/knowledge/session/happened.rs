@@ -1,0 +1,117 @@
+//! What a step of a loop adds to the events that the loop remembers: the outcomes of checks, what oversight found and did,
+//! other backends and models, and people's commands. What the agent did itself comes from its own stream.
+
+use super::{Event, EventKind};
+use crate::domain::knowledge::memory::judged_anew;
+use crate::domain::lifecycle::{AgentRunFacts, Input, Judged, Loop, Served, State, Step, error_signature};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::model::task::CheckReport;
+use crate::domain::supervision::oversight::Level;
+use crate::domain::trust::command::Command;
+use crate::domain::trust::sanitize;
+
+/// What happened in the step from `before` to `after`, in order. Outcomes that came too late to count are left out, as are
+/// commands that only ask for a text. The texts are not masked yet.
+pub fn happened(before: &Loop, after: &Loop, input: &Input, at: Timestamp) -> Vec<Event> {
+    let counts = |ticket: u64| before.state == State::Running && ticket == before.ticket;
+    let mut found = Found { iteration: before.spent.iterations, at, events: Vec::new() };
+    match input {
+        Input::Command { by, command, .. } => {
+            if let Some(words) = words(command) {
+                let said = sanitize::for_prompt(words.trim()).text;
+                found.add(EventKind::Command, format!("{}: {said}", by.login));
+            }
+        }
+        Input::Checked { ticket, report } if counts(*ticket) => found.checks(report, before.step == Step::Verify),
+        Input::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
+        _ => {}
+    }
+    if let Some(iteration) = judged_anew(before, after) {
+        found.iteration = iteration.number;
+        iteration.judged.iter().for_each(|judged| found.judged(judged));
+    }
+    if let Some(halting) = after.halting.as_ref().filter(|_| before.halting.is_none()) {
+        found.add(EventKind::Intervention, format!("The files of iteration {} are put back", halting.iteration));
+    }
+    found.events
+}
+
+/// What a step came to so far.
+struct Found {
+    iteration: u32,
+    at: Timestamp,
+    events: Vec<Event>,
+}
+
+impl Found {
+    fn add(&mut self, kind: EventKind, text: String) {
+        self.add_of(kind, None, text, false);
+    }
+
+    fn add_of(&mut self, kind: EventKind, tool: Option<String>, text: String, failed: bool) {
+        let Self { iteration, at, .. } = *self;
+        self.events.push(Event { iteration, kind, tool, path: None, text, failed, at });
+    }
+
+    fn checks(&mut self, report: &CheckReport, fresh: bool) {
+        let place = if fresh { " in a fresh checkout" } else { "" };
+        for outcome in &report.outcomes {
+            let text = match error_signature(&CheckReport { outcomes: vec![outcome.clone()] }) {
+                _ if outcome.holds => format!("holds{place}"),
+                Some(error) => format!("{}{place}: {error}", outcome.why),
+                None => format!("{}{place}", outcome.why),
+            };
+            self.add_of(EventKind::Check, Some(outcome.name.clone()), text, !outcome.holds);
+        }
+    }
+
+    /// Who served a run, where that is somebody else than before.
+    fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
+        let Served { backend, model, switched, .. } = &run.served;
+        let earlier = before.kept().rev().map(|iteration| &iteration.served).find(|served| !served.backend.is_empty());
+        let known = earlier.map_or("", |earlier| earlier.backend.as_str());
+        let another = !known.is_empty() && known != backend && !backend.is_empty();
+        if another || !switched.is_empty() {
+            let from = if another { format!(" after {known}") } else { String::new() };
+            let left: String = switched.iter().map(|sentence| format!("; {sentence}")).collect();
+            self.add(EventKind::BackendSwitch, format!("{backend} ran{from}{left}"));
+        } else if let Some(earlier) = earlier.filter(|earlier| earlier.model != *model && !backend.is_empty()) {
+            let name = |model: &Option<String>| model.clone().unwrap_or_else(|| "its usual model".to_owned());
+            let text = format!("{backend} ran with {} instead of {}", name(model), name(&earlier.model));
+            self.add(EventKind::ModelSwitch, text);
+        }
+    }
+
+    fn judged(&mut self, judged: &Judged) {
+        for found in &judged.found {
+            let text = format!("{} ({}): {}", found.kind.title(), found.severity, found.evidence);
+            self.add(EventKind::Detection, text);
+            if found.level > Level::Log && found.fresh {
+                let mut text = format!("{}: {}", found.level.name(), found.kind.title());
+                if found.level == Level::Redirect && !judged.way.is_empty() {
+                    text.push_str(&format!("; from now on {}", judged.way));
+                }
+                self.add(EventKind::Intervention, text);
+            }
+        }
+        if let Some(why) = &judged.stops {
+            self.add(EventKind::Intervention, format!("The loop stops: {why}"));
+        }
+    }
+}
+
+/// A command as people write it, without its options; `None` where it changes nothing.
+fn words(command: &Command) -> Option<String> {
+    Some(match command {
+        Command::Status | Command::Help => return None,
+        Command::Run { .. } => "/ralph run".to_owned(),
+        Command::Resume { guidance, .. } => format!("/ralph resume {guidance}"),
+        Command::Abort { reason } => format!("/ralph abort {reason}"),
+        Command::Pause { reason, .. } => format!("/ralph pause {reason}"),
+        Command::Guide { remember, text } => {
+            format!("/ralph guide {}{text}", if *remember { "--remember " } else { "" })
+        }
+        Command::Budget { limit } => format!("/ralph budget {limit}"),
+        Command::Retry => "/ralph retry".to_owned(),
+    })
+}

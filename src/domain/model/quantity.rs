@@ -1,0 +1,254 @@
+//! Durations and amounts of money as people write them in a configuration.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::domain::model::ids::Money;
+
+/// Units of durations and their lengths in seconds, the longest first.
+const UNITS: [(char, u64); 4] = [('d', 24 * 3600), ('h', 3600), ('m', 60), ('s', 1)];
+
+/// Longest duration that can be configured: a year, in seconds.
+const DURATION_MAX_S: u64 = 366 * 24 * 3600;
+
+/// Most money that can be configured, in dollars.
+const MONEY_MAX_USD: f64 = 1e6;
+
+/// A duration in whole seconds, written `90s`, `30m`, `2h`, `1h30m` or as a number of seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Duration(u64);
+
+impl Duration {
+    /// So many seconds.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(seconds)
+    }
+
+    /// So many minutes.
+    pub const fn minutes(minutes: u64) -> Self {
+        Self(minutes * 60)
+    }
+
+    /// In seconds.
+    pub const fn as_seconds(self) -> u64 {
+        self.0
+    }
+
+    /// Reads `1h30m`, `90s`, `2d`; `None` for anything else and for more than a year.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut total: u64 = 0;
+        let mut rest = text.trim();
+        if rest.is_empty() {
+            return None;
+        }
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let amount: u64 = rest.get(..digits)?.parse().ok()?;
+            let unit = rest.get(digits..)?.chars().next()?;
+            let (_, seconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
+            total = total.checked_add(amount.checked_mul(*seconds)?)?;
+            rest = rest.get(digits + 1..)?.trim_start();
+        }
+        (total <= DURATION_MAX_S).then_some(Self(total))
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut left = self.0;
+        for (unit, length) in UNITS {
+            if left >= length {
+                write!(f, "{}{unit}", left / length)?;
+                left %= length;
+            }
+        }
+        if self.0 == 0 { f.write_str("0s") } else { Ok(()) }
+    }
+}
+
+impl Serialize for Duration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Duration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        duration_of(&value).ok_or_else(|| serde::de::Error::custom(DURATION_EXPECTED))
+    }
+}
+
+/// What a duration looks like, for messages.
+pub const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, at most a year";
+
+/// What an amount of money looks like, for messages.
+pub const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
+
+/// Reads a duration; a bare number is in seconds.
+pub fn duration_of(value: &serde_json::Value) -> Option<Duration> {
+    match value {
+        serde_json::Value::String(text) => Duration::parse(text),
+        other => other.as_u64().filter(|s| *s <= DURATION_MAX_S).map(Duration),
+    }
+}
+
+/// Reads an amount in dollars.
+pub fn money_of(value: &serde_json::Value) -> Option<Usd> {
+    value.as_f64().filter(|usd| (0.0..=MONEY_MAX_USD).contains(usd)).map(|usd| Usd(Money::from_usd(usd)))
+}
+
+impl JsonSchema for Duration {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["string", "integer"], "format": "duration-text", "pattern": r"^\s*([0-9]+[smhd]\s*)+$", "minimum": 0 })
+    }
+}
+
+/// Money, written in US dollars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Usd(pub Money);
+
+impl Serialize for Usd {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let usd = self.0.usd();
+        if usd.fract() == 0.0 { serializer.serialize_i64(usd as i64) } else { serializer.serialize_f64(usd) }
+    }
+}
+
+impl<'de> Deserialize<'de> for Usd {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        money_of(&value).ok_or_else(|| serde::de::Error::custom(MONEY_EXPECTED))
+    }
+}
+
+impl JsonSchema for Usd {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        "Usd".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "number", "format": "us-dollars", "minimum": 0, "maximum": MONEY_MAX_USD })
+    }
+}
+
+/// Durations that are kept as a number of seconds, for `#[serde(with)]`.
+pub mod seconds {
+    use super::{Deserialize, Deserializer, Duration, JsonSchema, Schema, SchemaGenerator, Serialize, Serializer};
+
+    /// As text.
+    pub fn serialize<S: Serializer>(seconds: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        Duration(*seconds).serialize(serializer)
+    }
+
+    /// From text or a number of seconds.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+        Duration::deserialize(deserializer).map(Duration::as_seconds)
+    }
+
+    /// What is read.
+    pub fn schema(generator: &mut SchemaGenerator) -> Schema {
+        Duration::json_schema(generator)
+    }
+}
+
+/// Money that may be left out, for `#[serde(with)]`.
+pub mod dollars {
+    use super::{Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd};
+    use super::{MONEY_MAX_USD, json_schema};
+
+    /// As a number of dollars, a whole one where it is one.
+    pub fn serialize<S: Serializer>(money: &Option<Money>, serializer: S) -> Result<S::Ok, S::Error> {
+        money.map(Usd).serialize(serializer)
+    }
+
+    /// From a number of dollars, or nothing.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Money>, D::Error> {
+        Ok(Option::<Usd>::deserialize(deserializer)?.map(|usd| usd.0))
+    }
+
+    /// What is read.
+    pub fn schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["number", "null"], "format": "us-dollars", "minimum": 0, "maximum": MONEY_MAX_USD })
+    }
+
+    /// Money that is always there.
+    pub mod whole {
+        use super::{
+            Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd,
+        };
+
+        /// As a number of dollars, a whole one where it is one.
+        pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
+            Usd(*money).serialize(serializer)
+        }
+
+        /// From a number of dollars.
+        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
+            Usd::deserialize(deserializer).map(|usd| usd.0)
+        }
+
+        /// What is read.
+        pub fn schema(generator: &mut SchemaGenerator) -> Schema {
+            Usd::json_schema(generator)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_people_write_them() {
+        for (text, seconds) in [
+            ("90s", Some(90)),
+            ("30m", Some(1800)),
+            ("2h", Some(7200)),
+            ("1h30m", Some(5400)),
+            ("1h 30m 5s", Some(5405)),
+            ("7d", Some(604_800)),
+            ("0s", Some(0)),
+            ("", None),
+            ("h", None),
+            ("2", None),
+            ("2w", None),
+            ("-2h", None),
+            ("1.5h", None),
+            ("2hé", None),
+            ("é", None),
+            ("367d", None),
+            ("99999999999999999999d", None),
+            ("9999999999999999999d", None),
+        ] {
+            assert_eq!(Duration::parse(text).map(Duration::as_seconds), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_are_written_as_they_are_read() {
+        for seconds in [0, 1, 59, 60, 3599, 3600, 5405, 90_061, 604_800] {
+            let duration = Duration::seconds(seconds);
+            assert_eq!(Duration::parse(&duration.to_string()), Some(duration));
+        }
+    }
+
+    #[test]
+    fn money_is_finite_and_not_negative() {
+        for (json, usd) in [("10", Some(10.0)), ("2.5", Some(2.5)), ("-1", None), ("1e300", None), ("\"5\"", None)] {
+            let value = serde_json::from_str(json).expect("JSON");
+            assert_eq!(money_of(&value).map(|m| m.0.usd()), usd, "{json}");
+        }
+    }
+}

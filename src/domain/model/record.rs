@@ -1,0 +1,309 @@
+//! One iteration in figures: what control and oversight judge by, and a line of a trace that `replay` reads.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::supervision::experience::Experience;
+
+/// What a trace says about the task, in its optional first line. Missing fields take their defaults, unknown ones are
+/// ignored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskFacts {
+    /// The objective, in words.
+    pub task: String,
+    /// Iterations that the loop may take.
+    pub max_iterations: f64,
+    /// Minutes that it may take.
+    pub timeout_minutes: Option<f64>,
+    /// Dollars that it may cost.
+    pub max_cost_usd: Option<f64>,
+    /// 1 (a word in the docs) to 10 (a rewrite); estimated where it is missing.
+    pub complexity: Option<f64>,
+    /// Whether a mistake would open a hole.
+    pub security_sensitive: bool,
+    /// Whether it changes what others rely on.
+    pub breaking_changes: bool,
+    /// Iterations that a task of this sort usually takes.
+    pub estimated_iterations: Option<f64>,
+    /// Dollars that a task of this sort usually costs.
+    pub estimated_cost_usd: Option<f64>,
+    /// Minutes that a task of this sort usually takes.
+    pub estimated_minutes: Option<f64>,
+    /// Files and folders that the task is about; where there are none, those that its words name.
+    pub scope: Vec<String>,
+    /// What earlier loops of the repository were like.
+    #[serde(skip_serializing_if = "Experience::is_empty")]
+    pub experience: Experience,
+}
+
+impl Default for TaskFacts {
+    fn default() -> Self {
+        Self {
+            task: String::new(),
+            max_iterations: 10.0,
+            timeout_minutes: None,
+            max_cost_usd: None,
+            complexity: None,
+            security_sensitive: false,
+            breaking_changes: false,
+            estimated_iterations: None,
+            estimated_cost_usd: None,
+            estimated_minutes: None,
+            scope: Vec::new(),
+            experience: Experience::default(),
+        }
+    }
+}
+
+/// A check's outcome in a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckFact {
+    /// Its name.
+    pub name: String,
+    /// Whether it holds.
+    pub passed: bool,
+    /// Whether it held before the first iteration; `None` where that is not known.
+    #[serde(default)]
+    pub baseline: Option<bool>,
+}
+
+/// What one iteration came to. Figures are as they were measured; [`Record::cleaned`] puts them into their ranges.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// From 1.
+    pub iteration: f64,
+    /// Measured completion, 0..1.
+    pub completion: f64,
+    /// 1 less lint errors, type errors and signs of tampering; 0..1, 1 where nothing is known.
+    pub quality: f64,
+    /// Failed checks and errors of the agent's tools.
+    pub errors: f64,
+    /// Tests that pass, where they were counted.
+    pub tests_passing: Option<f64>,
+    /// Tests that fail, where they were counted.
+    pub tests_failing: Option<f64>,
+    /// Tests that were skipped, where they were counted.
+    pub tests_skipped: Option<f64>,
+    /// Coverage in percent, where it was measured.
+    pub coverage: Option<f64>,
+    /// First error, normalised so that the same error compares equal.
+    pub error_signature: Option<String>,
+    /// What was in the way, in the agent's words.
+    pub blockers: Vec<String>,
+    /// What was learnt, in the agent's words.
+    pub learnings: Vec<String>,
+    /// What the iteration taught, in words.
+    pub reflection: Option<String>,
+    /// What was done, in the agent's words.
+    pub summary: String,
+    /// Paths that were changed.
+    pub files: Vec<String>,
+    /// Hash of the whole work tree after it.
+    pub tree: Option<String>,
+    /// Outcomes of the checks, where they are known one by one.
+    pub checks: Vec<CheckFact>,
+    /// Signs of weakened checks, one sentence each.
+    pub tampering: Vec<String>,
+    /// How the agent's run failed; `None` where it went well.
+    pub agent_failure: Option<String>,
+    /// Seconds that it took.
+    pub duration_s: f64,
+    /// Calls of tools.
+    pub tool_calls: f64,
+    /// Tokens read by models.
+    pub tokens_in: f64,
+    /// Tokens written by models.
+    pub tokens_out: f64,
+    /// Dollars that it cost.
+    pub cost_usd: f64,
+    /// Whether the agent said that it was done.
+    pub completion_signal: bool,
+    /// How alike what was done and the objective are by an embedding model, 0..1; `None` where none was asked.
+    pub objective_similarity: Option<f64>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self {
+            iteration: 0.0,
+            completion: 0.0,
+            quality: 1.0,
+            errors: 0.0,
+            tests_passing: None,
+            tests_failing: None,
+            tests_skipped: None,
+            coverage: None,
+            error_signature: None,
+            blockers: Vec::new(),
+            learnings: Vec::new(),
+            reflection: None,
+            summary: String::new(),
+            files: Vec::new(),
+            tree: None,
+            checks: Vec::new(),
+            tampering: Vec::new(),
+            agent_failure: None,
+            duration_s: 0.0,
+            tool_calls: 0.0,
+            tokens_in: 0.0,
+            tokens_out: 0.0,
+            cost_usd: 0.0,
+            completion_signal: false,
+            objective_similarity: None,
+        }
+    }
+}
+
+/// Most blockers of an iteration that are looked at.
+pub const MAX_BLOCKERS: usize = 256;
+
+/// Largest count that is believed; above it a figure is a mistake.
+const LARGEST_COUNT: f64 = 1e12;
+
+impl Record {
+    /// The record with every figure in its range, and how many figures were not.
+    #[must_use]
+    pub fn cleaned(mut self) -> (Self, u32) {
+        let mut wrong = 0;
+        let mut clamp = |value: &mut f64, low: f64, high: f64, otherwise: f64| {
+            let right = if value.is_nan() { otherwise } else { value.clamp(low, high) };
+            if right.to_bits() != value.to_bits() && right != *value {
+                wrong += 1;
+                *value = right;
+            }
+        };
+        clamp(&mut self.completion, 0.0, 1.0, 0.0);
+        clamp(&mut self.quality, 0.0, 1.0, 1.0);
+        for count in [&mut self.iteration, &mut self.errors, &mut self.duration_s, &mut self.tool_calls] {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        for count in [&mut self.tokens_in, &mut self.tokens_out, &mut self.cost_usd] {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        let tests = [&mut self.tests_passing, &mut self.tests_failing, &mut self.tests_skipped];
+        for count in tests.into_iter().flatten() {
+            clamp(count, 0.0, LARGEST_COUNT, 0.0);
+        }
+        if let Some(coverage) = &mut self.coverage {
+            clamp(coverage, 0.0, 100.0, 0.0);
+        }
+        if let Some(similarity) = &mut self.objective_similarity {
+            clamp(similarity, 0.0, 1.0, 0.0);
+        }
+        (self, wrong)
+    }
+
+    /// The figures alone, each in its range, and how many were not; texts and lists are left empty, so that it costs the
+    /// same however long they are.
+    #[must_use]
+    pub fn figures(&self) -> (Self, u32) {
+        let figures = Self {
+            iteration: self.iteration,
+            completion: self.completion,
+            quality: self.quality,
+            errors: self.errors,
+            tests_passing: self.tests_passing,
+            tests_failing: self.tests_failing,
+            tests_skipped: self.tests_skipped,
+            coverage: self.coverage,
+            duration_s: self.duration_s,
+            tool_calls: self.tool_calls,
+            tokens_in: self.tokens_in,
+            tokens_out: self.tokens_out,
+            cost_usd: self.cost_usd,
+            completion_signal: self.completion_signal,
+            ..Self::default()
+        };
+        figures.cleaned()
+    }
+
+    /// The records without those of iterations whose checks were weakened: these measure nothing.
+    pub fn measured(history: &[Self]) -> Cow<'_, [Self]> {
+        match history.iter().any(|record| !record.tampering.is_empty()) {
+            false => Cow::Borrowed(history),
+            true => history.iter().filter(|record| record.tampering.is_empty()).cloned().collect(),
+        }
+    }
+
+    /// Whether completion says nothing between a check that fails and one that holds, in all of `history`: nothing was
+    /// counted. Then that it stays as it is does not mean that the work does; errors that were not met before tell more.
+    pub fn leaps(history: &[Self]) -> bool {
+        let leaps = |record: &Self| {
+            let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
+            let (held, all) =
+                concerned.fold((0.0, 0.0), |(held, all), check| (held + f64::from(check.passed), all + 1.0));
+            record.tests_failing.is_none() && record.coverage.is_none() && (record.completion - held / all).abs() < 1e-9
+        };
+        !history.is_empty() && history.iter().all(|record| leaps(record) || record.is_finished())
+    }
+
+    /// Whether every check holds.
+    pub fn is_finished(&self) -> bool {
+        match self.checks.as_slice() {
+            [] => self.completion >= 1.0,
+            checks => checks.iter().all(|check| check.passed),
+        }
+    }
+}
+
+/// Errors that were met on the way through a history.
+#[derive(Debug, Default)]
+pub struct Met<'a>(BTreeSet<&'a str>);
+
+impl<'a> Met<'a> {
+    /// Whether a record's error, or that it has none, was not met before.
+    pub fn is_new(&mut self, record: &'a Record) -> bool {
+        self.0.insert(record.error_signature.as_deref().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_may_leave_out_everything() {
+        let record: Record = serde_json::from_str(r#"{"iteration": 3, "completion": 0.5, "of_tomorrow": 1}"#).unwrap();
+        assert_eq!(record, Record { iteration: 3.0, completion: 0.5, ..Record::default() });
+        let facts: TaskFacts = serde_json::from_str("{}").unwrap();
+        assert_eq!(facts, TaskFacts::default());
+    }
+
+    #[test]
+    fn completion_leaps_where_nothing_is_counted() {
+        let check = |passed, baseline| CheckFact { name: String::new(), passed, baseline: Some(baseline) };
+        let of = |completion, checks: &[CheckFact]| Record { completion, checks: checks.to_vec(), ..Record::default() };
+        let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
+        let none = of(0.0, &[check(false, false), check(false, false), check(true, true)]);
+        assert!(Record::leaps(&[none.clone(), half.clone()]));
+        assert!(!Record::leaps(&[none.clone(), Record { completion: 0.75, ..half.clone() }]), "a part is counted");
+        assert!(!Record::leaps(&[none, Record { tests_failing: Some(3.0), ..half }]));
+        assert!(!Record::leaps(&[]) && !Record::leaps(&[Record { completion: 0.3, ..Record::default() }]));
+    }
+
+    #[test]
+    fn figures_out_of_range_are_put_right_and_counted() {
+        let record = Record {
+            completion: f64::NAN,
+            quality: 7.0,
+            errors: -3.0,
+            tokens_in: f64::INFINITY,
+            coverage: Some(-1.0),
+            tests_failing: Some(f64::NAN),
+            cost_usd: 0.25,
+            ..Record::default()
+        };
+        let (clean, wrong) = record.clone().cleaned();
+        assert_eq!(wrong, 6);
+        assert_eq!((clean.completion, clean.quality, clean.errors), (0.0, 1.0, 0.0));
+        assert_eq!((clean.tokens_in, clean.coverage, clean.tests_failing), (LARGEST_COUNT, Some(0.0), Some(0.0)));
+        assert_eq!(clean.cost_usd, 0.25);
+        assert_eq!(clean.clone().cleaned(), (clean.clone(), 0));
+        let talkative = Record { blockers: vec!["no database".to_owned()], ..record };
+        assert_eq!(talkative.figures(), (clean, wrong));
+    }
+}

@@ -1,0 +1,247 @@
+//! Which backend a call goes to, or how long it waits.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::luck;
+use super::parking::{millis, settling_ms};
+use super::proactive::{self, Threshold};
+use super::rotation;
+use super::settings::{BackendsSettings, Role};
+use super::state::{BackendState, Backends, DisabledFor, InFlight, ParkedFor, Probation, Status};
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::ids::{Money, Timestamp};
+
+/// How long a call that tries a backend is waited for before another one is let through, in milliseconds: it may hang, or
+/// be of a kind that says nothing before its end.
+const TRIAL_MS: i64 = 60_000;
+/// Least and most time after which it is looked again whether a trial was answered, in milliseconds.
+const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
+
+/// A call that is to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Request {
+    /// What for.
+    pub role: Role,
+    /// The sort of task that it works on.
+    pub task_type: TaskType,
+    /// Backends that must not be used for it.
+    pub exclude: Vec<String>,
+    /// Backends that are used for it only where no other is free.
+    pub avoid: Vec<String>,
+    /// What it is likely to cost, where that is known.
+    pub likely_cost: Option<Money>,
+    /// The backend of the loop's call before.
+    pub previous: Option<String>,
+    /// The session that it left, where there is one that could go on.
+    pub session: Option<Left>,
+}
+
+/// A session that an earlier call left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Left {
+    /// Whose.
+    pub backend: String,
+    /// The model that it was held with; `None` for the backend's own.
+    pub model: Option<String>,
+    /// How full it is, in percent of the context window; `None` where that is not known.
+    pub context_pct: Option<f64>,
+}
+
+/// What to do about a call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "choice", rename_all = "snake_case")]
+pub enum Choice {
+    /// Make it, with this backend.
+    Use {
+        /// Which one.
+        backend: String,
+        /// Why that one.
+        why: Why,
+        /// What becomes of the session.
+        session: Session,
+    },
+    /// Ask again at `until`, not before; or when an outcome of another call was reported, which may let it through earlier.
+    Wait {
+        /// The earliest moment at which one may be free.
+        until: Timestamp,
+        /// What holds each of them back.
+        reasons: Vec<Blocked>,
+    },
+    /// Waiting does not help: a person has to act, or the call has to be another one.
+    Never {
+        /// What holds each of them back; empty where none is configured for the role.
+        reasons: Vec<Blocked>,
+    },
+}
+
+/// Why a backend was chosen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It is the first in the order.
+    InOrder,
+    /// It is its turn in the round.
+    Turn,
+    /// It is its slice of time.
+    Slice,
+    /// It is likely to make most progress for the money.
+    Adaptive,
+    /// It came back from a park, and this call tries it for all.
+    Trial,
+    /// The one that would come first cannot be used now.
+    InsteadOf(String),
+}
+
+/// What becomes of the session of the call before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Session {
+    /// It may go on, if the model is the same too.
+    Resume,
+    /// A fresh one is begun.
+    Fresh,
+}
+
+/// What holds a backend back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// Which one.
+    pub backend: String,
+    /// Why.
+    pub by: BlockedBy,
+    /// Until when; `None` where waiting does not help.
+    pub until: Option<Timestamp>,
+}
+
+/// Why a backend cannot be used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BlockedBy {
+    /// It is parked; with the words for it.
+    Parked(ParkedFor, String),
+    /// It waits for a person or another configuration; with the words for it.
+    Disabled(DisabledFor, String),
+    /// The configuration says `enabled: false`.
+    NotEnabled,
+    /// The caller excluded it.
+    Excluded,
+    /// One of our thresholds would be crossed.
+    Threshold(Threshold),
+    /// It came back just now, and other calls are trying it.
+    OnTrial,
+}
+
+impl fmt::Display for BlockedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parked(kind, words) if words.is_empty() => write!(f, "parked for {kind}"),
+            Self::Parked(kind, words) => write!(f, "parked for {kind} ({words})"),
+            Self::Disabled(kind, words) if words.is_empty() => write!(f, "{kind}"),
+            Self::Disabled(kind, words) => write!(f, "{kind} ({words})"),
+            Self::NotEnabled => f.write_str("`enabled` is false in the configuration"),
+            Self::Excluded => f.write_str("cannot take this call"),
+            Self::Threshold(threshold) => write!(f, "`{threshold}` would be crossed"),
+            Self::OnTrial => f.write_str("is being tried after a park"),
+        }
+    }
+}
+
+/// Whether a backend can take a call.
+enum Availability {
+    /// It can; `settled` says whether it is back for long enough to be used although there is another.
+    Free {
+        trial: bool,
+        settled: bool,
+    },
+    Blocked(BlockedBy, Option<Timestamp>),
+}
+
+/// Chooses a backend for a call. The same arguments give the same choice; `seed` is for the draws of
+/// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ from loop to loop and call to call.
+pub fn choose(state: &Backends, settings: &BackendsSettings, request: &Request, seed: u64, now: Timestamp) -> Choice {
+    let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
+    let (mut settled, mut unsettled, mut avoided) = (None, None, None);
+    let mut reasons = Vec::new();
+    for name in &ranked {
+        match availability(state, settings, request, name, seed, now) {
+            Availability::Free { trial, .. } if request.avoid.iter().any(|avoid| avoid == name) => {
+                avoided = avoided.or(Some((*name, trial)));
+            }
+            Availability::Free { trial, settled: true } => settled = settled.or(Some((*name, trial))),
+            Availability::Free { trial, settled: false } => unsettled = unsettled.or(Some((*name, trial))),
+            Availability::Blocked(by, until) => reasons.push(Blocked { backend: (*name).to_owned(), by, until }),
+        }
+    }
+    if let Some((name, trial)) = settled.or(unsettled).or(avoided) {
+        let why = match ranked.first() {
+            _ if trial => Why::Trial,
+            Some(first) if *first != name => Why::InsteadOf((*first).to_owned()),
+            _ => first_for,
+        };
+        let goes_on = request.session.as_ref().is_some_and(|left| {
+            left.backend == name && left.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
+        });
+        let session = if goes_on { Session::Resume } else { Session::Fresh };
+        return Choice::Use { backend: name.to_owned(), why, session };
+    }
+    match reasons.iter().filter_map(|blocked| blocked.until).min() {
+        Some(until) => Choice::Wait { until: until.max(now.plus_ms(1)), reasons },
+        None => Choice::Never { reasons },
+    }
+}
+
+fn availability(
+    state: &Backends,
+    settings: &BackendsSettings,
+    request: &Request,
+    name: &str,
+    seed: u64,
+    now: Timestamp,
+) -> Availability {
+    let Some(configured) = settings.backends.get(name).filter(|backend| backend.enabled) else {
+        return Availability::Blocked(BlockedBy::NotEnabled, None);
+    };
+    if request.exclude.iter().any(|excluded| excluded == name) {
+        return Availability::Blocked(BlockedBy::Excluded, None);
+    }
+    let new = BackendState::default();
+    let backend = state.backends.get(name).unwrap_or(&new);
+    let (trial, settled) = match &backend.status {
+        Status::Disabled { kind, reason, .. } => {
+            return Availability::Blocked(BlockedBy::Disabled(*kind, reason.clone()), None);
+        }
+        Status::Parked(park) => {
+            let ends = park.ends(millis(settings.parking.longest_s), now);
+            if ends > now {
+                return Availability::Blocked(BlockedBy::Parked(park.kind, park.reason.clone()), Some(ends));
+            }
+            // Its end was not noticed yet.
+            (park.kind != ParkedFor::Threshold, now.since(ends) >= settling_ms(backend, now))
+        }
+        Status::Active { since, probation } => {
+            if probation.as_ref().is_some_and(|probation| !has_room(backend, *since, probation, now)) {
+                let until = now.plus_ms(luck(seed, "look").i64(LOOK_AGAIN_MS));
+                return Availability::Blocked(BlockedBy::OnTrial, Some(until));
+            }
+            let trial = probation.as_ref().is_some_and(|probation| probation.answered == 0);
+            (trial, since.is_none_or(|since| now.since(since) >= settling_ms(backend, now)))
+        }
+    };
+    let likely = request.likely_cost.unwrap_or_default();
+    match proactive::crossed(backend, &configured.thresholds, likely, now) {
+        Some((threshold, until)) => Availability::Blocked(BlockedBy::Threshold(threshold), Some(until)),
+        None => Availability::Free { trial, settled },
+    }
+}
+
+/// Whether a backend on probation can take one more call: as many may wait for an answer as were answered, and one to begin
+/// with.
+fn has_room(backend: &BackendState, since: Option<Timestamp>, probation: &Probation, now: Timestamp) -> bool {
+    let waiting = |call: &&InFlight| {
+        !call.answered && since.is_none_or(|since| call.since >= since) && now.since(call.since) < TRIAL_MS
+    };
+    let waiting = backend.in_flight.values().filter(waiting).count();
+    u32::try_from(waiting).unwrap_or(u32::MAX) < probation.answered.max(1)
+}

@@ -1,0 +1,120 @@
+//! Calls and money of the last day by time, in few entries: the older, the coarser.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::{Money, Timestamp};
+
+/// An hour, in milliseconds.
+pub(super) const HOUR_MS: i64 = 3_600_000;
+/// A day, in milliseconds.
+pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
+
+/// What was used when. Entries are in the order of time. One counts until the last call in it is too old, so that a limit
+/// is kept, and given free at most one entry's width late: 1/30 of the window of calls, a minute within an hour, 15
+/// minutes within a day.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Ledger(Vec<Entry>);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Entry {
+    /// The last moment of it.
+    at: Timestamp,
+    #[serde(default)]
+    requests: u32,
+    #[serde(default)]
+    cost: Money,
+}
+
+impl Ledger {
+    /// Adds what was used at `now`. Negative costs count as 0.
+    pub(super) fn add(&mut self, requests: u32, cost: Money, now: Timestamp) {
+        let cost = cost.max(Money(0));
+        match self.0.last_mut() {
+            Some(last) if last.at == now => {
+                last.requests = last.requests.saturating_add(requests);
+                last.cost = last.cost.plus(cost);
+            }
+            _ => self.0.push(Entry { at: now, requests, cost }),
+        }
+    }
+
+    /// Drops what is older than a day, and draws together what is old. What lies in the future, because the clock was set
+    /// back, counts as of now.
+    pub(super) fn settle(&mut self, window_ms: i64, now: Timestamp) {
+        let mut kept: Vec<Entry> = Vec::with_capacity(self.0.len());
+        let mut last = None;
+        for mut entry in self.0.drain(..) {
+            entry.at = entry.at.min(now);
+            let age = now.since(entry.at);
+            if age >= DAY_MS.max(window_ms) {
+                continue;
+            }
+            let width = match age {
+                age if age < window_ms && window_ms < HOUR_MS => (window_ms / 30).max(1),
+                age if age < HOUR_MS => 60_000,
+                _ => 15 * 60_000,
+            };
+            let place = (width, entry.at.0.div_euclid(width));
+            match kept.last_mut().filter(|_| last == Some(place)) {
+                Some(into) => {
+                    into.at = into.at.max(entry.at);
+                    into.requests = into.requests.saturating_add(entry.requests);
+                    into.cost = into.cost.plus(entry.cost);
+                }
+                None => kept.push(entry),
+            }
+            last = Some(place);
+        }
+        self.0 = kept;
+    }
+
+    fn within(&self, window_ms: i64, now: Timestamp) -> impl Iterator<Item = &Entry> {
+        self.0.iter().filter(move |entry| now.since(entry.at) < window_ms)
+    }
+
+    /// Calls within the last `window_ms`.
+    pub fn requests(&self, window_ms: i64, now: Timestamp) -> u32 {
+        self.within(window_ms, now).fold(0, |sum, entry| sum.saturating_add(entry.requests))
+    }
+
+    /// Money within the last `window_ms`.
+    pub fn cost(&self, window_ms: i64, now: Timestamp) -> Money {
+        self.within(window_ms, now).fold(Money(0), |sum, entry| sum.plus(entry.cost))
+    }
+
+    /// When no more than `most` calls lie within the last `window_ms`, if none is made before.
+    pub(super) fn requests_fall_to(&self, most: u32, window_ms: i64, now: Timestamp) -> Timestamp {
+        let amount = |entry: &Entry| i64::from(entry.requests);
+        self.falls_to(i64::from(most), amount, window_ms, now)
+    }
+
+    /// When no more than `most` money lies within the last `window_ms`, if none is spent before.
+    pub(super) fn cost_falls_to(&self, most: Money, window_ms: i64, now: Timestamp) -> Timestamp {
+        self.falls_to(most.0, |entry| entry.cost.0, window_ms, now)
+    }
+
+    fn falls_to(&self, most: i64, amount: impl Fn(&Entry) -> i64, window_ms: i64, now: Timestamp) -> Timestamp {
+        let mut left = self.within(window_ms, now).fold(0_i64, |sum, entry| sum.saturating_add(amount(entry)));
+        let mut free = now;
+        for entry in self.within(window_ms, now) {
+            if left <= most.max(0) {
+                break;
+            }
+            left = left.saturating_sub(amount(entry));
+            free = entry.at.min(now).plus_ms(window_ms);
+        }
+        free
+    }
+
+    /// Whether nothing was used within a day.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many entries it takes.
+    #[cfg(test)]
+    pub(super) fn entries(&self) -> usize {
+        self.0.len()
+    }
+}

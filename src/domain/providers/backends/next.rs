@@ -1,0 +1,349 @@
+//! The one function that changes what is known of backends.
+
+use super::ledger::HOUR_MS;
+use super::observation::{Advice, Call, Change, Observation, Transition};
+use super::parking::{self, millis};
+use super::proactive;
+use super::settings::{BackendsSettings, Role};
+use super::state::{BackendState, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation, Status};
+use super::thompson::Posteriors;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::limit::{Limit, LimitKind};
+
+/// A call of which nothing was heard for so long is taken for lost, in milliseconds.
+const LONGEST_CALL_MS: i64 = 12 * HOUR_MS;
+/// Answers after which a probation is over.
+const PROVEN: u32 = 16;
+
+/// What is known after an observation. `now` may lie before an earlier one, or far after it: no park lasts longer for it
+/// than it was meant to.
+pub fn next(state: Backends, observation: &Observation, settings: &BackendsSettings, now: Timestamp) -> Transition {
+    let mut step = Step { state, settings, now, changes: Vec::new(), advice: None };
+    step.elapse();
+    step.observe(observation);
+    Transition { state: step.state, changes: step.changes, advice: step.advice }
+}
+
+/// A call as it ended.
+struct Ended {
+    /// Whether it was begun since the backend is active: older calls tell of what is known already.
+    fresh: bool,
+    /// Whether it was begun before the backend came back: then it used the old key.
+    outdated: bool,
+    /// Whether the model had said nothing before.
+    unanswered: bool,
+}
+
+struct Step<'a> {
+    state: Backends,
+    settings: &'a BackendsSettings,
+    now: Timestamp,
+    changes: Vec<Change>,
+    advice: Option<Advice>,
+}
+
+impl Step<'_> {
+    /// Ends parks that are over, forgets what is old, and draws into the present what lies in the future.
+    fn elapse(&mut self) {
+        let now = self.now;
+        for (name, backend) in &mut self.state.backends {
+            backend.in_flight.values_mut().for_each(|call| call.since = call.since.min(now));
+            backend.in_flight.retain(|_, call| now.since(call.since) < LONGEST_CALL_MS);
+            backend.parks.iter_mut().for_each(|at| *at = (*at).min(now));
+            let window = self.settings.backends.get(name).map_or(3600, |backend| backend.thresholds.window_s);
+            backend.ledger.settle(millis(window), now);
+            match &mut backend.status {
+                Status::Active { since, .. } => {
+                    *since = since.map(|since| since.min(now));
+                }
+                Status::Parked(park) => {
+                    let ends = park.ends(millis(self.settings.parking.longest_s), now);
+                    park.since = park.since.min(now);
+                    park.until = ends;
+                    if ends <= now {
+                        let probation = park.kind != ParkedFor::Threshold;
+                        backend.status = if probation { active(now, true) } else { Status::default() };
+                        backend.consecutive_errors = 0;
+                        self.changes.push(Change::Reactivated { backend: name.clone(), probation });
+                    }
+                }
+                Status::Disabled { since, .. } => *since = (*since).min(now),
+            }
+        }
+    }
+
+    fn observe(&mut self, observation: &Observation) {
+        match observation {
+            Observation::CallStarted { call, likely_cost } => self.started(call, *likely_cost),
+            Observation::CallAnswered { call } => self.answered(call),
+            Observation::CallSucceeded { call, tokens, cost, progress } => {
+                self.succeeded(call, *tokens, *cost);
+                if let Some(progress) = progress {
+                    self.posteriors().add(&call.backend, call.task_type, *progress, *cost);
+                }
+            }
+            Observation::CallFailed { call, cost, error, seed } => self.failed(call, *cost, error, *seed),
+            Observation::CallLimited { call, cost, limit, seed } => self.limited(call, *cost, limit, *seed),
+            Observation::CallAbandoned { call, cost } => {
+                self.end(call, *cost);
+            }
+            Observation::Judged { backend, task_type, progress, cost } => {
+                self.posteriors().add(backend, *task_type, *progress, *cost);
+            }
+            Observation::Enabled { backend } => self.enable(backend),
+            Observation::Disabled { backend, reason } => self.disable(backend, DisabledFor::Person, reason),
+            Observation::Configured { fingerprints } => {
+                for (name, fingerprint) in fingerprints {
+                    self.configured(name, fingerprint);
+                }
+                self.state.backends.retain(|name, backend| {
+                    let nothing = backend.is_active() && backend.in_flight.is_empty() && backend.ledger.is_empty();
+                    fingerprints.contains_key(name) || !nothing
+                });
+            }
+            Observation::Elapsed => {}
+        }
+    }
+
+    fn backend(&mut self, name: &str) -> &mut BackendState {
+        self.state.backends.entry(name.to_owned()).or_default()
+    }
+
+    fn posteriors(&mut self) -> &mut Posteriors {
+        &mut self.state.posteriors
+    }
+
+    fn started(&mut self, call: &Call, likely_cost: Option<Money>) {
+        let now = self.now;
+        let backend = self.backend(&call.backend);
+        let likely_cost = likely_cost.unwrap_or_default().max(Money(0));
+        backend.in_flight.insert(call.key.clone(), InFlight { since: now, likely_cost, answered: false });
+        backend.ledger.add(1, Money(0), now);
+        self.state.rotation.last.insert(call.role, call.backend.clone());
+        if let Some(from) = call.previous.as_ref().filter(|from| **from != call.backend) {
+            let (key, from, to) = (call.key.clone(), from.clone(), call.backend.clone());
+            self.changes.push(Change::Rotated { key, from, to });
+        }
+        self.park_at_threshold(&call.backend);
+    }
+
+    fn answered(&mut self, call: &Call) {
+        let backend = self.backend(&call.backend);
+        let Some(begun) = backend.in_flight.get_mut(&call.key).filter(|call| !call.answered) else { return };
+        begun.answered = true;
+        let since = begun.since;
+        if is_fresh(backend, Some(since)) {
+            self.prove(&call.backend);
+        }
+    }
+
+    /// Notes that a backend answered a call: it serves us.
+    fn prove(&mut self, name: &str) {
+        let backend = self.backend(name);
+        backend.backoff_step = 0;
+        let Status::Active { probation, .. } = &mut backend.status else { return };
+        let Some(answered) = probation.as_mut().map(|probation| &mut probation.answered) else { return };
+        *answered = answered.saturating_add(1);
+        let first = *answered == 1;
+        if *answered >= PROVEN {
+            *probation = None;
+        }
+        if first {
+            self.changes.push(Change::Proven { backend: name.to_owned() });
+        }
+    }
+
+    /// Books what a call cost and frees its place.
+    fn end(&mut self, call: &Call, cost: Option<Money>) -> Ended {
+        let now = self.now;
+        let backend = self.backend(&call.backend);
+        let begun = backend.in_flight.remove(&call.key);
+        let cost = cost.unwrap_or_default().max(Money(0));
+        // A call whose beginning was not told of is counted now.
+        backend.ledger.add(u32::from(begun.is_none()), cost, now);
+        backend.cost = backend.cost.plus(cost);
+        let fresh = is_fresh(backend, begun.as_ref().map(|call| call.since));
+        let outdated = backend.is_active() && !fresh;
+        self.park_at_threshold(&call.backend);
+        Ended { fresh, outdated, unanswered: !begun.is_some_and(|call| call.answered) }
+    }
+
+    fn succeeded(&mut self, call: &Call, tokens: u64, cost: Option<Money>) {
+        let ended = self.end(call, cost);
+        let backend = self.backend(&call.backend);
+        backend.succeeded = backend.succeeded.saturating_add(1);
+        backend.tokens = backend.tokens.saturating_add(tokens);
+        if ended.fresh {
+            backend.last_error = None;
+            backend.consecutive_errors = 0;
+            if ended.unanswered {
+                self.prove(&call.backend);
+            }
+        }
+    }
+
+    fn failed(&mut self, call: &Call, cost: Option<Money>, error: &str, seed: u64) {
+        let ended = self.end(call, cost);
+        let most = self.settings.thresholds(&call.backend).max_consecutive_errors.max(1);
+        let now = self.now;
+        if call.role == Role::Agent {
+            self.posteriors().add(&call.backend, call.task_type, 0.0, cost);
+        }
+        let backend = self.backend(&call.backend);
+        backend.note_error(error, now);
+        let Status::Active { probation, .. } = &backend.status else { return };
+        let on_trial = probation.as_ref().is_some_and(|probation| probation.answered == 0);
+        if !ended.fresh {
+            return;
+        }
+        backend.consecutive_errors = backend.consecutive_errors.saturating_add(1);
+        if on_trial || backend.consecutive_errors >= most {
+            self.park(&call.backend, ParkedFor::Errors, None, error, seed, true);
+        }
+    }
+
+    fn limited(&mut self, call: &Call, cost: Option<Money>, limit: &Limit, seed: u64) {
+        let ended = self.end(call, cost);
+        let now = self.now;
+        let name = call.backend.as_str();
+        match limit.kind {
+            LimitKind::ContextTooLong if call.resumed => self.advice = Some(Advice::FreshSession),
+            LimitKind::ContextTooLong => {
+                self.advice = Some(Advice::ShorterPrompt { backend: name.to_owned() });
+            }
+            LimitKind::ModelMissing => {
+                let model = call.model.clone();
+                self.advice = Some(Advice::OtherModel { backend: name.to_owned(), model: model.clone() });
+                let missing = &mut self.backend(name).missing_models;
+                if let Some(model) = model {
+                    missing.insert(model, now);
+                }
+                while missing.len() > MAX_MISSING {
+                    let oldest = missing.iter().min_by_key(|(_, at)| **at).map(|(model, _)| model.clone());
+                    oldest.map(|model| missing.remove(&model));
+                }
+            }
+            LimitKind::Auth | LimitKind::Billing => {
+                self.backend(name).note_error(&limit.evidence, now);
+                if !ended.outdated {
+                    let kind = if limit.kind == LimitKind::Auth { DisabledFor::Auth } else { DisabledFor::Billing };
+                    self.disable(name, kind, &limit.evidence);
+                }
+            }
+            LimitKind::Rate | LimitKind::Quota | LimitKind::Overload => {
+                self.backend(name).note_error(&limit.evidence, now);
+                let told = limit.until.filter(|until| *until > now);
+                let kind = match limit.kind {
+                    LimitKind::Quota => ParkedFor::Quota,
+                    LimitKind::Overload => ParkedFor::Overload,
+                    _ => ParkedFor::Rate,
+                };
+                // An older call without an end tells of a limit that is over: the backend came back since.
+                if ended.fresh || told.is_some() {
+                    self.park(name, kind, told, &limit.evidence, seed, ended.fresh);
+                }
+            }
+        }
+    }
+
+    /// Parks an active backend; one that is parked gets the later of two known ends, and a known one for a guessed one.
+    fn park(&mut self, name: &str, kind: ParkedFor, told: Option<Timestamp>, reason: &str, seed: u64, fresh: bool) {
+        let (now, settings) = (self.now, self.settings);
+        let backend = self.backend(name);
+        let again = match &backend.status {
+            Status::Disabled { .. } => return,
+            Status::Parked(park) if park.kind != ParkedFor::Threshold => Some(park.clone()),
+            Status::Parked(_) | Status::Active { .. } => None,
+        };
+        // Calls that were under way together meet one limit, not many.
+        let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
+        let (mut until, known) = parking::end(told, step, &settings.parking, seed, now);
+        if let Status::Parked(own) = &backend.status
+            && own.kind == ParkedFor::Threshold
+        {
+            until = until.max(own.until);
+        }
+        match again {
+            Some(park) if !known || (park.known && park.until >= until) => return,
+            Some(_) => {}
+            None => {
+                backend.backoff_step = backend.backoff_step.saturating_add(u32::from(fresh)).min(32);
+                backend.note_park(now);
+            }
+        }
+        let reason = super::shortened(reason);
+        self.set_park(name, Park { since: now, until, kind, known, reason });
+    }
+
+    fn set_park(&mut self, name: &str, park: Park) {
+        let Park { kind, until, reason, .. } = park.clone();
+        self.backend(name).status = Status::Parked(park);
+        self.changes.push(Change::Parked { backend: name.to_owned(), kind, until, reason });
+    }
+
+    /// Parks a backend that reached one of our thresholds. One on probation is held back by the choice alone, so that it
+    /// still has to show that it serves us.
+    fn park_at_threshold(&mut self, name: &str) {
+        let Some(thresholds) = self.settings.backends.get(name).map(|backend| &backend.thresholds) else { return };
+        let now = self.now;
+        let backend = self.backend(name);
+        if !matches!(backend.status, Status::Active { probation: None, .. }) {
+            return;
+        }
+        if let Some((threshold, until)) = proactive::reached(backend, thresholds, now) {
+            let reason = format!("`{threshold}` is reached");
+            self.set_park(name, Park { since: now, until, kind: ParkedFor::Threshold, known: true, reason });
+        }
+    }
+
+    fn disable(&mut self, name: &str, kind: DisabledFor, reason: &str) {
+        let now = self.now;
+        let backend = self.backend(name);
+        // A person's word is not overwritten by what calls that were under way say.
+        if matches!(backend.status, Status::Disabled { kind: DisabledFor::Person, .. }) {
+            return;
+        }
+        let reason = super::shortened(reason);
+        backend.status = Status::Disabled { since: now, kind, reason: reason.clone() };
+        self.changes.push(Change::Disabled { backend: name.to_owned(), kind, reason });
+    }
+
+    /// Brings a backend back on probation, with nothing held against it.
+    fn enable(&mut self, name: &str) {
+        let now = self.now;
+        let backend = self.backend(name);
+        let was_away = !backend.is_active();
+        backend.consecutive_errors = 0;
+        backend.backoff_step = 0;
+        backend.last_error = None;
+        backend.parks.clear();
+        backend.missing_models.clear();
+        if was_away {
+            backend.status = active(now, true);
+            self.changes.push(Change::Enabled { backend: name.to_owned() });
+        }
+    }
+
+    fn configured(&mut self, name: &str, fingerprint: &str) {
+        let backend = self.backend(name);
+        let before = backend.fingerprint.replace(fingerprint.to_owned());
+        let by_person = matches!(backend.status, Status::Disabled { kind: DisabledFor::Person, .. });
+        if before.is_some_and(|before| before != fingerprint) && !by_person {
+            self.enable(name);
+        }
+    }
+}
+
+fn active(now: Timestamp, on_probation: bool) -> Status {
+    Status::Active { since: Some(now), probation: on_probation.then(Probation::default) }
+}
+
+/// Whether a call begun at `begun` was begun since the backend is active. One of unknown beginning was. Our own thresholds
+/// say nothing about the provider, so calls under way are heard while they hold.
+fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
+    match &backend.status {
+        Status::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),
+        Status::Active { since: None, .. } | Status::Parked(Park { kind: ParkedFor::Threshold, .. }) => true,
+        Status::Parked(_) | Status::Disabled { .. } => begun.is_none(),
+    }
+}

@@ -1,0 +1,65 @@
+//! How long a backend is left alone.
+
+use super::luck;
+use super::settings::ParkingSettings;
+use super::state::BackendState;
+use crate::domain::model::ids::Timestamp;
+
+/// An end that is said to be farther away than this is taken for none, in milliseconds: no plan's period is longer.
+const PLAUSIBLE_MS: i64 = 32 * 24 * 3_600_000;
+/// Most that is added to an end that the provider named, in milliseconds.
+const MAX_KNOWN_JITTER_MS: i64 = 30_000;
+/// The time in which parks are counted, in milliseconds.
+const FLAPPING_MS: i64 = 2 * 3_600_000;
+/// Longest time that a backend which is parked again and again is left alone after a park, in milliseconds.
+pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
+
+/// When a park that begins now ends, and whether that end is known. `told` is what the provider said; an end in the past or
+/// beyond [`PLAUSIBLE_MS`] tells nothing. Where parks follow each other without a call that succeeds between them, the wait
+/// grows in any case, so that a provider that says "in a second" each time is not asked each second.
+pub(super) fn end(
+    told: Option<Timestamp>,
+    step: u32,
+    settings: &ParkingSettings,
+    seed: u64,
+    now: Timestamp,
+) -> (Timestamp, bool) {
+    let longest = millis(settings.longest_s);
+    let told = told.filter(|until| *until > now && until.since(now) <= PLAUSIBLE_MS);
+    let length = match told {
+        Some(until) => {
+            let length = until.since(now);
+            let most = (length / 20).min(MAX_KNOWN_JITTER_MS);
+            let known = length.saturating_add(luck(seed, "known").i64(0..=most));
+            known.max(step.checked_sub(1).map_or(0, |step| backoff(step, settings, seed)))
+        }
+        None => backoff(step, settings, seed),
+    };
+    (now.plus_ms(length.min(longest)), told.is_some())
+}
+
+/// `first · 2^step`, at most the longest back-off, less up to 10 %.
+fn backoff(step: u32, settings: &ParkingSettings, seed: u64) -> i64 {
+    let full = 1_i64
+        .checked_shl(step.min(40))
+        .and_then(|times| millis(settings.backoff_first_s).checked_mul(times))
+        .unwrap_or(i64::MAX)
+        .min(millis(settings.backoff_max_s))
+        .max(1_000);
+    full - luck(seed, "backoff").i64(0..=full / 10)
+}
+
+/// How long after a park a backend is left alone as far as there is another: nothing after the first park within two
+/// hours, then 2, 4, 8, 16, 30 min.
+pub(super) fn settling_ms(backend: &BackendState, now: Timestamp) -> i64 {
+    let recent = backend.parks.iter().filter(|at| now.since(**at) < FLAPPING_MS).count();
+    match u32::try_from(recent).unwrap_or(u32::MAX) {
+        0 | 1 => 0,
+        parks => (60_000_i64 << (parks - 1).min(10)).min(MAX_SETTLING_MS),
+    }
+}
+
+/// Milliseconds of so many seconds; saturates.
+pub(super) fn millis(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000)
+}

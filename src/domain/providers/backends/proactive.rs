@@ -1,0 +1,85 @@
+//! Our own thresholds: which are reached, and when there is room again.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::ledger::{DAY_MS, HOUR_MS};
+use super::parking::millis;
+use super::settings::Thresholds;
+use super::state::BackendState;
+use crate::domain::model::ids::{Money, Timestamp};
+
+/// Share of a threshold that has to be free again before a backend that reached it is used: else each place that gets
+/// free would draw a loop over for a single call.
+const ROOM: f64 = 0.25;
+
+/// One of our thresholds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Threshold {
+    /// `max_requests_per_window`
+    Requests,
+    /// `max_cost_per_hour`
+    CostPerHour,
+    /// `max_cost_per_day`
+    CostPerDay,
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "max_requests_per_window",
+            Self::CostPerHour => "max_cost_per_hour",
+            Self::CostPerDay => "max_cost_per_day",
+        })
+    }
+}
+
+/// The threshold that is reached, and when a quarter of it is free again: the one that takes longest.
+pub(super) fn reached(backend: &BackendState, of: &Thresholds, now: Timestamp) -> Option<(Threshold, Timestamp)> {
+    let window = millis(of.window_s);
+    let room = |most: i64| most - (most as f64 * ROOM).ceil() as i64;
+    let requests =
+        of.max_requests_per_window.filter(|most| backend.ledger.requests(window, now) >= *most).map(|most| {
+            let target = u32::try_from(room(i64::from(most))).unwrap_or(0);
+            (Threshold::Requests, backend.ledger.requests_fall_to(target, window, now))
+        });
+    let cost = |most: Option<Money>, window: i64, threshold: Threshold| {
+        let most = most.filter(|most| backend.ledger.cost(window, now) >= *most)?;
+        Some((threshold, backend.ledger.cost_falls_to(Money(room(most.0)), window, now)))
+    };
+    let hour = cost(of.max_cost_per_hour, HOUR_MS, Threshold::CostPerHour);
+    let day = cost(of.max_cost_per_day, DAY_MS, Threshold::CostPerDay);
+    [requests, hour, day].into_iter().flatten().filter(|(_, until)| *until > now).max_by_key(|(_, until)| *until)
+}
+
+/// The threshold that one more call of `likely` cost would cross, and when it would not: the one that takes longest. Calls
+/// under way count with what they are likely to cost. Where nothing was spent, a call of any cost is let through: else one
+/// that is dearer than the threshold would wait for ever.
+pub(super) fn crossed(
+    backend: &BackendState,
+    of: &Thresholds,
+    likely: Money,
+    now: Timestamp,
+) -> Option<(Threshold, Timestamp)> {
+    let window = millis(of.window_s);
+    let requests = of.max_requests_per_window.map(|most| most.max(1)).and_then(|most| {
+        let used = backend.ledger.requests(window, now);
+        let free = || backend.ledger.requests_fall_to(most - 1, window, now);
+        (used >= most).then(|| (Threshold::Requests, free()))
+    });
+    let reserved = backend.reserved();
+    let cost = |most: Option<Money>, window: i64, threshold: Threshold| {
+        let (most, spent) = (most?, backend.ledger.cost(window, now));
+        let used = spent.plus(reserved);
+        let over = used > Money(0) && used.plus(likely.max(Money(0))) > most;
+        let left = Money(most.0.saturating_sub(likely.0.max(0)).saturating_sub(reserved.0).max(0));
+        // What is under way is in the ledger an hour, or a day, after it was spent at the latest.
+        let free = if spent > left { backend.ledger.cost_falls_to(left, window, now) } else { now.plus_ms(60_000) };
+        over.then_some((threshold, free))
+    };
+    let hour = cost(of.max_cost_per_hour, HOUR_MS, Threshold::CostPerHour);
+    let day = cost(of.max_cost_per_day, DAY_MS, Threshold::CostPerDay);
+    [requests, hour, day].into_iter().flatten().max_by_key(|(_, until)| *until)
+}

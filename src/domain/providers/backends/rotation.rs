@@ -1,0 +1,62 @@
+//! In which order the backends come into question for a call.
+
+use super::choose::{Request, Why};
+use super::luck;
+use super::parking::millis;
+use super::settings::{BackendsSettings, RotationMode};
+use super::state::Backends;
+use crate::domain::model::ids::Timestamp;
+
+/// How much better another backend has to seem than the one whose session could go on, where `mode` is `adaptive`.
+const STAYING: f64 = 1.25;
+
+/// The backends with the role, the one that should be used first, and why that one is first.
+pub(super) fn ranking<'s>(
+    state: &Backends,
+    settings: &'s BackendsSettings,
+    request: &Request,
+    seed: u64,
+    now: Timestamp,
+) -> (Vec<&'s str>, Why) {
+    let in_order = settings.in_order(request.role);
+    let order = &settings.rotation.order;
+    let turns = match settings.sorted_by(order, request.role, false) {
+        turns if turns.is_empty() => in_order.clone(),
+        turns => turns,
+    };
+    match settings.rotation.mode {
+        RotationMode::None => (in_order, Why::InOrder),
+        RotationMode::RoundRobin => {
+            let last = request.previous.as_ref().or_else(|| state.rotation.last.get(&request.role));
+            let first = last.and_then(|last| turns.iter().position(|name| name == last)).map_or(0, |at| at + 1);
+            (turned(turns, first, in_order), Why::Turn)
+        }
+        RotationMode::TimeSliced => {
+            let slice = now.0.div_euclid(millis(settings.rotation.interval_s).max(1));
+            let count = i64::try_from(turns.len()).unwrap_or(i64::MAX).max(1);
+            let first = usize::try_from(slice.rem_euclid(count)).unwrap_or(0);
+            (turned(turns, first, in_order), Why::Slice)
+        }
+        RotationMode::Adaptive => {
+            let cost = settings.rotation.iteration_cost;
+            let scores = state.posteriors.draw(&in_order, request.task_type, cost, |name| luck(seed, name));
+            let stays = |name: &str| request.previous.as_deref() == Some(name);
+            let mut scored: Vec<(f64, &str)> = scores
+                .into_iter()
+                .zip(in_order)
+                .map(|(score, name)| (if stays(name) { score * STAYING } else { score }, name))
+                .collect();
+            scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+            (scored.into_iter().map(|(_, name)| name).collect(), Why::Adaptive)
+        }
+    }
+}
+
+/// `turns` from its `first` on and round to it, then those of `all` that have no turn.
+fn turned<'s>(mut turns: Vec<&'s str>, first: usize, all: Vec<&'s str>) -> Vec<&'s str> {
+    let count = turns.len().max(1);
+    turns.rotate_left(first % count);
+    let spare: Vec<&str> = all.into_iter().filter(|name| !turns.contains(name)).collect();
+    turns.extend(spare);
+    turns
+}

@@ -1,0 +1,260 @@
+//! What is known of each backend, as it is stored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::ledger::Ledger;
+use super::settings::Role;
+use super::thompson::Posteriors;
+use crate::domain::model::ids::{Money, Timestamp};
+
+/// Errors that a backend remembers.
+pub(super) const MAX_ERRORS: usize = 10;
+/// Parks that a backend remembers.
+pub(super) const MAX_PARKS: usize = 10;
+/// Models that a backend remembers not to have.
+pub(super) const MAX_MISSING: usize = 16;
+/// How long a model that was missing is not asked for again, in milliseconds.
+const MISSING_MS: i64 = 24 * 3_600_000;
+
+/// What is known of all backends. Any part may be missing when it is read; then it is as for a new backend.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Backends {
+    /// By name; one that was never seen is active.
+    pub backends: BTreeMap<String, BackendState>,
+    /// Whose turn it was.
+    pub rotation: RotationState,
+    /// What each backend is worth by sort of task.
+    pub posteriors: Posteriors,
+}
+
+/// Whose turn it was.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RotationState {
+    /// The backend that was called last, by role.
+    pub last: BTreeMap<Role, String>,
+}
+
+/// What is known of one backend.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BackendState {
+    /// Whether it may be called.
+    pub status: Status,
+    /// Errors since the last call that succeeded, of calls begun since it is active.
+    pub consecutive_errors: u32,
+    /// Parks in a row without a call that succeeded; the next wait of unknown length is 2 to the power of it.
+    pub backoff_step: u32,
+    /// When it was parked for a limit or for errors, the last few.
+    pub parks: Vec<Timestamp>,
+    /// Calls that are under way, by the caller's key.
+    pub in_flight: BTreeMap<String, InFlight>,
+    /// Calls and money of the last day.
+    pub ledger: Ledger,
+    /// What went wrong since the last call that succeeded.
+    pub last_error: Option<ErrorSeen>,
+    /// The last few errors and limits, oldest first.
+    pub recent_errors: Vec<ErrorSeen>,
+    /// Models that it said it does not have, and when.
+    pub missing_models: BTreeMap<String, Timestamp>,
+    /// What its configuration was when it was last read, as the shell summed it up.
+    pub fingerprint: Option<String>,
+    /// Calls that succeeded, in all.
+    pub succeeded: u64,
+    /// Calls that failed or met a limit, in all.
+    pub failed: u64,
+    /// Tokens in all.
+    pub tokens: u64,
+    /// Money in all, as far as it is known.
+    pub cost: Money,
+}
+
+/// Whether a backend may be called.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum Status {
+    /// It may.
+    Active {
+        /// Since when; `None` is for ever.
+        #[serde(default)]
+        since: Option<Timestamp>,
+        /// What it still has to show, where it came back from a park.
+        #[serde(default)]
+        probation: Option<Probation>,
+    },
+    /// Not before a moment.
+    Parked(Park),
+    /// Not until a person acts or its configuration is changed.
+    Disabled {
+        /// Since when.
+        since: Timestamp,
+        /// Why.
+        kind: DisabledFor,
+        /// The words for it, at most 300 characters.
+        #[serde(default)]
+        reason: String,
+    },
+}
+
+impl Status {
+    /// Names of all states.
+    pub const WORDS: [&'static str; 3] = ["active", "parked", "disabled"];
+
+    /// The name of the state that it is in at `now`: a park whose end nobody has noticed yet is over all the same.
+    pub fn word(&self, now: Timestamp) -> &'static str {
+        match self {
+            Self::Parked(park) if park.until > now => "parked",
+            Self::Active { .. } | Self::Parked(_) => "active",
+            Self::Disabled { .. } => "disabled",
+        }
+    }
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self::Active { since: None, probation: None }
+    }
+}
+
+/// A backend that came back has to answer one call before others may use it, and each answer lets one more call wait for
+/// an answer at the same time: a provider that was just asked to be left alone is not met by all loops at once.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Probation {
+    /// Calls begun since it came back that were answered.
+    pub answered: u32,
+}
+
+/// Why and until when a backend is left alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Park {
+    /// When it began.
+    pub since: Timestamp,
+    /// When it ends.
+    pub until: Timestamp,
+    /// Why.
+    pub kind: ParkedFor,
+    /// Whether the end is known, not guessed.
+    #[serde(default)]
+    pub known: bool,
+    /// The words for it, at most 300 characters.
+    #[serde(default)]
+    pub reason: String,
+}
+
+impl Park {
+    /// When it ends as seen at `now`: never later than `longest_ms` from now, and where the clock was set back to before
+    /// it began, never later than it was meant to last.
+    pub fn ends(&self, longest_ms: i64, now: Timestamp) -> Timestamp {
+        let length = self.until.since(self.since).min(longest_ms);
+        self.since.min(now).plus_ms(length)
+    }
+}
+
+/// Why a backend is parked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkedFor {
+    /// Too many requests or tokens.
+    Rate,
+    /// The plan's share is used up.
+    Quota,
+    /// The provider is overloaded.
+    Overload,
+    /// Too many errors in a row.
+    Errors,
+    /// One of our own thresholds is reached.
+    Threshold,
+}
+
+impl fmt::Display for ParkedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rate => "rate limit",
+            Self::Quota => "used-up quota",
+            Self::Overload => "overloaded provider",
+            Self::Errors => "errors in a row",
+            Self::Threshold => "configured threshold",
+        })
+    }
+}
+
+/// Why a backend is disabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DisabledFor {
+    /// Not logged in, or a key that is not accepted.
+    Auth,
+    /// No money on the account.
+    Billing,
+    /// A person said so; a changed configuration does not change that.
+    Person,
+}
+
+impl fmt::Display for DisabledFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auth => "not logged in",
+            Self::Billing => "no money on the account",
+            Self::Person => "disabled by a person",
+        })
+    }
+}
+
+/// A call that is under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// When it began.
+    pub since: Timestamp,
+    /// What it is likely to cost.
+    #[serde(default)]
+    pub likely_cost: Money,
+    /// Whether the model said something already.
+    #[serde(default)]
+    pub answered: bool,
+}
+
+/// Something that went wrong.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorSeen {
+    /// When.
+    pub at: Timestamp,
+    /// The words for it, at most 300 characters.
+    pub text: String,
+}
+
+impl BackendState {
+    /// Whether it is active, whatever its thresholds say.
+    pub fn is_active(&self) -> bool {
+        matches!(self.status, Status::Active { .. })
+    }
+
+    /// Whether it said within the last day that it does not have this model.
+    pub fn lacks_model(&self, model: &str, now: Timestamp) -> bool {
+        self.missing_models.get(model).is_some_and(|seen| now.since(*seen) < MISSING_MS)
+    }
+
+    /// Money that calls under way are likely to cost.
+    pub fn reserved(&self) -> Money {
+        self.in_flight.values().fold(Money(0), |sum, call| sum.plus(call.likely_cost.max(Money(0))))
+    }
+
+    pub(super) fn note_error(&mut self, text: &str, now: Timestamp) {
+        let error = ErrorSeen { at: now, text: super::shortened(text) };
+        self.recent_errors.push(error.clone());
+        let excess = self.recent_errors.len().saturating_sub(MAX_ERRORS);
+        self.recent_errors.drain(..excess);
+        self.last_error = Some(error);
+        self.failed = self.failed.saturating_add(1);
+    }
+
+    pub(super) fn note_park(&mut self, now: Timestamp) {
+        self.parks.push(now);
+        let excess = self.parks.len().saturating_sub(MAX_PARKS);
+        self.parks.drain(..excess);
+    }
+}

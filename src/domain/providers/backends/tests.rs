@@ -1,0 +1,137 @@
+//! Tests of backends, with three of them: `a` before `b` before `c`.
+
+mod adaptive;
+mod choosing;
+mod properties;
+mod regressions;
+mod settings;
+mod storm;
+mod transitions;
+
+use super::*;
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+const START: Timestamp = Timestamp(1_767_225_600_000);
+
+fn at(minutes: i64) -> Timestamp {
+    START.plus_ms(minutes * MINUTE)
+}
+
+fn settings() -> BackendsSettings {
+    let both = BackendSettings { roles: vec![Role::Agent, Role::Assistant], ..BackendSettings::default() };
+    let backends = ["a", "b", "c"].map(|name| (name.to_owned(), both.clone()));
+    BackendsSettings { backends: backends.into(), ..BackendsSettings::default() }
+}
+
+fn only(names: &[&str]) -> BackendsSettings {
+    let mut settings = settings();
+    settings.backends.retain(|name, _| names.contains(&name.as_str()));
+    settings
+}
+
+fn call(key: &str, backend: &str) -> Call {
+    Call {
+        key: key.to_owned(),
+        role: Role::Agent,
+        backend: backend.to_owned(),
+        model: None,
+        task_type: TaskType::TestFix,
+        resumed: false,
+        previous: None,
+    }
+}
+
+fn request(previous: Option<&str>) -> Request {
+    Request {
+        role: Role::Agent,
+        task_type: TaskType::TestFix,
+        exclude: Vec::new(),
+        avoid: Vec::new(),
+        likely_cost: None,
+        previous: previous.map(str::to_owned),
+        session: None,
+    }
+}
+
+fn limit(kind: LimitKind, until: Option<Timestamp>) -> Limit {
+    Limit { kind, until, source: LimitSource::Stream, evidence: "the provider's words".to_owned() }
+}
+
+/// A state with its settings, to which things happen.
+struct Scene {
+    state: Backends,
+    settings: BackendsSettings,
+    advice: Option<Advice>,
+}
+
+impl Scene {
+    fn new(settings: BackendsSettings) -> Self {
+        Self { state: Backends::default(), settings, advice: None }
+    }
+
+    fn see(&mut self, observation: Observation, now: Timestamp) -> Vec<Change> {
+        let transition = next(std::mem::take(&mut self.state), &observation, &self.settings, now);
+        self.state = transition.state;
+        self.advice = transition.advice;
+        transition.changes
+    }
+
+    fn start(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
+        self.see(Observation::CallStarted { call: call(key, backend), likely_cost: None }, now)
+    }
+
+    fn succeed(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
+        let call = call(key, backend);
+        self.see(Observation::CallSucceeded { call, tokens: 10, cost: None, progress: None }, now)
+    }
+
+    fn spend(&mut self, key: &str, backend: &str, usd: f64, now: Timestamp) -> Vec<Change> {
+        self.start(key, backend, now);
+        let cost = Some(Money::from_usd(usd));
+        self.see(Observation::CallSucceeded { call: call(key, backend), tokens: 10, cost, progress: None }, now)
+    }
+
+    fn fail(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
+        let error = "exit code 1".to_owned();
+        self.see(Observation::CallFailed { call: call(key, backend), cost: None, error, seed: now.0 as u64 }, now)
+    }
+
+    fn hit(&mut self, key: &str, backend: &str, of: Limit, now: Timestamp) -> Vec<Change> {
+        let call = call(key, backend);
+        self.see(Observation::CallLimited { call, cost: None, limit: of, seed: now.0 as u64 }, now)
+    }
+
+    /// A call that begins and meets a limit at once.
+    fn limited(&mut self, backend: &str, kind: LimitKind, until: Option<Timestamp>, now: Timestamp) -> Vec<Change> {
+        self.start("x", backend, now);
+        self.hit("x", backend, limit(kind, until), now)
+    }
+
+    fn choose(&self, prefer: Option<&str>, now: Timestamp) -> Choice {
+        choose(&self.state, &self.settings, &request(prefer), 1, now)
+    }
+
+    /// The backend that is chosen, or `wait` or `never`.
+    fn chosen(&self, prefer: Option<&str>, now: Timestamp) -> String {
+        match self.choose(prefer, now) {
+            Choice::Use { backend, .. } => backend,
+            Choice::Wait { .. } => "wait".to_owned(),
+            Choice::Never { .. } => "never".to_owned(),
+        }
+    }
+
+    fn status(&self, backend: &str) -> &Status {
+        &self.state.backends[backend].status
+    }
+
+    fn until(&self, backend: &str) -> Timestamp {
+        match self.status(backend) {
+            Status::Parked(park) => park.until,
+            other => panic!("{backend} is not parked: {other:?}"),
+        }
+    }
+}

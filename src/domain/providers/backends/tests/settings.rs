@@ -1,0 +1,98 @@
+//! Settings as they are written, and what is said about those that are wrong.
+
+use super::*;
+use crate::domain::model::settings::lines;
+
+#[test]
+fn settings_are_read_as_people_write_them_and_written_as_they_are_read() {
+    let text = r#"{
+        "backends": {
+            "claude": { "roles": ["agent", "assistant"], "thresholds": {
+                "max_requests_per_window": 50, "window": "5h", "max_cost_per_hour": 5.00, "max_context_pct": 80 } },
+            "kimi": { "enabled": false, "thresholds": { "window": 90, "max_cost_per_day": 2.5 } }
+        },
+        "order": { "agent": ["kimi", "claude"] },
+        "rotation": { "mode": "time_sliced", "interval": "1h30m", "order": ["claude"] },
+        "parking": { "longest": "7d" }
+    }"#;
+    let settings: BackendsSettings = serde_json::from_str(text).unwrap();
+    let claude = &settings.backends["claude"].thresholds;
+    assert_eq!((claude.window_s, claude.max_cost_per_hour), (5 * 3600, Some(Money::from_usd(5.0))));
+    assert_eq!((claude.max_context_pct, claude.max_consecutive_errors), (80, 3));
+    assert_eq!(settings.backends["kimi"].thresholds.window_s, 90);
+    assert_eq!((settings.rotation.mode, settings.rotation.interval_s), (RotationMode::TimeSliced, 5400));
+    assert_eq!(settings.validate(), []);
+    let written = serde_json::to_string(&settings).unwrap();
+    assert!(written.contains(r#""interval":"1h30m""#) && written.contains(r#""max_cost_per_day":2.5"#), "{written}");
+    assert_eq!(serde_json::from_str::<BackendsSettings>(&written).unwrap(), settings);
+    assert_eq!(BackendsSettings::default().validate(), []);
+}
+
+#[test]
+fn what_cannot_be_read_says_what_is_needed() {
+    let cases = [
+        (r#"{"rotation":{"mode":"robin"}}"#, "unknown variant `robin`"),
+        (r#"{"rotation":{"interval":"1w"}}"#, "a duration such as 90s, 30m, 2h or 1h30m, at most a year"),
+        (r#"{"rotation":{"interval":-5}}"#, "a duration such as"),
+        (r#"{"rotation":{"iteration_cost":null}}"#, "an amount in US dollars such as"),
+        (r#"{"backends":{"a":{"thresholds":{"max_cost_per_hour":-1}}}}"#, "from 0 to 1000000"),
+        (r#"{"backends":{"a":{"thresholds":{"max_cost":1}}}}"#, "unknown field `max_cost`"),
+        (r#"{"backends":{"a":{"roles":["boss"]}}}"#, "unknown variant `boss`"),
+    ];
+    for (text, words) in cases {
+        let error = serde_json::from_str::<BackendsSettings>(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+}
+
+#[test]
+fn everything_wrong_is_told_with_its_key() {
+    let text = r#"{
+        "backends": {
+            "claude": { "roles": [], "thresholds": { "max_requests_per_window": 0, "window": "2d", "max_cost_per_hour": 0,
+                "max_context_pct": 0, "max_consecutive_errors": 0 } },
+            "kimi": { "thresholds": { "max_cost_per_hour": 5, "max_cost_per_day": 4 } }
+        },
+        "order": { "agent": ["kimmi", "kimi", "kimi", "claude"] },
+        "rotation": { "interval": 5, "order": ["codex"] },
+        "parking": { "backoff_first": "2h", "longest": "40d" }
+    }"#;
+    let settings: BackendsSettings = serde_json::from_str(text).unwrap();
+    insta::assert_snapshot!(lines(&settings.validate()), @r"
+    `backends.claude.thresholds.max_requests_per_window` is 0; 1 to 1000000 is allowed
+    `backends.claude.thresholds.window` is 2d; 1s to 1d is allowed
+    `backends.claude.thresholds.max_cost_per_hour` is 0; 0.01 to 1000000 is allowed
+    `backends.claude.thresholds.max_context_pct` is 0; 1 to 100 is allowed
+    `backends.claude.thresholds.max_consecutive_errors` is 0; 1 to 1000 is allowed
+    `backends.claude.roles` is empty; give it `agent`, `assistant` or both
+    `backends.kimi.thresholds.max_cost_per_hour` is $5.00; at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00, is allowed
+    `rotation.interval` is 5s; 1m to 31d is allowed
+    `parking.longest` is 40d; 1h to 31d is allowed
+    `order.agent[0]` is `kimmi`; there is no such backend; did you mean `kimi`?
+    `order.agent[2]` is `kimi`, which is named before
+    `order.agent[3]` is `claude`, which does not have this role
+    `rotation.order[0]` is `codex`; there is no such backend
+    `parking.backoff_first` is 2h; at most `parking.backoff_max`, which is 1h, is allowed
+    ");
+}
+
+#[test]
+fn every_key_is_described_and_the_numbers_of_the_schema_are_those_that_hold() {
+    fn keys(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            if property["description"].as_str().is_none_or(str::is_empty) {
+                missing.push(format!("{path}{key}"));
+            }
+        }
+        for (name, definition) in schema["$defs"].as_object().into_iter().flatten() {
+            keys(definition, &format!("{name}."), missing);
+        }
+    }
+    let schema = serde_json::to_value(schemars::schema_for!(BackendsSettings)).unwrap();
+    let mut missing = Vec::new();
+    keys(&schema, "", &mut missing);
+    assert_eq!(missing, Vec::<String>::new());
+    let thresholds = &schema["$defs"]["Thresholds"]["properties"];
+    assert_eq!(thresholds["window"]["format"], "duration-text");
+    assert_eq!(thresholds["max_cost_per_hour"]["format"], "us-dollars");
+}

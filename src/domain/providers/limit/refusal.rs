@@ -1,0 +1,143 @@
+//! An error that ended a call: what is taken from its words and its body, and whose fault it is.
+//!
+//! Only words of errors come here, never a model's.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::{LimitKind, Signals, kind};
+use crate::domain::model::ids::Timestamp;
+
+/// Most messages of a call.
+const MAX_MESSAGES: usize = 50;
+/// Longest message, in characters.
+const MAX_MESSAGE: usize = 500;
+/// Longest code, in characters.
+const MAX_CODE: usize = 100;
+
+/// Words of an error on which a provider's call was given up that mean something wherever they stand, as it is certain that
+/// they are that error's: the kinds in the order in which they count.
+const ANYWHERE: [(LimitKind, &[&str]); 3] = [
+    (
+        LimitKind::Auth,
+        &["/login", "invalid api key", "credit balance", "authenticat", "oauth token", "billing details", "auth_error"],
+    ),
+    (LimitKind::Quota, &["hit your", "usage limit", "rate limit"]),
+    (
+        LimitKind::Overload,
+        &[
+            "timed out",
+            "connection",
+            "unable to connect",
+            "econn",
+            "fetch failed",
+            "overloaded",
+            "high demand",
+            "stream disconnected",
+            "rate_limit",
+            "too many requests",
+        ],
+    ),
+];
+
+impl Signals {
+    /// Adds the message of an error that can be anybody's.
+    pub fn hear(&mut self, message: &str) {
+        if !message.is_empty()
+            && self.messages.len() < MAX_MESSAGES
+            && self.messages.last().is_none_or(|last| last != message)
+        {
+            self.messages.push(shortened(message, MAX_MESSAGE));
+        }
+    }
+
+    /// Adds the message of a provider's error, and the status, code and end that its words or a JSON body in it name.
+    pub fn learn(&mut self, message: &str) {
+        self.hear(message);
+        if let (Some(open), Some(close)) = (message.find('{'), message.rfind('}'))
+            && open < close
+            && let Ok(body) = serde_json::from_str::<Value>(&message[open..=close])
+        {
+            self.learn_body(&body);
+        }
+        if self.status.is_none() {
+            self.status = status_in(message);
+        }
+    }
+
+    /// Takes what the body of a provider's refusal says (OpenAI, Anthropic and Google have `error` in common).
+    pub fn learn_body(&mut self, body: &Value) {
+        let error = if body["error"].is_object() { &body["error"] } else { body };
+        if let Some(status) = error["code"].as_u64().and_then(http_error) {
+            self.status = Some(status);
+        }
+        let code = ["code", "type", "status"].iter().find_map(|name| error[*name].as_str());
+        if let Some(code) = code.filter(|code| !code.is_empty()) {
+            self.code = Some(shortened(code, MAX_CODE));
+        }
+        if let Some(at) = error["resets_at"].as_i64().and_then(|seconds| seconds.checked_mul(1000)) {
+            self.resets_at = Some(Timestamp(at));
+        }
+        let details = error["details"].as_array().into_iter().flatten();
+        let delays = details.filter_map(|detail| detail["retryDelay"].as_str());
+        let delays = delays.map(|delay| format!("retryDelay: {}", shortened(delay, MAX_CODE)));
+        let room = MAX_MESSAGES.saturating_sub(self.messages.len());
+        self.messages.extend(delays.take(room));
+    }
+
+    /// What an error says that ended a run and can be anybody's: the limit that [`classify`](super::classify) would find, else
+    /// what its status says. `None` where it is an error of another sort.
+    pub fn refusal(&self, said: &str) -> Option<LimitKind> {
+        let mut whole = self.clone();
+        whole.succeeded = false;
+        whole.messages.push(said.to_owned());
+        let known = kind(&whole);
+        known.or_else(|| self.resets_at.map(|_| LimitKind::Quota)).or_else(|| match self.status? {
+            401 | 403 => Some(LimitKind::Auth),
+            402 => Some(LimitKind::Billing),
+            404 => Some(LimitKind::ModelMissing),
+            408 | 429 | 500..=599 => Some(LimitKind::Overload),
+            _ => None,
+        })
+    }
+
+    /// The same of an error that is certainly the provider's: its words count wherever they stand.
+    pub fn refusal_of_provider(&self, said: &str) -> Option<LimitKind> {
+        let by_words = || by_words(said).filter(|kind| self.status.is_none() || *kind == LimitKind::Auth);
+        self.refusal(said).or_else(by_words)
+    }
+}
+
+fn by_words(said: &str) -> Option<LimitKind> {
+    let lower = said.to_lowercase();
+    let found = ANYWHERE.iter().find(|(_, words)| words.iter().any(|word| lower.contains(word)));
+    found.map(|(kind, _)| *kind)
+}
+
+/// The HTTP status that an error's words name, as in `unexpected status 503` or `429 Too Many Requests`.
+pub fn status_in(message: &str) -> Option<u16> {
+    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r#"(?i)(?:\bstatus(?: code)?:? |\bapi error:? |\berror code:? |^)([45]\d\d)\b"#)
+            .expect("the expression is fixed and valid")
+    });
+    let status = NAMED.captures(message)?[1].parse::<u64>().ok()?;
+    http_error(status)
+}
+
+/// The number as the status of a refusal.
+pub fn http_error(status: u64) -> Option<u16> {
+    u16::try_from(status).ok().filter(|status| (400..=599).contains(status))
+}
+
+/// The first `max` characters.
+fn shortened(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! Limits in the error messages of a failed run.
+//!
+//! Read are the first four and the last four messages, of each the last 16 KiB and of all together some 400 lines; a
+//! program says at the end what stopped it. In them every beginning of a line is looked at, after bullets, times of a
+//! log and names of errors, and the last line that tells of a limit counts. What stands in the middle of a line never
+//! does, so that prose about limits, names of tests and source code are none.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::domain::providers::limit::{LimitKind, codes, wording};
+
+/// How much of a message is read, in bytes from its end.
+const MESSAGE_BYTES: usize = 16 * 1024;
+/// How many messages are read at either end of the list.
+const MESSAGES: usize = 4;
+/// How many lines are read of all messages together, shared among them.
+const LINES: usize = 400;
+/// How much of what follows an anchor belongs to it, in bytes: words, and a structured body.
+const SENTENCE: usize = 500;
+const BODY: usize = 6_000;
+/// Most structured bodies that are read of one message, from its end.
+const BODIES: usize = 20;
+/// Most prefixes of one line.
+const PREFIXES: usize = 12;
+
+/// What a message says of a limit.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Reading {
+    /// What sort it is.
+    pub(super) kind: LimitKind,
+    /// The message from the words on, white space folded; where a time is looked for.
+    pub(super) message: String,
+}
+
+static NOISE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
+});
+/// What programs put before any line: bullets, times, levels, names of errors.
+static WEAK: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&wording::ascii(
+        r"(?ix)^(?:
+        [\s\p{So}\x{fe0f}•●■▪×⎿│┃ℹ>*·]+
+        |-\ +
+        |\[?\d{4}[-/]\d\d[-/]\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?\ *
+        |\[(?:error|warn(?:ing)?|fatal|backend\ error|system_error|codex|claude)\]:?\ *
+        |(?:fatal\ |execution\ |unexpected\ |streaming\ )?(?:errors?|erro|warning|fatal|details)(?::\ *|\ +-\ +)
+        |(?:error|warn|fatal)\ +(?-i:[a-z_]+(?:::[a-z_]+)+):\ *
+        |[a-z_.]{0,60}(?:error|exception|exhausted)(?:\ \[[\w]+\])?(?::\ *|\ -\ +|\()
+        |[a-z]{1,20}exception\ [a-z]{1,20}error\ -\ +
+        |attempt\ \d+\ failed(?:\ with\ status\ \d{3})?[:.]\ *(?:retrying\ with\ backoff\.\.\.\ *)?
+        |result:\ *
+        |\[[\w.-]{1,80}\]:?\ +
+        |sorry,\ there\ was\ an\ error\ from\ the\ ai:\ *
+        |error\ occurred[:.—\ -]+
+        |error\ during\ [a-z]{1,20}:\ *
+        |failed\ to\ [a-z\ ]{1,40}:\ *
+        |[a-z][\w\ -]{0,40}(?:error|failed|failure)(?:\ during\ [a-z]+)?:\ *
+        |[a-z][\w\ -]{0,60}\ failed\ with\ (?:internal\ )?error\ +
+        |authentication\ error\ \x22
+        |messages?:\ *
+        )",
+    ))
+    .expect("constant pattern")
+});
+/// What only the programs and libraries that talk to providers put before an error.
+static STRONG: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&wording::ascii(
+        r#"(?ix)^(?:
+        \[?api\ error\b(?:\ occurred)?[:\ ]*(?:error:\ *)?
+        |(?:llm\ provider|openai\ api(?:\ streaming)?|chatgpt|anthropic(?:\ api)?|gemini(?:\ api)?|openrouter|azure-openai|azure\ openai|provider|model\ api)\ error\b[:\ ]*
+        |(?:litellm|openai|anthropic|groq|mistralai|botocore|google\.api_core|google\.genai)\.[\w.]+(?::\ *|\ -\ +)
+        |(?:openai|anthropic|openrouter|vertexai|gemini|azure|bedrock|groq|deepseek|mistral|together|fireworks)\w*exception\ -\ +
+        |(?:ai_)?api(?:call|status)error(?:\ \[\w+\])?:\ *
+        |ai_retryerror(?:\ \[\w+\])?:\ *
+        |failed\ after\ \d+\ attempts\.\ last\ error:\ *
+        |model\ call\ failed:\ *
+        |provider\.\w+:\ *
+        |stream\ error:\ *
+        |got\ status:\ *(?:[a-z_]+\.\ *)?
+        |failed\ to\ get\ (?:a\ )?response\ from\ (?:the\ )?(?:ai\ )?model[:;]?\ *(?:api\ returned\ )?
+        |error\ (?:communicating\ with\ openai|from\ provider)(?:\ \([\w\ ]{1,20}\))?[:\ ]*"?
+        |exceeded\ retry\ limit,\ last\ status:\ *
+        |error\ invoking\ the\ model:\ *
+        |the\ model\ returned\ the\ following\ errors:\ *
+        |(?:insufficient_quota|rate_limit_(?:error|exceeded)|authentication_error|overloaded_error|invalid_request_error|usage_limit_reached):\ *
+        )"#))
+    .expect("constant pattern")
+});
+/// A status, as it stands before a message.
+static STATUS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&wording::ascii(
+        r"(?ix)^[(\[]?(?:error\ code:\ *|(?:invalid\ |unexpected\ )?status(?:\ code)?:?\ *|http\ error!\ status:\ *|http[\ /]*)?([45]\d\d)\b(?:\ \([45]\d\d\))?[)\]]?(?:[:,.·\x22-]|\ )*"))
+    .expect("constant pattern")
+});
+/// What Codex says of a status that it did not expect.
+static UNEXPECTED: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^unexpected status [45][0-9]{2} [a-z ]{2,40}: ").expect("constant pattern"));
+/// The standard's words for a status, where a structured body follows them.
+static REASON: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?ix)^(?:too\ many\ requests|unauthorized|forbidden|not\ found|bad\ request|payment\ required
+        |internal\ server\ error|service\ unavailable|bad\ gateway|overloaded)?[.:,]?\ ?(?:with\ message:\ ?|body:\ ?)?([\[{])",
+    )
+    .expect("constant pattern")
+});
+/// A structured body: JSON, or what Python prints for it.
+static BODY_START: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"^(?:b['"])?[\[({][\[({ ]{0,5}["'](?:error|type|message|code|status|detail|name|success)["']\s?:"#)
+        .expect("constant pattern")
+});
+static FIELD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"["'](?:type|code|status|reason|error|name|statusCode|message|detail|msg)["'] ?: ?b?["']?"#)
+        .expect("constant pattern")
+});
+static WORD: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^[A-Za-z0-9_.]{2,64}").expect("constant pattern"));
+/// A line that is nothing but a status.
+static BARE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r"(?i)^(?:HTTP |status(?: code)?:? )(429|503|529)(?: too many requests| service unavailable| overloaded)?\.?$",
+    )
+    .expect("constant pattern")
+});
+
+/// Reads messages in their order; the first that tells of a limit counts. `status` is that of the call, where known.
+pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<Reading> {
+    let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
+    let (first, last) = (messages.iter().take(MESSAGES), messages.iter().skip(last));
+    let lines = LINES / messages.len().clamp(1, 2 * MESSAGES);
+    first
+        .chain(last)
+        .find_map(|message| Folded::new(last_lines(tail(message, MESSAGE_BYTES), lines)).last_reading(status))
+}
+
+/// All messages' ends as one text for [`codes::of_status_with_words`], which needs but a word.
+pub(super) fn words(messages: &[String]) -> String {
+    messages.iter().take(MESSAGES).map(|message| tail(message, SENTENCE)).collect::<Vec<_>>().join(" ")
+}
+
+/// The end of a text, from a character's beginning.
+fn tail(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
+}
+
+/// So many lines from the end.
+fn last_lines(text: &str, lines: usize) -> &str {
+    let start = text.trim_end().rmatch_indices('\n').nth(lines.saturating_sub(1)).map_or(0, |(at, _)| at + 1);
+    &text[start..]
+}
+
+fn head(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// A text on one line: no colours, no frames, white space folded, quotes of nested JSON plain; with the places where its
+/// lines began, so that a message that was broken over lines is one again.
+struct Folded {
+    text: String,
+    starts: Vec<usize>,
+}
+
+impl Folded {
+    fn new(raw: &str) -> Self {
+        let plain = NOISE.replace_all(raw, "");
+        let mut folded = Self { text: String::with_capacity(plain.len()), starts: Vec::new() };
+        let quoted = plain.trim().strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        for line in quoted.unwrap_or(&plain).lines() {
+            let line = line.trim_matches(|edge: char| edge.is_whitespace() || matches!(edge, '│' | '┃'));
+            if !line.is_empty() {
+                folded.starts.push(folded.text.len());
+                folded.push_line(line);
+                folded.text.push(' ');
+            }
+        }
+        folded
+    }
+
+    fn push_line(&mut self, line: &str) {
+        let mut characters = line.chars().peekable();
+        while let Some(character) = characters.next() {
+            let next = characters.peek().copied();
+            match character {
+                '\\' if matches!(next, Some('\\' | '"' | '\'')) => {}
+                '\\' if matches!(next, Some('n' | 'r' | 't'))
+                    && self.text.ends_with(['{', '[', ',', '"', '.', '}', ']', ' ', '\n']) =>
+                {
+                    characters.next();
+                    self.space();
+                }
+                '’' => self.text.push('\''),
+                _ if character.is_whitespace() => self.space(),
+                _ => self.text.push(character),
+            }
+        }
+    }
+
+    fn space(&mut self) {
+        if !self.text.ends_with(' ') {
+            self.text.push(' ');
+        }
+    }
+
+    fn last_reading(&self, status: Option<u16>) -> Option<Reading> {
+        let ends = self.starts.iter().skip(1).copied().chain([self.text.len()]);
+        let mut bodies = BODIES;
+        let lines = self.starts.iter().copied().zip(ends).collect::<Vec<_>>();
+        lines.into_iter().rev().find_map(|(start, end)| line(&self.text[start..], end - start, status, &mut bodies))
+    }
+}
+
+/// What a line of this length says, from its beginning on; it may go on in the lines below.
+fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<Reading> {
+    let own = text[..length].trim_end();
+    let mut rest = head(text, BODY);
+    let (mut strong, mut status) = (false, known_status.filter(|status| *status >= 400));
+    let corroborated = status.is_some();
+    let mut said = None;
+    for _ in 0..PREFIXES {
+        let alone = own.get(text.len().min(BODY) - rest.len()..).unwrap_or_default();
+        if let Some(found) = wording::specific(rest).or_else(|| wording::specific(alone)) {
+            return Some(reading(found, rest));
+        }
+        if let Some(found) = STRONG.find(rest).filter(|found| !found.is_empty()) {
+            strong = true;
+            rest = &rest[found.end()..];
+        } else if let Some(found) = STATUS.captures(rest) {
+            said = found[1].parse().ok();
+            strong |= UNEXPECTED.is_match(rest) || found[0].to_ascii_lowercase().starts_with("error code");
+            rest = &rest[found.get(0).map_or(0, |whole| whole.end())..];
+        } else if let Some(found) = WEAK.find(rest).filter(|found| !found.is_empty()) {
+            rest = &rest[found.end()..];
+        } else {
+            break;
+        }
+    }
+    status = said.or(status);
+    if (strong || said.is_some())
+        && let Some(bracket) = REASON.captures(rest).and_then(|found| found.get(1))
+    {
+        rest = &rest[bracket.start()..];
+    }
+    if BODY_START.is_match(rest) {
+        *bodies = bodies.checked_sub(1)?;
+        let known = strong || said.is_some() || rest.starts_with(r#"{"type":"error""#);
+        return body(head(rest, BODY), known, status);
+    }
+    let message = head(rest, SENTENCE);
+    if strong || corroborated {
+        let general = wording::general(message);
+        let general = general.filter(|kind| strong || status.is_some_and(|status| codes::fits(status, *kind)));
+        let by_status = status.filter(|_| strong && said.is_some());
+        let by_status = by_status.and_then(|status| codes::of_status_with_words(status, message));
+        if let Some(kind) = general.or(by_status) {
+            return Some(reading(kind, message));
+        }
+    }
+    let last_words = text.len() <= SENTENCE;
+    let timed = wording::timed(message).filter(|_| last_words);
+    let timed = timed.or_else(|| codes::of_status_with_words(wording::whole(text.trim_end())?, text));
+    timed.or_else(|| BARE.captures(own).and_then(|found| codes::of_code(&found[1]))).map(|kind| reading(kind, message))
+}
+
+fn reading(kind: LimitKind, message: &str) -> Reading {
+    let message = if message.contains("\": ") || message.contains("\":") { message } else { head(message, SENTENCE) };
+    Reading { kind: wording::refine(kind, message), message: message.to_owned() }
+}
+
+/// What a structured error says: its words, its codes, its status.
+fn body(text: &str, known: bool, status: Option<u16>) -> Option<Reading> {
+    let text = &text[..end_of_body(text)];
+    let (mut by_words, mut by_code, mut by_number) = (None, None, None);
+    for found in FIELD.find_iter(text) {
+        let key = found.as_str()[1..].split(['"', '\'']).next().unwrap_or_default();
+        let value = &text[found.end()..];
+        match key {
+            "message" | "detail" | "msg" => by_words = by_words.or_else(|| words_of(value, known)),
+            _ => {
+                let word = WORD.find(value).map_or("", |word| word.as_str());
+                if let Ok(number) = word.parse::<u16>() {
+                    by_number = by_number.or(Some(number));
+                } else {
+                    by_code = stronger(by_code, if known { codes::of_code(word) } else { codes::of_distinct(word) });
+                }
+                if key == "error" {
+                    by_words = by_words.or_else(|| words_of(value, known));
+                }
+            }
+        }
+    }
+    let status = by_number.or(status);
+    let by_code = by_code.filter(|kind| !codes::denied(status, *kind));
+    let by_status = || codes::of_status_with_words(status.filter(|_| known)?, text);
+    stronger(by_words, by_code).or_else(by_status).map(|kind| reading(kind, text))
+}
+
+fn words_of(value: &str, known: bool) -> Option<LimitKind> {
+    let value = head(value, SENTENCE);
+    let value = &value[STATUS.find(value).map_or(0, |found| found.end())..];
+    wording::specific(value).or_else(|| wording::general(value).filter(|_| known))
+}
+
+/// The more telling of two kinds, the first of two alike.
+pub(super) fn stronger(one: Option<LimitKind>, other: Option<LimitKind>) -> Option<LimitKind> {
+    let weight = |kind: LimitKind| match kind {
+        LimitKind::Rate => 1,
+        LimitKind::Overload => 2,
+        _ => 3,
+    };
+    match (one, other) {
+        (Some(one), Some(other)) => Some(if weight(other) > weight(one) { other } else { one }),
+        (one, other) => one.or(other),
+    }
+}
+
+/// Where the brackets that `text` opens with are closed; where they are not, so far as a sentence goes.
+fn end_of_body(text: &str) -> usize {
+    let mut depth = 0_usize;
+    for (at, character) in text.char_indices() {
+        match character {
+            '{' | '[' => depth += 1,
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    head(text, SENTENCE).len()
+}

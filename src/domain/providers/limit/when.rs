@@ -1,0 +1,75 @@
+//! When a limit ends, read from the words that tell of it.
+
+use std::sync::LazyLock;
+
+use jiff::tz::TimeZone;
+use regex::Regex;
+
+use crate::domain::model::ids::Timestamp;
+use crate::domain::providers::limit::wording::ascii;
+use crate::domain::providers::limit::{duration, moment, plausible};
+
+/// What comes before a moment or a length of time, the surest first. `after` takes both.
+static FIELD: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&ascii(
+        r#"(?ix)
+        limit\ reached\|(?P<epoch>)
+        |["']?(?:resets?_?at|quotaResetTimeStamp|x-ratelimit-reset)["']?\s?[:=]\s?["']?(?P<moment>)
+        |["']?(?:retry-?_?after_?-?ms|x-ms-retry-after-ms|retryAfterMs)["']?\s?[:=]\s?["']?(?P<ms>)
+        |["']?(?:quotaResetDelay|retryDelay|resets?_in_seconds|retry_after_seconds|retry[-_]?after)["']?\s?[:=]\s?["']?(?P<seconds>)
+        |\[retrying\ in\ (?P<promise>)
+        |retry_delay\s?\{\s?seconds:\s?(?P<delay>)"#))
+    .expect("constant pattern")
+});
+static PHRASE: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(&ascii(
+        r"(?ix)
+        \b(?:
+            re-?try(?:ing)?\ (?:again\ )?(?:in|after|at|on)
+            |try(?:ing)?\ again\ (?:in|after|at|on)
+            |(?:will\ )?(?:re)?(?:sets?|new(?:s|ed)?|fresh(?:es|ed)?)\ (?:in|after|at|on|by)
+            |reset(?:s|ting)?
+            |regain\ access\ (?:in|on|at)
+            |available\ (?:again\ )?(?:in|after|at|on)
+            |(?:please\ )?wait(?:\ for|\ until|\ another)?
+            |(?:come|be)\ back\ (?:in|after|at|on)
+            |until
+        )(?:\ approximately|\ about|\ time)?[:\ ]\s?
+        |将在\s?",
+    ))
+    .expect("constant pattern")
+});
+/// What a program says of its own next try; that is not the provider's time. (OpenCode's `[retrying in 32m 50s]` is.)
+static OWN_RETRY: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"(?i)^retrying (?:again )?(?:in|after)").expect("constant pattern"));
+
+/// The end of the limit that `text` (one line, white space folded) tells of; fields before phrases, the first that holds.
+pub(super) fn find(text: &str, now: Timestamp, zone: Option<&TimeZone>) -> Option<Timestamp> {
+    let mut best: Option<(usize, Timestamp)> = None;
+    for found in FIELD.captures_iter(text) {
+        let Some(end) = found.get(0).map(|whole| whole.end()) else { continue };
+        let rest = &text[end..];
+        let after = |ms: Option<i64>| ms.map(|ms| now.plus_ms(ms));
+        let (rank, until) = if found.name("epoch").is_some() || found.name("moment").is_some() {
+            (0, moment::leading(rest, now, zone).or_else(|| after(duration::leading(rest))))
+        } else if found.name("ms").is_some() {
+            (1, after(duration::leading_or(rest, 1.0)))
+        } else {
+            (2, moment::leading(rest, now, zone).or_else(|| after(duration::leading_or(rest, 1e3))))
+        };
+        if let Some(until) = until.and_then(|until| plausible(until, now))
+            && best.is_none_or(|(known, _)| rank < known)
+        {
+            best = Some((rank, until));
+        }
+    }
+    best.map(|(_, until)| until).or_else(|| phrase(text, now, zone))
+}
+
+fn phrase(text: &str, now: Timestamp, zone: Option<&TimeZone>) -> Option<Timestamp> {
+    PHRASE.find_iter(text).filter(|found| !OWN_RETRY.is_match(found.as_str())).find_map(|found| {
+        let rest = &text[found.end()..];
+        let delay = duration::leading(rest).map(|ms| now.plus_ms(ms));
+        plausible(delay.or_else(|| moment::leading(rest, now, zone))?, now)
+    })
+}

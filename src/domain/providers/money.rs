@@ -1,0 +1,192 @@
+//! Money before and after a call: what it is likely to cost is reserved, what it did cost is settled.
+//!
+//! Limits hold at the same time: one of the loop, one of the repository a day, one of the service a day, and for questions
+//! beside the work a share of the loop's. A run begins only where its likely cost fits into all, beside what others have
+//! reserved. It is ended as soon as its
+//! stream shows that one of them is reached, so that a limit is passed by no more than the one turn that was under way in
+//! each run at that moment.
+
+mod cumulative;
+mod reservation;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::{Money, Timestamp};
+
+pub use cumulative::Cumulative;
+pub use reservation::{Ending, LIKELY_DEFAULT, Reservation, likely_cost};
+
+const DAY_MS: i64 = 24 * 3_600_000;
+
+/// Whose limit it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitScope {
+    /// The loop's, over its whole life.
+    Loop,
+    /// The share of the loop's that calls for one purpose may use together.
+    Purpose,
+    /// The repository's, a day in UTC.
+    RepositoryDay,
+    /// The service's, a day in UTC.
+    ServiceDay,
+}
+
+impl fmt::Display for LimitScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Loop => "the loop's budget",
+            Self::Purpose => "the share of the loop's budget for such calls",
+            Self::RepositoryDay => "the repository's budget for the day",
+            Self::ServiceDay => "the service's budget for the day",
+        })
+    }
+}
+
+/// What one limit stands at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Account {
+    /// Settled: of the whole loop, or of this day.
+    pub spent: Money,
+    /// What the open reservations of other runs hold ([`Reservation::held`]), also those from before midnight.
+    pub reserved: Money,
+    /// The limit; `None` where there is none.
+    pub limit: Option<Money>,
+}
+
+impl Account {
+    /// Settled and reserved.
+    pub fn used(&self) -> Money {
+        Money(self.spent.0.max(0)).plus(Money(self.reserved.0.max(0)))
+    }
+
+    /// What is left, 0 or more; `None` without a limit.
+    pub fn left(&self) -> Option<Money> {
+        self.limit.map(|limit| Money(limit.0.saturating_sub(self.used().0).max(0)))
+    }
+
+    /// How much to reserve of `likely`; `None` where it does not fit. The first money of an account may be all of it: what
+    /// a call is likely to cost is a guess, and a small budget is not to forbid the first call.
+    fn fitting(&self, likely: Money) -> Option<Money> {
+        let Some(left) = self.left() else { return Some(likely) };
+        let is_first = self.used() == Money(0) && left > Money(0);
+        if likely <= left { Some(likely) } else { is_first.then_some(left) }
+    }
+}
+
+/// The accounts that a run is paid from, as they are before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    /// The loop's.
+    pub of_loop: Account,
+    /// That of the calls of the loop for the same purpose.
+    pub of_purpose: Account,
+    /// The repository's.
+    pub of_repository: Account,
+    /// The service's.
+    pub of_service: Account,
+}
+
+/// Whether a run may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permit {
+    /// It may.
+    Yes {
+        /// How much to reserve.
+        reserve: Money,
+        /// What the run may cost at most before it is ended, by the limits as they are now; `None` without a limit.
+        at_most: Option<Money>,
+    },
+    /// It may not.
+    No(Reached),
+}
+
+/// A limit that is in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Which one.
+    pub scope: LimitScope,
+    /// Settled and reserved.
+    pub used: Money,
+    /// The limit.
+    pub limit: Money,
+    /// What the run is likely to cost, or has cost up to now.
+    pub wanted: Money,
+    /// When there is money again by itself: the next midnight in UTC; `None` where a person has to raise it.
+    pub free_at: Option<Timestamp>,
+}
+
+impl fmt::Display for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scope, used, limit, wanted, .. } = self;
+        write!(f, "{scope} is {limit}, of which {used} are used or reserved; about {wanted} more are needed")
+    }
+}
+
+impl Ledger {
+    /// Whether a run that is likely to cost `likely` may begin now. Of several limits in its way, one that time does not
+    /// lift is told first. A run that costs nothing always may.
+    pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
+        let likely = Money(likely.0.max(0));
+        let mut reserve = likely;
+        for (scope, account) in self.accounts() {
+            // What a question costs is no guess: its length is known, and that of its answer is bounded.
+            let fitting = match scope {
+                LimitScope::Purpose => account.left().is_none_or(|left| likely <= left).then_some(likely),
+                _ => account.fitting(likely),
+            };
+            match fitting {
+                Some(part) => reserve = reserve.min(part),
+                None => return Permit::No(reached(scope, account, likely, now)),
+            }
+        }
+        Permit::Yes { reserve, at_most: self.at_most() }
+    }
+
+    /// Whether a run that has cost `shown` up to now goes on; the limit in its way where it does not. The accounts' `spent`
+    /// and `reserved` are without this run.
+    ///
+    /// # Errors
+    /// The limit that is reached; the run is to be ended.
+    pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), Reached> {
+        let reached_by =
+            |account: &Account| account.left().is_some_and(|left| shown > left || (shown == left && shown.0 > 0));
+        match self.accounts().into_iter().find(|(_, account)| reached_by(account)) {
+            Some((scope, account)) => Err(reached(scope, account, shown, now)),
+            None => Ok(()),
+        }
+    }
+
+    /// The least that is left in an account; `None` where none has a limit.
+    fn at_most(&self) -> Option<Money> {
+        self.accounts().into_iter().filter_map(|(_, account)| account.left()).min()
+    }
+
+    fn accounts(&self) -> [(LimitScope, &Account); 4] {
+        [
+            (LimitScope::Loop, &self.of_loop),
+            (LimitScope::Purpose, &self.of_purpose),
+            (LimitScope::RepositoryDay, &self.of_repository),
+            (LimitScope::ServiceDay, &self.of_service),
+        ]
+    }
+}
+
+fn reached(scope: LimitScope, account: &Account, wanted: Money, now: Timestamp) -> Reached {
+    let free_at = matches!(scope, LimitScope::RepositoryDay | LimitScope::ServiceDay).then(|| next_midnight(now));
+    Reached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
+}
+
+/// The day of a moment in UTC, in whole days since 1970-01-01; what limits a day are counted by.
+pub fn day_of(moment: Timestamp) -> i64 {
+    moment.0.div_euclid(DAY_MS)
+}
+
+/// The first moment of the next day in UTC.
+pub fn next_midnight(moment: Timestamp) -> Timestamp {
+    Timestamp(day_of(moment).saturating_add(1).saturating_mul(DAY_MS))
+}

@@ -1,0 +1,42 @@
+//! Figures that a CLI adds up over a whole session, taken apart into what each run used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::Money;
+use crate::domain::providers::prices::Usage;
+
+/// What a session has used, by the account of the CLI that keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cumulative {
+    /// Tokens.
+    pub usage: Usage,
+    /// Cost, where the CLI says one.
+    pub cost: Option<Money>,
+}
+
+impl Cumulative {
+    /// What a run used that went on with a session whose figures were `before`; these figures are those after it.
+    ///
+    /// Some CLIs (and only some versions of them) begin to add up anew with each run, so the figures have to tell: they are
+    /// of the whole session where they hold all that it had before and, on top, the tokens that the run itself was `seen`
+    /// to use. Any other figures count whole. No field is ever negative or above these figures.
+    pub fn since(self, before: &Self, seen: u64) -> Self {
+        let (then, now) = (&before.usage, &self.usage);
+        if now.total() < then.total().saturating_add(seen) {
+            return self;
+        }
+        let usage = Usage {
+            input: now.input.saturating_sub(then.input),
+            output: now.output.saturating_sub(then.output),
+            cache_read: now.cache_read.saturating_sub(then.cache_read),
+            cache_write: now.cache_write.saturating_sub(then.cache_write),
+        };
+        // A sum of money that is lower than before was begun anew, whatever the tokens say.
+        let cost = self.cost.map(|now| match before.cost.unwrap_or_default() {
+            then if now < then => now,
+            then => Money(now.0.saturating_sub(then.0)),
+        });
+        Self { usage, cost }
+    }
+}

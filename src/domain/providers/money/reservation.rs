@@ -1,0 +1,75 @@
+//! One run's money, from what it is likely to cost to what it did.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::{Money, Timestamp};
+
+/// What a run is taken to cost where nothing is known of runs like it: half a dollar.
+pub const LIKELY_DEFAULT: Money = Money(500_000);
+
+/// Past runs that count, newest first.
+const PAST_MAX: usize = 20;
+
+/// What a run is likely to cost: mean and one standard deviation of the newest runs of the same loop or model (at most 20
+/// are looked at), newest first; [`LIKELY_DEFAULT`] where there are none.
+pub fn likely_cost(past: &[Money]) -> Money {
+    let past = &past[..past.len().min(PAST_MAX)];
+    if past.is_empty() {
+        return LIKELY_DEFAULT;
+    }
+    let count = past.len() as f64;
+    let costs = || past.iter().map(|money| money.usd().max(0.0));
+    let mean = costs().sum::<f64>() / count;
+    let variance = costs().map(|cost| (cost - mean).powi(2)).sum::<f64>() / count;
+    Money::from_usd(mean + variance.sqrt())
+}
+
+/// How a run ended, as far as money goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// With a cost, the backend's own or an estimate.
+    Cost(Money),
+    /// The process or its end was lost, or it said nothing of a cost.
+    Lost,
+    /// It never ran.
+    NeverRan,
+}
+
+/// Money that a run holds until it is settled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reservation {
+    /// When it was made.
+    pub at: Timestamp,
+    /// How much.
+    pub amount: Money,
+    /// What the run's stream has shown that it cost; `None` before it showed anything.
+    pub shown: Option<Money>,
+}
+
+impl Reservation {
+    /// A reservation of a run that begins.
+    pub fn new(amount: Money, at: Timestamp) -> Self {
+        Self { at, amount: Money(amount.0.max(0)), shown: None }
+    }
+
+    /// This reservation after the stream showed the run's cost up to now. A cost never goes down.
+    pub fn showing(self, cost: Money) -> Self {
+        Self { shown: Some(self.shown.unwrap_or_default().max(cost)), ..self }
+    }
+
+    /// What it holds: its amount, or more where the stream showed more.
+    pub fn held(&self) -> Money {
+        self.amount.max(self.shown.unwrap_or_default())
+    }
+
+    /// What is booked in its place. A lost run costs what its stream had shown, or all that was reserved where it had shown
+    /// nothing.
+    pub fn settle(&self, ending: Ending) -> Money {
+        let money = match ending {
+            Ending::Cost(cost) => cost,
+            Ending::Lost => self.shown.unwrap_or(self.amount),
+            Ending::NeverRan => Money(0),
+        };
+        Money(money.0.max(0))
+    }
+}

@@ -1,0 +1,228 @@
+//! What tokens cost: a table of prices by model, for backends that do not say what a call cost.
+//!
+//! What comes out is an estimate and is marked as one ([`CostSource::Estimated`]): prices are those of ordinary requests,
+//! and providers charge more for long prompts, fast modes and some regions, and less for batches and plans.
+
+mod name;
+mod published;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::Money;
+use crate::domain::model::settings::Problem;
+
+pub use published::PUBLISHED_ON;
+
+/// Highest price that is believed, in dollars a million tokens; more is a slip of the unit.
+const PRICE_MAX_USD: f64 = 10_000.0;
+
+/// Tokens of one call or of several together. No token is in two fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Usage {
+    /// Tokens read, without those from a cache and those written into one.
+    pub input: u64,
+    /// Tokens written, with those of its thinking.
+    pub output: u64,
+    /// Tokens read from a cache.
+    pub cache_read: u64,
+    /// Tokens written into a cache.
+    pub cache_write: u64,
+}
+
+impl Usage {
+    /// Of a call whose `read` tokens, as most CLIs count them, include those that came from a cache or went into one.
+    pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
+        let input = read.saturating_sub(cache_read.saturating_add(cache_write));
+        Self { input, output, cache_read, cache_write }
+    }
+
+    /// From an interface whose count of tokens read includes those from a cache (OpenAI, Gemini, Moonshot).
+    pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
+        Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
+    }
+
+    /// All tokens; saturates.
+    pub fn total(&self) -> u64 {
+        [self.input, self.output, self.cache_read, self.cache_write].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Each kind of tokens with its name.
+    pub fn by_kind(&self) -> [(&'static str, u64); 4] {
+        let Self { input, output, cache_read, cache_write } = *self;
+        [("input", input), ("output", output), ("cache_read", cache_read), ("cache_write", cache_write)]
+    }
+
+    /// Sum, field by field; saturates.
+    pub fn plus(self, other: Usage) -> Usage {
+        Usage {
+            input: self.input.saturating_add(other.input),
+            output: self.output.saturating_add(other.output),
+            cache_read: self.cache_read.saturating_add(other.cache_read),
+            cache_write: self.cache_write.saturating_add(other.cache_write),
+        }
+    }
+}
+
+/// Where a cost is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostSource {
+    /// The backend said it.
+    Reported,
+    /// Tokens times the prices of a table.
+    Estimated,
+}
+
+/// A cost, and whether it is known or estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// How much.
+    pub money: Money,
+    /// Where it is from.
+    pub source: CostSource,
+}
+
+/// Price of a model, as a configuration says it: US dollars a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PriceEntry {
+    /// Tokens read.
+    pub input: f64,
+    /// Tokens written.
+    pub output: f64,
+    /// Tokens read from a cache; as tokens read where left out.
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+    /// Tokens written into a cache; as tokens read where left out.
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+}
+
+/// Price of a model: money for a million tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Price {
+    /// Tokens read.
+    pub input: Money,
+    /// Tokens written.
+    pub output: Money,
+    /// Tokens read from a cache.
+    pub cache_read: Money,
+    /// Tokens written into a cache (the shortest time that the provider offers).
+    pub cache_write: Money,
+}
+
+impl Price {
+    /// From figures in dollars that are known to be in range.
+    fn of(entry: &PriceEntry) -> Self {
+        let input = Money::from_usd(entry.input);
+        Self {
+            input,
+            output: Money::from_usd(entry.output),
+            cache_read: entry.cache_read.map_or(input, Money::from_usd),
+            cache_write: entry.cache_write.map_or(input, Money::from_usd),
+        }
+    }
+
+    /// What `usage` costs, rounded up to a millionth of a dollar; saturates, never negative.
+    pub fn cost(&self, usage: &Usage) -> Money {
+        const MILLION: i128 = 1_000_000;
+        let part = |tokens: u64, price: Money| i128::from(tokens) * i128::from(price.0.max(0));
+        let sum = part(usage.input, self.input)
+            + part(usage.output, self.output)
+            + part(usage.cache_read, self.cache_read)
+            + part(usage.cache_write, self.cache_write);
+        Money(i64::try_from((sum + MILLION - 1) / MILLION).unwrap_or(i64::MAX))
+    }
+}
+
+/// Prices by model: the configuration's, and below them the published ones.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PriceTable {
+    /// The configuration's; whole names, and beginnings where the flag is set.
+    own: Vec<(String, bool, Price)>,
+}
+
+impl PriceTable {
+    /// The published prices alone.
+    pub fn published() -> Self {
+        Self { own: Vec::new() }
+    }
+
+    /// The published prices with those of a configuration over them. A name ends with `*` where all models are meant
+    /// whose names begin so. `key` is the path of the section (`backends.codex.prices`).
+    ///
+    /// # Errors
+    /// Everything that is wrong with the entries, with its path.
+    pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut own = Vec::new();
+        for (name, entry) in entries {
+            problem_with(&format!("{key}.{name}"), name, entry, &mut problems);
+            let (begins, is_beginning) = name.strip_suffix('*').map_or((name.as_str(), false), |rest| (rest, true));
+            own.push((name::canonical(begins), is_beginning, Price::of(entry)));
+        }
+        if problems.is_empty() { Ok(Self { own }) } else { Err(problems) }
+    }
+
+    /// The price of `model`, which can have a provider before it and a date behind it. Of several that fit, the
+    /// configuration's whole names count first, then its longest beginning, then the published ones; `None` where nothing
+    /// fits: an unknown model is not free.
+    pub fn price(&self, model: &str) -> Option<Price> {
+        let model = name::canonical(model);
+        if model.is_empty() {
+            return None;
+        }
+        let whole = |(name, is_beginning, price): &(String, bool, Price)| {
+            (!is_beginning && name::is_version_of(&model, name)).then_some((name.len(), *price))
+        };
+        let beginning = |(name, is_beginning, price): &(String, bool, Price)| {
+            (*is_beginning && model.starts_with(name.as_str())).then_some((name.len(), *price))
+        };
+        let longest = |found: Option<(usize, Price)>| found.map(|(_, price)| price);
+        longest(self.own.iter().filter_map(whole).max_by_key(|found| found.0))
+            .or_else(|| longest(self.own.iter().filter_map(beginning).max_by_key(|found| found.0)))
+            .or_else(|| published::price(&model))
+    }
+
+    /// What `usage` of `model` costs, by the table; `None` where the model's price is not known.
+    pub fn estimate(&self, usage: &Usage, model: &str) -> Option<Cost> {
+        let money = self.price(model)?.cost(usage);
+        Some(Cost { money, source: CostSource::Estimated })
+    }
+}
+
+impl Default for PriceTable {
+    fn default() -> Self {
+        Self::published()
+    }
+}
+
+fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<Problem>) {
+    let mut wrong = |key: String, what: String| {
+        let message = format!("`{key}` {what}");
+        problems.push(Problem { key, other: None, message });
+    };
+    if name.trim().is_empty() {
+        wrong(key.to_owned(), "names no model".to_owned());
+    }
+    let figures = [
+        ("input", Some(entry.input)),
+        ("output", Some(entry.output)),
+        ("cache_read", entry.cache_read),
+        ("cache_write", entry.cache_write),
+    ];
+    for (field, value) in figures {
+        if let Some(value) = value.filter(|value| !(0.0..=PRICE_MAX_USD).contains(value)) {
+            wrong(
+                format!("{key}.{field}"),
+                format!("is {value}; 0 to {PRICE_MAX_USD} dollars a million tokens are allowed"),
+            );
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Rules that a configuration states about a loop: which model runs, and what happens when.
+//!
+//! Conditions are expressions of the Common Expression Language (CEL). They are parsed by a library and then typed here,
+//! with a smaller language than CEL is: names of [`Facts`], figures, texts, `&& || !`, comparisons, `+ - * / %`, `in` with
+//! a list, `? :`, and a few functions. There is nothing that repeats, so an evaluation takes no longer than its text is
+//! long. What is wrong is told when the configuration is read, never in the middle of a loop.
+
+mod facts;
+mod models;
+mod schedule;
+mod text;
+mod typing;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::IdedExpr;
+use cel::parser::Parser;
+use cel::{Context, Env, ExecutionError, Value};
+
+pub use facts::Facts;
+pub(in crate::domain) use models::INVALID_NAME;
+pub use models::{ModelChoice, ModelRule, ModelRules, valid_model_name};
+pub use schedule::{Action, ActionName, Firing, Look, Schedule, ScheduleEntry, ScheduleState, Trigger};
+
+use typing::{Finding, Typing};
+
+/// Most characters of an expression.
+pub const EXPRESSION_MAX: usize = 500;
+
+/// Most parentheses, brackets and conditions within each other. The parser takes some 100 KiB of stack for each without
+/// optimisation, and runs on threads that have 2 MiB.
+const NESTING_MAX: u16 = 8;
+
+/// What a decimal division is called while an expression is evaluated; CEL itself divides decimals by 0.
+const DIVIDE: &str = "divide_decimals";
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// What is wrong with a rule, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleProblem {
+    /// Path of the key (`models.rules[1].when`).
+    pub key: String,
+    /// Line and column within the value, both from 1; `None` where the value is wrong as a whole.
+    pub at: Option<(usize, usize)>,
+    /// What is wrong and what to do, without the key.
+    pub message: String,
+}
+
+impl RuleProblem {
+    fn whole(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), at: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for RuleProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: ", self.key)?;
+        match self.at {
+            Some((1, column)) => write!(f, "column {column}: ")?,
+            Some((line, column)) => write!(f, "line {line}, column {column}: ")?,
+            None => {}
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for RuleProblem {}
+
+/// What a rule says of the facts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleOutcome {
+    /// It holds.
+    Holds,
+    /// It does not hold.
+    Fails,
+    /// It could not be computed, and so does not hold; why, for people.
+    Broken(String),
+}
+
+/// A condition that was parsed and typed.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    text: String,
+    expression: IdedExpr,
+    /// The names that it uses, as [`Facts`] knows them.
+    names: Vec<&'static str>,
+}
+
+impl Rule {
+    /// Reads an expression. `key` is where it was written, for the message.
+    ///
+    /// # Errors
+    /// It is empty, too long or nested too deeply; it is not an expression; it uses a name or a function that there is
+    /// not, or figures, texts and conditions where others are needed; it could never be anything but false.
+    pub fn compile(text: &str, key: &str) -> Result<Self, RuleProblem> {
+        let problem = |finding: Finding| {
+            let at = finding.offset.map(|offset| text::line_and_column(text, offset));
+            RuleProblem { key: key.to_owned(), at, message: finding.message }
+        };
+        text::check(text).map_err(problem)?;
+        let parsed = Parser::new().max_recursion_depth(NESTING_MAX).parse_with_source_info(text);
+        let (mut expression, source) = parsed.map_err(|errors| problem(text::syntax_problem(text, &errors)))?;
+        let names = Typing::new(&source).condition(&mut expression).map_err(problem)?;
+        Ok(Self { text: text.to_owned(), expression, names })
+    }
+
+    /// The expression as it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// What the rule says of `facts`. Nothing in it can panic or take long.
+    pub fn evaluate(&self, facts: &Facts) -> RuleOutcome {
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        for name in &self.names {
+            if let Some(value) = facts.value(name) {
+                context.add_variable_from_value(*name, value);
+            }
+        }
+        // The name is ours alone, so that it cannot be one of the library's.
+        if let Err(error) = context.add_function(DIVIDE, divide) {
+            return RuleOutcome::Broken(error.to_string());
+        }
+        match Value::resolve(&self.expression, &context) {
+            Ok(Value::Bool(true)) => RuleOutcome::Holds,
+            Ok(Value::Bool(false)) => RuleOutcome::Fails,
+            Ok(_) => RuleOutcome::Broken("its value is not true or false".to_owned()),
+            Err(error) => RuleOutcome::Broken(reason(&error)),
+        }
+    }
+}
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+fn divide(dividend: f64, divisor: f64) -> Result<f64, ExecutionError> {
+    if divisor == 0.0 {
+        return Err(ExecutionError::DivisionByZero(Value::Float(dividend)));
+    }
+    Ok(dividend / divisor)
+}
+
+/// Why an evaluation failed, in the words of a configuration.
+fn reason(error: &ExecutionError) -> String {
+    match error {
+        ExecutionError::DivisionByZero(_) => "it divides by 0".to_owned(),
+        ExecutionError::RemainderByZero(_) => "it takes a remainder by 0".to_owned(),
+        ExecutionError::Overflow(..) => "a number in it is too large".to_owned(),
+        other => crate::domain::model::settings::shortened(&other.to_string()),
+    }
+}

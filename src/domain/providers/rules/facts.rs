@@ -1,0 +1,187 @@
+//! What rules can ask about: the facts of a loop, and their names in expressions.
+
+use cel::Value;
+
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::ids::Money;
+use crate::domain::supervision::control::{Trend, Urgency};
+
+/// What a loop is like at a moment between two iterations. Money, tokens and time are those of the whole loop; a model's
+/// rules that are to go by one backend get that backend's errors here.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Facts {
+    /// `iteration`: the one that ended last, or the one that is about to begin; from 1, 0 before the first.
+    pub iteration: u32,
+    /// `max_iterations`: how many the loop may take.
+    pub max_iterations: u32,
+    /// `elapsed_minutes` (or `elapsed`): whole minutes of running time.
+    pub elapsed_minutes: u64,
+    /// `consec_errors`: runs that failed one after the other, up to now.
+    pub consec_errors: u32,
+    /// `error_count`: iterations that ended with an error, over the whole loop.
+    pub error_count: u32,
+    /// What the last run said that failed it; `has_error` is whether there is something. It is of the run that the iteration
+    /// ended with, and in the backend's words where there are any: where a limited backend was left and the next one did
+    /// the work, there is no error.
+    pub last_error: Option<String>,
+    /// What backends said that refused the last run: those that were left on the way, and those that it waits for. No
+    /// condition sees it; `on_error` of the schedule does.
+    pub refused: Vec<String>,
+    /// `cost` (or `total_cost`): dollars that the loop has cost.
+    pub cost: Money,
+    /// `cost_hour`: dollars of those in the last 60 minutes.
+    pub cost_hour: Money,
+    /// `tokens` (or `total_tokens`): tokens read and written by models.
+    pub tokens: u64,
+    /// `completion`: measured, 0 to 1.
+    pub completion: f64,
+    /// `control_signal`: 0 to 1; 0 before there is one.
+    pub control_signal: f64,
+    /// `urgency`: normal, elevated, high or critical.
+    pub urgency: Urgency,
+    /// `trend`: improving, stable, regressing or oscillating.
+    pub trend: Trend,
+    /// `task_type`: test-fix, feature and so on.
+    pub task_type: TaskType,
+    /// `backend`: the one that ran last, or is about to run.
+    pub backend: String,
+    /// `context_pct`: percent of the model's context that the last run filled, 0 to 100; 0 where it is not known.
+    pub context_pct: f64,
+}
+
+impl Default for Facts {
+    fn default() -> Self {
+        Self {
+            iteration: 0,
+            max_iterations: 0,
+            elapsed_minutes: 0,
+            consec_errors: 0,
+            error_count: 0,
+            last_error: None,
+            refused: Vec::new(),
+            cost: Money(0),
+            cost_hour: Money(0),
+            tokens: 0,
+            completion: 0.0,
+            control_signal: 0.0,
+            urgency: Urgency::Normal,
+            trend: Trend::Stable,
+            task_type: TaskType::default(),
+            backend: String::new(),
+            context_pct: 0.0,
+        }
+    }
+}
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Truth,
+    Whole,
+    Decimal,
+    Text,
+}
+
+/// A name that expressions can use.
+pub(super) struct Variable {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// Most that the figure can be, where it has an end; its least is 0 then.
+    pub(super) most: Option<f64>,
+    /// All that the text can be, where that is known.
+    pub(super) words: &'static [&'static str],
+}
+
+const fn variable(name: &'static str, kind: Kind) -> Variable {
+    Variable { name, kind, most: None, words: &[] }
+}
+
+const fn bounded(name: &'static str, most: f64) -> Variable {
+    Variable { name, kind: Kind::Decimal, most: Some(most), words: &[] }
+}
+
+const fn one_of(name: &'static str, words: &'static [&'static str]) -> Variable {
+    Variable { name, kind: Kind::Text, most: None, words }
+}
+
+const URGENCIES: &[&str] = &["normal", "elevated", "high", "critical"];
+const TRENDS: &[&str] = &["improving", "stable", "regressing", "oscillating"];
+const TASK_TYPES: &[&str] =
+    &["test-fix", "type-errors", "lint", "migration", "refactor", "coverage", "feature", "docs", "dependency", "other"];
+
+/// All names.
+pub(super) const VARIABLES: &[Variable] = &[
+    variable("iteration", Kind::Whole),
+    variable("max_iterations", Kind::Whole),
+    variable("elapsed_minutes", Kind::Whole),
+    variable("consec_errors", Kind::Whole),
+    variable("error_count", Kind::Whole),
+    variable("has_error", Kind::Truth),
+    variable("cost", Kind::Decimal),
+    variable("cost_hour", Kind::Decimal),
+    variable("tokens", Kind::Whole),
+    bounded("completion", 1.0),
+    bounded("control_signal", 1.0),
+    one_of("urgency", URGENCIES),
+    one_of("trend", TRENDS),
+    one_of("task_type", TASK_TYPES),
+    variable("backend", Kind::Text),
+    bounded("context_pct", 100.0),
+];
+
+/// Other names for the same.
+pub(super) const ALIASES: &[(&str, &str)] =
+    &[("elapsed", "elapsed_minutes"), ("total_cost", "cost"), ("total_tokens", "tokens")];
+
+/// A variable by its name or another name for it.
+pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
+    let name = ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, name)| name);
+    VARIABLES.iter().find(|variable| variable.name == name)
+}
+
+impl Facts {
+    /// What `on_error` looks for its words in; `None` where nothing went wrong.
+    pub(super) fn errors(&self) -> Option<String> {
+        let told: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();
+        (!told.is_empty()).then(|| told.join("\n"))
+    }
+
+    /// The value of a variable; figures that are none or out of their range are brought into it.
+    pub(super) fn value(&self, name: &str) -> Option<Value> {
+        let whole = |value: u64| Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
+        let decimal = |value: f64, most: f64| Value::Float(if value.is_nan() { 0.0 } else { value.clamp(0.0, most) });
+        Some(match name {
+            "iteration" => whole(self.iteration.into()),
+            "max_iterations" => whole(self.max_iterations.into()),
+            "elapsed_minutes" => whole(self.elapsed_minutes),
+            "consec_errors" => whole(self.consec_errors.into()),
+            "error_count" => whole(self.error_count.into()),
+            "has_error" => Value::Bool(self.last_error.is_some()),
+            "cost" => Value::Float(self.cost.usd()),
+            "cost_hour" => Value::Float(self.cost_hour.usd()),
+            "tokens" => whole(self.tokens),
+            "completion" => decimal(self.completion, 1.0),
+            "control_signal" => decimal(self.control_signal, 1.0),
+            "urgency" => text(match self.urgency {
+                Urgency::Normal => "normal",
+                Urgency::Elevated => "elevated",
+                Urgency::High => "high",
+                Urgency::Critical => "critical",
+            }),
+            "trend" => text(match self.trend {
+                Trend::Improving => "improving",
+                Trend::Stable => "stable",
+                Trend::Regressing => "regressing",
+                Trend::Oscillating => "oscillating",
+            }),
+            "task_type" => text(self.task_type.as_str()),
+            "backend" => text(&self.backend),
+            "context_pct" => decimal(self.context_pct, 100.0),
+            _ => return None,
+        })
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.to_owned().into())
+}

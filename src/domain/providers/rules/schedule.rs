@@ -1,0 +1,310 @@
+//! What happens when: triggers and actions, looked at between two iterations and at any other time.
+//!
+//! A trigger that stays true acts once, until it was false again. Moments of `cron` and iterations are not missed when
+//! nobody looks at them: what came since the last look counts, and counts for every rule.
+
+mod cron;
+mod state;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::models::{INVALID_NAME, valid_model_name};
+use super::{Facts, Rule, RuleOutcome, RuleProblem};
+use crate::domain::model::ids::Timestamp;
+use crate::domain::model::settings::{did_you_mean, shortened};
+
+use cron::Cron;
+pub use state::ScheduleState;
+use state::Since;
+
+/// Longest reason, in characters.
+const REASON_MAX: usize = 300;
+
+/// When a rule acts; where several are given, each of them is enough.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Trigger {
+    /// A condition such as `cost > 10.0`; acts when it becomes true.
+    pub when: Option<String>,
+    /// After this iteration.
+    pub at_iteration: Option<u32>,
+    /// After every so many iterations.
+    pub every_iterations: Option<u32>,
+    /// Words in the error of a run that failed, or in what a backend said that refused one, such as `rate_limit`; in upper
+    /// or lower case, `_` for a space as well.
+    pub on_error: Option<String>,
+    /// Five fields, in UTC: `0 9 * * MON-FRI`.
+    pub cron: Option<String>,
+}
+
+/// What a rule does, as a configuration writes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ActionName {
+    /// The loop waits until a person resumes it.
+    Pause,
+    /// The loop ends.
+    Abort,
+    /// Another backend takes over.
+    SwitchBackend,
+    /// Another model is asked for.
+    SetModel,
+    /// A person is told.
+    Escalate,
+}
+
+/// A rule of a schedule, as a configuration writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleEntry {
+    /// When it acts.
+    pub trigger: Trigger,
+    /// What it does.
+    pub action: ActionName,
+    /// The backend for `switch_backend`; the next one where left out.
+    #[serde(default)]
+    pub backend: Option<String>,
+    /// The model for `set_model`.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Why, for people; the trigger where left out.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Wait until a person resumes.
+    Pause,
+    /// End the loop.
+    Abort,
+    /// Go on with this backend, or with the next one.
+    SwitchBackend(Option<String>),
+    /// Ask for this model.
+    SetModel(String),
+    /// Tell a person.
+    Escalate,
+}
+
+impl Action {
+    /// Whether no iteration may begin after it.
+    pub fn stops(&self) -> bool {
+        matches!(self, Self::Pause | Self::Abort)
+    }
+}
+
+/// A rule that acts now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firing {
+    /// Which rule, from 0.
+    pub rule: usize,
+    /// What to do.
+    pub action: Action,
+    /// Why, for people: the configured reason, or the trigger.
+    pub reason: String,
+    /// What came true: `cost > 10`, `iteration 5`, `0 9 * * *`.
+    pub trigger: String,
+}
+
+/// What came of a look at a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Look {
+    /// Rules that act, in their order.
+    pub firings: Vec<Firing>,
+    /// Rules that could not be computed, one sentence each; they change nothing.
+    pub broken: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+struct Entry {
+    /// What its condition is remembered by.
+    key: String,
+    when: Option<Rule>,
+    at_iteration: Option<u32>,
+    every_iterations: Option<u32>,
+    /// As [`compared`] gives it.
+    on_error: Option<String>,
+    cron: Option<Cron>,
+    action: Action,
+    reason: Option<String>,
+}
+
+/// Rules about when a loop is paused, ended or changed.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Schedule {
+    entries: Vec<Entry>,
+}
+
+impl Schedule {
+    /// Compiles rules. `key` is the path of the section (`schedule`); `backends` are the names of all that are configured.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them, with its path.
+    pub fn compile(entries: &[ScheduleEntry], key: &str, backends: &[&str]) -> Result<Self, Vec<RuleProblem>> {
+        let mut compiled = Vec::new();
+        let mut problems = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let key = format!("{key}[{index}]");
+            let before = problems.len();
+            let action = action_of(entry, &key, backends, &mut problems);
+            let trigger = trigger_of(&entry.trigger, &key, &mut problems);
+            if let Some(reason) = entry.reason.as_ref().filter(|reason| reason.chars().count() > REASON_MAX) {
+                let length = reason.chars().count();
+                let message = format!("has {length} characters; at most {REASON_MAX} are allowed");
+                problems.push(RuleProblem::whole(format!("{key}.reason"), message));
+            }
+            if let (Some(action), (when, cron), true) = (action, trigger, problems.len() == before) {
+                let Trigger { at_iteration, every_iterations, ref on_error, .. } = entry.trigger;
+                compiled.push(Entry {
+                    key: format!("{action:?} {}", entry.trigger.when.as_deref().unwrap_or_default()),
+                    when,
+                    at_iteration,
+                    every_iterations,
+                    on_error: on_error.as_deref().map(compared),
+                    cron,
+                    action,
+                    reason: entry.reason.clone(),
+                });
+            }
+        }
+        if problems.is_empty() { Ok(Self { entries: compiled }) } else { Err(problems) }
+    }
+
+    /// Which rules act now, by all that came since the last look. `state` is kept with the loop, one schedule each.
+    pub fn look(&self, facts: &Facts, now: Timestamp, state: &mut ScheduleState) -> Look {
+        let since = state.advance(facts, now);
+        let mut look = Look::default();
+        let mut held = Vec::new();
+        for (index, entry) in self.entries.iter().enumerate() {
+            let was_true = state.holds(&entry.key);
+            let mut fired = None;
+            if let Some(when) = &entry.when {
+                let is_true = match when.evaluate(facts) {
+                    RuleOutcome::Holds => true,
+                    RuleOutcome::Fails => false,
+                    RuleOutcome::Broken(reason) => {
+                        let sentence = format!("rule {} of the schedule (`{}`)", index + 1, when.text());
+                        look.broken.push(format!("{sentence} does not count: {reason}"));
+                        was_true
+                    }
+                };
+                if is_true {
+                    held.push(entry.key.clone());
+                    fired = (!was_true).then(|| when.text().to_owned());
+                }
+            }
+            if let Some(trigger) = fired.or_else(|| entry.happened(facts, &since)) {
+                let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
+                look.firings.push(Firing { rule: index, action: entry.action.clone(), reason, trigger });
+            }
+        }
+        state.remember(held);
+        look
+    }
+
+    /// Which rules act on a run that every backend refused: those with `on_error` alone, as no iteration has ended.
+    pub fn look_at_refusal(&self, facts: &Facts, state: &mut ScheduleState) -> Look {
+        let errors = Some(facts.refused.join("\n")).filter(|errors| state.meets(Some(errors)));
+        let firing = |(rule, entry): (usize, &Entry)| {
+            let trigger = entry.is_in(errors.as_deref()?)?;
+            let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
+            Some(Firing { rule, action: entry.action.clone(), reason, trigger })
+        };
+        Look { firings: self.entries.iter().enumerate().filter_map(firing).collect(), broken: Vec::new() }
+    }
+}
+
+impl Entry {
+    /// What happened since the last look that this rule waits for.
+    fn happened(&self, facts: &Facts, since: &Since) -> Option<String> {
+        let iterations = since.iteration..facts.iteration;
+        if let Some(at) = self.at_iteration.filter(|at| iterations.contains(&(at - 1))) {
+            return Some(format!("iteration {at}"));
+        }
+        if let Some(every) = self.every_iterations.filter(|every| facts.iteration / every > since.iteration / every) {
+            return Some(format!("every {every} iterations"));
+        }
+        if let Some(trigger) = facts.errors().filter(|_| since.new_error).and_then(|errors| self.is_in(&errors)) {
+            return Some(trigger);
+        }
+        let cron = self.cron.as_ref().filter(|cron| cron.came(since.moment, since.now))?;
+        Some(format!("{} (UTC)", cron.text()))
+    }
+
+    /// What came true where the words that this rule waits for are among these.
+    fn is_in(&self, errors: &str) -> Option<String> {
+        let words = self.on_error.as_deref().filter(|words| compared(errors).contains(words))?;
+        Some(format!("an error with \"{}\"", shortened(words)))
+    }
+}
+
+/// A text as words of errors are compared in: backends write `rate_limit_error` and `Rate limit`.
+fn compared(text: &str) -> String {
+    text.to_lowercase().replace('_', " ")
+}
+
+fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut Vec<RuleProblem>) -> Option<Action> {
+    let mut wrong = |field: &str, message: String| problems.push(RuleProblem::whole(format!("{key}.{field}"), message));
+    if entry.backend.is_some() && entry.action != ActionName::SwitchBackend {
+        wrong("backend", "is only for the action switch_backend".to_owned());
+    }
+    if entry.model.is_some() && entry.action != ActionName::SetModel {
+        wrong("model", "is only for the action set_model".to_owned());
+    }
+    match entry.action {
+        ActionName::Pause => Some(Action::Pause),
+        ActionName::Abort => Some(Action::Abort),
+        ActionName::Escalate => Some(Action::Escalate),
+        ActionName::SwitchBackend => {
+            if let Some(name) = entry.backend.as_deref().filter(|name| !backends.contains(name)) {
+                let near = did_you_mean(name, backends.iter().copied());
+                wrong("backend", format!("there is no backend `{}`{near}", shortened(name)));
+            }
+            Some(Action::SwitchBackend(entry.backend.clone()))
+        }
+        ActionName::SetModel => match &entry.model {
+            Some(model) if valid_model_name(model) => Some(Action::SetModel(model.clone())),
+            Some(_) => {
+                wrong("model", INVALID_NAME.to_owned());
+                None
+            }
+            None => {
+                wrong("model", "is needed for the action set_model".to_owned());
+                None
+            }
+        },
+    }
+}
+
+fn trigger_of(trigger: &Trigger, key: &str, problems: &mut Vec<RuleProblem>) -> (Option<Rule>, Option<Cron>) {
+    let key = format!("{key}.trigger");
+    let (mut rule, mut cron) = (None, None);
+    if *trigger == Trigger::default() {
+        let message = "is empty; one of when, at_iteration, every_iterations, on_error and cron is needed";
+        problems.push(RuleProblem::whole(key.clone(), message));
+    }
+    if let Some(when) = &trigger.when {
+        match Rule::compile(when, &format!("{key}.when")) {
+            Ok(compiled) => rule = Some(compiled),
+            Err(problem) => problems.push(problem),
+        }
+    }
+    for (field, value) in [("at_iteration", trigger.at_iteration), ("every_iterations", trigger.every_iterations)] {
+        if value == Some(0) {
+            problems.push(RuleProblem::whole(format!("{key}.{field}"), "is 0; iterations are counted from 1"));
+        }
+    }
+    if trigger.on_error.as_ref().is_some_and(|words| words.trim().is_empty()) {
+        problems.push(RuleProblem::whole(format!("{key}.on_error"), "is empty; words of an error are needed"));
+    }
+    if let Some(text) = &trigger.cron {
+        match Cron::compile(text) {
+            Ok(compiled) => cron = Some(compiled),
+            Err(message) => problems.push(RuleProblem::whole(format!("{key}.cron"), message)),
+        }
+    }
+    (rule, cron)
+}

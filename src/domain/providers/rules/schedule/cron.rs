@@ -1,0 +1,62 @@
+//! Moments by a cron pattern: whether one came between two others. Always in UTC, which has no hour twice and none left out.
+
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+
+use crate::domain::model::ids::Timestamp;
+use crate::domain::model::settings::shortened;
+
+/// Longest pattern, in characters.
+const PATTERN_MAX: usize = 100;
+
+/// A pattern of five fields.
+#[derive(Debug, Clone)]
+pub(super) struct Cron {
+    text: String,
+    cron: croner::Cron,
+}
+
+impl PartialEq for Cron {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Cron {
+    /// Reads a pattern; what is wrong with it where it is none, or where no day fits it.
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        if text.chars().count() > PATTERN_MAX {
+            return Err(format!("is longer than {PATTERN_MAX} characters"));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser
+            .parse(text)
+            .map_err(|error| format!("is not a cron pattern of five fields: {}", shortened(&error.to_string())))?;
+        // Eight years hold every leap day, also around a century.
+        let comes = cron.find_next_occurrence(&DateTime::constant(2024, 1, 1, 0, 0, 0, 0), true);
+        match comes {
+            Ok(next) if next.year() <= 2032 => Ok(Self { text: text.trim().to_owned(), cron }),
+            _ => Err("names a moment that never comes".to_owned()),
+        }
+    }
+
+    /// The pattern as it was written.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a moment of the pattern came after `since` and not after `now`.
+    pub(super) fn came(&self, since: Timestamp, now: Timestamp) -> bool {
+        if now <= since {
+            return false;
+        }
+        let (Some(since), Some(now)) = (civil(since), civil(now)) else { return false };
+        self.cron.find_next_occurrence(&since, false).is_ok_and(|next| next <= now)
+    }
+}
+
+/// A moment in UTC; `None` before the year -9999 and after 9999.
+fn civil(moment: Timestamp) -> Option<DateTime> {
+    Some(TimeZone::UTC.to_datetime(jiff::Timestamp::from_millisecond(moment.0).ok()?))
+}

@@ -1,0 +1,81 @@
+//! What a schedule remembers between two looks.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::super::Facts;
+use crate::domain::model::ids::Timestamp;
+
+/// A clock that goes back by more than this was wrong before, and what was seen then is forgotten.
+const CLOCK_SLACK_MS: i64 = 24 * 3_600_000;
+
+/// Most characters of an error that are kept to know it again.
+const ERROR_MAX: usize = 200;
+
+/// What the last look saw; the default is that of a loop that nobody looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScheduleState {
+    /// When it was.
+    looked_at: Option<Timestamp>,
+    /// The iteration that had ended.
+    iteration: Option<u32>,
+    /// The error of that iteration, or of the run that was refused since, shortened.
+    error: Option<String>,
+    /// Conditions that held.
+    held: BTreeSet<String>,
+}
+
+/// What came since the last look.
+#[derive(Debug)]
+pub(super) struct Since {
+    /// The moment of that look; moments of patterns come after it.
+    pub(super) moment: Timestamp,
+    /// This moment.
+    pub(super) now: Timestamp,
+    /// The iteration that had ended then.
+    pub(super) iteration: u32,
+    /// Whether the last error is not the one that was seen then.
+    pub(super) new_error: bool,
+}
+
+impl ScheduleState {
+    /// The state of a loop that begins: moments of patterns count from here on.
+    pub fn begun(at: Timestamp) -> Self {
+        Self { looked_at: Some(at), iteration: Some(0), ..Self::default() }
+    }
+
+    /// What came since the last look, which from now on is this one.
+    pub(super) fn advance(&mut self, facts: &Facts, now: Timestamp) -> Since {
+        let moment = match self.looked_at {
+            Some(at) if at.0 <= now.0.saturating_add(CLOCK_SLACK_MS) => at,
+            _ => now,
+        };
+        // A loop that was not looked at before, or began anew, comes from the iteration before this one.
+        let last = self.iteration.filter(|last| *last <= facts.iteration);
+        let iteration = last.unwrap_or(facts.iteration.saturating_sub(1));
+        let another = self.iteration != Some(facts.iteration);
+        let new_error = self.meets(facts.errors().as_deref()) || (another && self.error.is_some());
+        self.looked_at = Some(moment.max(now));
+        self.iteration = Some(facts.iteration);
+        Since { moment, now, iteration, new_error }
+    }
+
+    /// Whether there is an error, and not the one that was seen last; from now on it is.
+    pub(super) fn meets(&mut self, error: Option<&str>) -> bool {
+        let error = error.map(|error| error.chars().take(ERROR_MAX).collect::<String>());
+        let before = std::mem::replace(&mut self.error, error);
+        self.error.is_some() && self.error != before
+    }
+
+    /// Whether a condition held at the last look.
+    pub(super) fn holds(&self, key: &str) -> bool {
+        self.held.contains(key)
+    }
+
+    /// Keeps the conditions that hold now, and forgets all others.
+    pub(super) fn remember(&mut self, held: Vec<String>) {
+        self.held = held.into_iter().collect();
+    }
+}

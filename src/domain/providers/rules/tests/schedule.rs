@@ -1,0 +1,261 @@
+//! Schedules played over iterations, errors and moments.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::super::*;
+use super::facts;
+use crate::domain::model::ids::{Money, Timestamp};
+
+const MINUTE: i64 = 60_000;
+const HOUR: i64 = 60 * MINUTE;
+const START: Timestamp = Timestamp(1_795_305_600_000); // 2026-11-22T00:00:00Z, a Sunday
+
+fn entries(value: Value) -> Vec<ScheduleEntry> {
+    serde_json::from_value(value).unwrap()
+}
+
+fn schedule(value: Value) -> Schedule {
+    Schedule::compile(&entries(value), "schedule", &["claude", "codex"]).unwrap()
+}
+
+/// The rules that act when `schedule` is looked at with each of `facts`, a minute apart.
+fn played(schedule: &Schedule, facts: impl IntoIterator<Item = Facts>) -> Vec<Vec<usize>> {
+    let mut state = ScheduleState::begun(START);
+    let look = |(minute, facts): (i64, Facts)| {
+        let look = schedule.look(&facts, START.plus_ms(minute * MINUTE), &mut state);
+        look.firings.into_iter().map(|firing| firing.rule).collect()
+    };
+    (1..).zip(facts).map(look).collect()
+}
+
+fn iteration(iteration: u32) -> Facts {
+    Facts { iteration, ..Facts::default() }
+}
+
+#[test]
+fn the_cost_cap_of_the_shipped_example_stops_the_loop() {
+    let schedule = schedule(json!([
+        { "trigger": { "when": "total_cost > 1.0" }, "action": "pause", "reason": "Cost limit reached" },
+    ]));
+    let mut state = ScheduleState::default();
+    let look = schedule.look(&facts(), START, &mut state);
+    let [firing] = look.firings.as_slice() else { panic!("{look:?}") };
+    assert_eq!((&firing.action, firing.reason.as_str()), (&Action::Pause, "Cost limit reached"));
+    assert_eq!(firing.trigger, "total_cost > 1.0");
+    assert!(firing.action.stops() && Action::Abort.stops());
+    assert!(!Action::Escalate.stops() && !Action::SwitchBackend(None).stops());
+}
+
+#[test]
+fn a_condition_acts_once_until_it_was_false_again() {
+    let schedule = schedule(json!([{ "trigger": { "when": "cost > 10" }, "action": "escalate" }]));
+    let cost = |cost: f64| Facts { cost: Money::from_usd(cost), ..Facts::default() };
+    let costs = [9.0, 10.5, 11.0, 30.0, 2.0, 12.0, 12.0].map(cost);
+    let none = Vec::<usize>::new;
+    assert_eq!(played(&schedule, costs), [none(), vec![0], none(), none(), none(), vec![0], none()]);
+}
+
+#[test]
+fn a_condition_that_cannot_be_computed_is_told_and_changes_nothing() {
+    let schedule = schedule(json!([{ "trigger": { "when": "10 % iteration == 0" }, "action": "escalate" }]));
+    let mut state = ScheduleState::default();
+    let mut look = |n: u32| schedule.look(&iteration(n), START, &mut state);
+    assert_eq!(look(5).firings.len(), 1);
+    let broken = look(0);
+    assert_eq!(
+        (broken.firings.len(), broken.broken),
+        (
+            0,
+            vec!["rule 1 of the schedule (`10 % iteration == 0`) does not count: it takes a remainder by 0".to_owned()]
+        )
+    );
+    assert_eq!(look(5).firings.len(), 0, "it was true before");
+}
+
+#[test]
+fn iterations_are_not_missed_and_count_once() {
+    let schedule = schedule(json!([
+        { "trigger": { "at_iteration": 3 }, "action": "escalate" },
+        { "trigger": { "every_iterations": 4 }, "action": "switch_backend" },
+        { "trigger": { "at_iteration": 1, "when": "iteration == 8" }, "action": "set_model", "model": "opus" },
+    ]));
+    let looks = played(&schedule, [0, 1, 1, 2, 3, 3, 7, 8, 8, 13].map(iteration));
+    let expected: [&[usize]; 10] = [&[], &[2], &[], &[], &[0], &[], &[1], &[1, 2], &[], &[1]];
+    assert_eq!(looks, expected);
+    // A loop that nobody looked at before does not act on what is long past, and one that began anew acts again.
+    let mut state = ScheduleState::default();
+    assert_eq!(schedule.look(&iteration(10), START, &mut state).firings, []);
+    assert_eq!(schedule.look(&iteration(3), START, &mut state).firings.len(), 1);
+}
+
+#[test]
+fn errors_are_found_in_the_backends_words_and_each_once() {
+    let schedule =
+        schedule(json!([{ "trigger": { "on_error": "Rate_Limit" }, "action": "switch_backend", "backend": "codex" }]));
+    let failed = |n: u32, error: Option<&str>| Facts { last_error: error.map(str::to_owned), ..iteration(n) };
+    let looks = played(
+        &schedule,
+        [
+            failed(1, Some("API error: rate_limit_error")),
+            failed(1, Some("API error: rate_limit_error")),
+            failed(2, Some("API error: rate_limit_error")),
+            failed(2, Some("exit status 1")),
+            failed(2, Some("RATE_LIMIT")),
+            failed(3, None),
+        ],
+    );
+    let expected: [&[usize]; 6] = [&[0], &[], &[0], &[], &[0], &[]];
+    assert_eq!(looks, expected);
+}
+
+#[test]
+fn what_refused_backends_say_is_an_error_for_on_error_alone() {
+    let schedule = schedule(json!([
+        { "trigger": { "on_error": "rate_limit" }, "action": "escalate" },
+        { "trigger": { "when": "has_error" }, "action": "pause" },
+        { "trigger": { "at_iteration": 2 }, "action": "pause" },
+        { "trigger": { "on_error": "boom" }, "action": "pause" },
+    ]));
+    let refused = |n: u32, words: &str| Facts { refused: vec![words.to_owned()], ..iteration(n) };
+    let left = refused(1, "claude was left for its rate limit: try again in 5m");
+    assert_eq!(played(&schedule, [left.clone(), left]), [&[0][..], &[]]);
+    // No iteration has ended where all refuse, and what the one before ended with was seen.
+    let mut state = ScheduleState::begun(START);
+    let failed = Facts { last_error: Some("boom".to_owned()), ..iteration(1) };
+    let rules = |look: Look| look.firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>();
+    assert_eq!(rules(schedule.look(&failed, START, &mut state)), [1, 3]);
+    let waits = Facts { last_error: failed.last_error, ..refused(2, "claude: parked for rate limit (5m)") };
+    assert_eq!(rules(schedule.look_at_refusal(&waits, &mut state)), [0]);
+    assert!(schedule.look_at_refusal(&waits, &mut state).firings.is_empty());
+    assert_eq!(rules(schedule.look(&iteration(2), START, &mut state)), [2], "once it has ended");
+}
+
+#[test]
+fn moments_between_looks_are_not_lost_and_rules_do_not_take_them_from_each_other() {
+    let schedule = schedule(json!([
+        { "trigger": { "cron": "30 * * * *" }, "action": "escalate", "reason": "half past" },
+        { "trigger": { "cron": "*/30 * * * *" }, "action": "switch_backend" },
+        { "trigger": { "cron": "0 9 * * MON" }, "action": "pause" },
+    ]));
+    let mut state = ScheduleState::begun(START);
+    let mut look = |ms: i64| {
+        let firings = schedule.look(&iteration(1), START.plus_ms(ms), &mut state).firings;
+        firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>()
+    };
+    assert!(look(29 * MINUTE).is_empty());
+    // An iteration from 00:29 to 00:47: both saw half past.
+    assert_eq!(look(47 * MINUTE), [0, 1]);
+    assert!(look(47 * MINUTE).is_empty());
+    assert_eq!(look(60 * MINUTE), [1]);
+    assert!(look(60 * MINUTE + 1).is_empty());
+    // Many moments at once are one.
+    assert_eq!(look(33 * HOUR - 1), [0, 1]);
+    assert_eq!(look(33 * HOUR), [1, 2]);
+    // The clock goes back a little, and comes again to where it was: nothing acts twice.
+    assert!(look(32 * HOUR).is_empty());
+    assert!(look(33 * HOUR).is_empty());
+    assert_eq!(look(33 * HOUR + 30 * MINUTE), [0, 1]);
+    // It was days ahead by mistake.
+    assert_eq!(look(900 * HOUR), [0, 1, 2]);
+    assert!(look(34 * HOUR).is_empty());
+    assert_eq!(look(34 * HOUR + 30 * MINUTE), [0, 1]);
+}
+
+#[test]
+fn a_loop_that_was_not_looked_at_has_no_moments_behind_it() {
+    let schedule = schedule(json!([{ "trigger": { "cron": "* * * * *" }, "action": "escalate" }]));
+    let mut state = ScheduleState::default();
+    assert_eq!(schedule.look(&iteration(1), START, &mut state).firings, []);
+    let look = schedule.look(&iteration(1), START.plus_ms(MINUTE), &mut state);
+    assert_eq!(look.firings[0].reason, "* * * * * (UTC)");
+}
+
+#[test]
+fn what_was_seen_survives_being_stored() {
+    let schedule = schedule(json!([
+        { "trigger": { "when": "has_error" }, "action": "escalate" },
+        { "trigger": { "on_error": "mismatched" }, "action": "escalate" },
+    ]));
+    let mut state = ScheduleState::begun(START);
+    assert_eq!(schedule.look(&facts(), START, &mut state).firings.len(), 2);
+    let mut state: ScheduleState = serde_json::from_str(&serde_json::to_string(&state).unwrap()).unwrap();
+    assert_eq!(schedule.look(&facts(), START, &mut state).firings, []);
+    assert_eq!(serde_json::from_str::<ScheduleState>("{}").unwrap(), ScheduleState::default());
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_path() {
+    let long = "x".repeat(301);
+    let entries = entries(json!([
+        { "trigger": {}, "action": "pause" },
+        { "trigger": { "when": "costs > 1" }, "action": "pause", "model": "opus" },
+        { "trigger": { "at_iteration": 0, "every_iterations": 0, "on_error": " " }, "action": "abort" },
+        { "trigger": { "cron": "99 * * * *" }, "action": "set_model" },
+        { "trigger": { "cron": "0 0 30 2 *" }, "action": "switch_backend", "backend": "codx" },
+        { "trigger": { "cron": "* * * * * *" }, "action": "escalate", "backend": "claude", "reason": long },
+        { "trigger": { "cron": "" }, "action": "set_model", "model": "-x" },
+    ]));
+    let problems = Schedule::compile(&entries, "schedule", &["claude", "codex"]).unwrap_err();
+    let keys: Vec<&str> = problems.iter().map(|problem| problem.key.trim_start_matches("schedule")).collect();
+    assert_eq!(
+        keys,
+        [
+            "[0].trigger",
+            "[1].model",
+            "[1].trigger.when",
+            "[2].trigger.at_iteration",
+            "[2].trigger.every_iterations",
+            "[2].trigger.on_error",
+            "[3].model",
+            "[3].trigger.cron",
+            "[4].backend",
+            "[4].trigger.cron",
+            "[5].backend",
+            "[5].trigger.cron",
+            "[5].reason",
+            "[6].model",
+            "[6].trigger.cron",
+        ]
+    );
+    let message = |key: &str| problems.iter().find(|p| p.key.ends_with(key)).unwrap().to_string();
+    assert_eq!(message("[4].backend"), "`schedule[4].backend`: there is no backend `codx`; did you mean `codex`?");
+    assert_eq!(message("[4].trigger.cron"), "`schedule[4].trigger.cron`: names a moment that never comes");
+    assert!(message("[3].trigger.cron").contains("is not a cron pattern of five fields"));
+    assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": { "wen": "x" }, "action": "pause" })).is_err());
+    assert!(serde_json::from_value::<ScheduleEntry>(json!({ "trigger": {}, "action": "resume" })).is_err());
+}
+
+#[test]
+fn leap_days_come() {
+    let schedule = schedule(json!([{ "trigger": { "cron": "0 0 29 2 *" }, "action": "escalate" }]));
+    let mut state = ScheduleState::begun(START);
+    assert_eq!(schedule.look(&iteration(1), START.plus_ms(365 * 24 * HOUR), &mut state).firings, []);
+    assert_eq!(schedule.look(&iteration(1), START.plus_ms(500 * 24 * HOUR), &mut state).firings.len(), 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn each_moment_acts_once_whenever_it_is_looked_at(steps in proptest::collection::vec(0..5_400_i64, 1..30)) {
+        let schedule = schedule(json!([{ "trigger": { "cron": "0 * * * *" }, "action": "escalate" }]));
+        let mut state = ScheduleState::begun(START);
+        let mut now = START;
+        for seconds in steps {
+            let next = now.plus_ms(seconds * 1_000);
+            let passed_an_hour = now.0.div_euclid(HOUR) != next.0.div_euclid(HOUR);
+            prop_assert_eq!(schedule.look(&iteration(1), next, &mut state).firings.len(), usize::from(passed_an_hour));
+            now = next;
+        }
+    }
+
+    #[test]
+    fn no_moment_and_no_pattern_make_it_panic(at in any::<i64>(), now in any::<i64>(), cron in "[0-9*/,LW# A-Z-]{0,20}") {
+        let entry = json!([{ "trigger": { "cron": cron }, "action": "escalate" }]);
+        if let Ok(schedule) = Schedule::compile(&entries(entry), "schedule", &[]) {
+            let mut state = ScheduleState::begun(Timestamp(at));
+            schedule.look(&iteration(1), Timestamp(now), &mut state);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Discord: one embed.
+//!
+//! A title has 256 characters at most, a description 4,096, a field's value 1,024, a footer 2,048, an embed 6,000 in all.
+//! `allowed_mentions` without anything in `parse` pings nobody, whatever the text says; a backslash before a mark makes
+//! it a plain character, addresses and mentions included.
+
+use serde_json::{Value, json};
+
+use super::text::{address, fitted, headline, line, list, moment, place, plain, ways_on};
+use super::{Notice, Occasion};
+use crate::domain::supervision::oversight::EscalationLevel;
+
+const TITLE_MAX: usize = 256;
+const DESCRIPTION_MAX: usize = 1_500;
+const VALUE_MAX: usize = 1_000;
+const LINES: usize = 10;
+
+pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+    let (title, happened) = (line(&notice.title), line(&notice.what_happened));
+    let description = format!("{}\n{}", escaped(&title, VALUE_MAX), escaped(&happened, DESCRIPTION_MAX));
+    let mut fields = vec![field("Issue", linked(&notice.issue_url, &place(notice)))];
+    if let Some(answer) = answer.and_then(address) {
+        fields.push(field("Answer", format!("[on the escalation issue]({answer})")));
+    }
+    let evidence = list(notice.evidence.iter().map(|text| line(text)), "• ", LINES, VALUE_MAX, escape);
+    if !evidence.is_empty() {
+        fields.push(field("Evidence", evidence));
+    }
+    let ways = list(ways_on(notice), "• ", LINES, VALUE_MAX, escape);
+    if !ways.is_empty() {
+        fields.push(field("What to do", ways));
+    }
+    let colour = match notice.level {
+        EscalationLevel::Info => 0x8b_94_9e,
+        EscalationLevel::Warning => 0xd2_99_22,
+        EscalationLevel::Critical => 0xd9_3f_0b,
+        EscalationLevel::Emergency => 0xb6_02_05,
+    };
+    let mut embed = json!({
+        "title": fitted(&headline(notice), TITLE_MAX, plain),
+        "description": description,
+        "color": colour,
+        "fields": fields,
+        "timestamp": moment(notice.at),
+    });
+    if notice.occasion == Occasion::Reminder {
+        embed["footer"] = json!({ "text": "nobody has answered yet" });
+    }
+    json!({ "embeds": [embed], "allowed_mentions": { "parse": [] } })
+}
+
+fn field(name: &str, value: String) -> Value {
+    json!({ "name": name, "value": value })
+}
+
+fn linked(url: &str, words: &str) -> String {
+    /// Together with the longest address it stays a good deal below what a field takes after all.
+    const WORDS_MAX: usize = 200;
+    let words = escaped(words, WORDS_MAX);
+    match address(url).filter(|url| url.len() + words.len() < VALUE_MAX) {
+        Some(url) => format!("[{words}]({url})"),
+        None => words,
+    }
+}
+
+fn escaped(text: &str, most: usize) -> String {
+    fitted(text, most, escape)
+}
+
+fn escape(c: char, out: &mut String) {
+    if "\\`*_~|<>[]()#@:".contains(c) {
+        out.push('\\');
+    }
+    out.push(c);
+}

@@ -1,0 +1,41 @@
+//! Our own JSON, for programs. Fields may be added under the same version; none goes or changes its meaning.
+
+use serde_json::{Value, json};
+
+use super::text::{fitted, level, moment, plain};
+use super::{Notice, Occasion};
+use crate::domain::trust::sanitize::visible;
+
+/// Version of the form.
+pub const VERSION: u32 = 1;
+/// Longest text, in characters.
+const TEXT_MAX: usize = 4_000;
+/// Most entries of a list.
+const ENTRIES: usize = 50;
+
+pub(super) fn body(notice: &Notice, delivery: &str, answer: Option<&str>) -> Value {
+    let text = |text: &str| fitted(&visible(text), TEXT_MAX, plain);
+    let texts = |all: &[String]| all.iter().take(ENTRIES).map(|one| text(one)).collect::<Vec<_>>();
+    let replies = notice.replies.iter().take(ENTRIES);
+    json!({
+        "version": VERSION,
+        "id": delivery,
+        "event": match notice.occasion {
+            Occasion::Raised => "escalation.raised",
+            Occasion::Reminder => "escalation.reminder",
+            Occasion::Resolved => "escalation.resolved",
+        },
+        "level": level(notice.level),
+        "key": notice.dedup_key(),
+        "at": moment(notice.at),
+        "loop": notice.loop_id.as_str(),
+        "repository": { "forge": notice.repo.forge.as_str(), "id": notice.repo.id.0, "name": notice.repo.full_name() },
+        "issue": { "number": notice.issue.0, "title": text(&notice.title), "url": notice.issue_url },
+        "escalation_url": answer,
+        "cause": notice.cause,
+        "what_happened": text(&notice.what_happened),
+        "evidence": texts(&notice.evidence),
+        "recommendations": texts(&notice.recommendations),
+        "replies": replies.map(|r| json!({ "command": r.usage, "effect": r.what })).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,63 @@
+//! PagerDuty: Events API, version 2. The same key as before adds to the incident that is open, and ends it at last; where
+//! people have resolved it, the same key opens another.
+//!
+//! A summary has 1,024 characters at most, a key 255, an event 512 KiB.
+
+use serde_json::{Value, json};
+
+use super::text::{address, fitted, headline, level, line, moment, place, plain, ways_on};
+use super::{Notice, Occasion};
+use crate::domain::supervision::oversight::EscalationLevel;
+
+/// Longest key, in characters.
+pub(super) const KEY_MAX: usize = 255;
+const SUMMARY_MAX: usize = 1_024;
+const LINE_MAX: usize = 1_000;
+const LINES: usize = 20;
+
+pub(super) fn body(notice: &Notice, answer: Option<&str>) -> Value {
+    let key = notice.dedup_key();
+    if notice.occasion == Occasion::Resolved {
+        return json!({ "event_action": "resolve", "dedup_key": key });
+    }
+    let severity = match notice.level {
+        EscalationLevel::Info => "info",
+        EscalationLevel::Warning => "warning",
+        EscalationLevel::Critical | EscalationLevel::Emergency => "critical",
+    };
+    let place = place(notice);
+    let summary = format!("{} ({place}): {}", headline(notice), line(&notice.what_happened));
+    let short = |text: &str| fitted(&line(text), LINE_MAX, plain);
+    let lines = |all: Vec<String>| all.iter().take(LINES).map(|text| fitted(text, LINE_MAX, plain)).collect::<Vec<_>>();
+    let issue = address(&notice.issue_url);
+    let mut links = Vec::new();
+    links.extend(answer.and_then(address).map(|url| json!({ "href": url, "text": "Answer on the escalation issue" })));
+    links.extend(issue.as_ref().map(|url| json!({ "href": url, "text": format!("Issue {place}") })));
+    let mut event = json!({
+        "event_action": "trigger",
+        "dedup_key": key,
+        "client": "ralph-bot",
+        "links": links,
+        "payload": {
+            "summary": fitted(&summary, SUMMARY_MAX, plain),
+            "source": fitted(&format!("{}:{place}", notice.repo.forge), LINE_MAX, plain),
+            "severity": severity,
+            "timestamp": moment(notice.at),
+            "component": notice.loop_id.as_str(),
+            "group": fitted(&line(&notice.repo.full_name()), LINE_MAX, plain),
+            "class": short(&notice.cause),
+            "custom_details": {
+                "level": level(notice.level),
+                "reminder": notice.occasion == Occasion::Reminder,
+                "title": short(&notice.title),
+                "what_happened": short(&notice.what_happened),
+                "evidence": lines(notice.evidence.iter().map(|text| line(text)).collect()),
+                "what_to_do": lines(ways_on(notice)),
+            },
+        },
+    });
+    if let Some(issue) = issue {
+        event["client_url"] = json!(issue);
+    }
+    event
+}

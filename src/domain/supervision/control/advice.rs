@@ -1,0 +1,149 @@
+//! What control recommends, and the sentences that it puts into the next prompt.
+
+use serde::{Deserialize, Serialize};
+
+use super::actuators::{Actuation, Breadth};
+use super::alarms::{Alarm, AlarmKind, Severity};
+use super::blockers::Blocker;
+use super::metrics::{Metrics, Trend};
+use super::signal::Urgency;
+use crate::domain::model::record::Record;
+
+/// Most names that a sentence lists.
+const MAX_NAMES: usize = 5;
+/// Longest name in a sentence, characters.
+const MAX_NAME: usize = 120;
+
+/// What to do with the loop. Control only recommends; the overseer decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Go on.
+    Continue,
+    /// Go on otherwise.
+    Adjust,
+    /// Wait for a person.
+    Pause,
+    /// End it and keep the work.
+    Abort,
+}
+
+/// What would help.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recommendations {
+    /// More iterations, time or money.
+    pub adjust_budget: bool,
+    /// Another approach.
+    pub change_strategy: bool,
+    /// A person.
+    pub escalate: bool,
+    /// Why, in one sentence.
+    pub message: String,
+}
+
+/// `abort` with an emergency, `pause` with a critical alarm, `adjust` with a warning or u > 0.5, else `continue`. An alarm
+/// that was acknowledged asks for no more than `adjust`; finished work asks for nothing.
+pub(super) fn action(gap: f64, urgency: Urgency, alarms: &[Alarm]) -> Action {
+    if gap <= 0.0 {
+        return Action::Continue;
+    }
+    let asked = |alarm: &Alarm| match alarm.severity {
+        Severity::Info => Action::Continue,
+        Severity::Warning => Action::Adjust,
+        Severity::Critical | Severity::Emergency if alarm.acknowledged => Action::Adjust,
+        Severity::Critical => Action::Pause,
+        Severity::Emergency => Action::Abort,
+    };
+    let of_signal = if urgency >= Urgency::High { Action::Adjust } else { Action::Continue };
+    alarms.iter().map(asked).max().unwrap_or(Action::Continue).max(of_signal)
+}
+
+/// What would help against the standing alarms at this urgency.
+pub(super) fn recommend(metrics: &Metrics, urgency: Urgency, alarms: &[Alarm]) -> Recommendations {
+    let open = metrics.gap > 0.0;
+    let stands = |kind: AlarmKind| alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity > Severity::Info);
+    let adjust_budget = open && (urgency >= Urgency::High || stands(AlarmKind::ResourceBurn));
+    let goes_nowhere =
+        [AlarmKind::StuckLoop, AlarmKind::Oscillation, AlarmKind::IntegralWindup].into_iter().any(stands);
+    let change_strategy = open && (urgency >= Urgency::Critical || goes_nowhere);
+    let escalate = open && alarms.iter().any(|alarm| alarm.severity >= Severity::Critical && !alarm.acknowledged);
+    let message = match alarms.first().filter(|alarm| open && alarm.severity > Severity::Info) {
+        Some(worst) => worst.message.clone(),
+        None if !open => "The work is finished.".to_owned(),
+        None => format!("Urgency is {}: {}", urgency.word(), standing(metrics)),
+    };
+    Recommendations { adjust_budget, change_strategy, escalate, message }
+}
+
+/// How it stands and where it goes, one sentence.
+fn standing(metrics: &Metrics) -> String {
+    let percent = metrics.gap * 100.0;
+    let forecast = metrics.forecast.filter(|more| *more < 1000);
+    match (metrics.trend, forecast) {
+        (Trend::Oscillating, _) => format!("{percent:.0} % is open, and it goes back and forth."),
+        (Trend::Regressing, _) => {
+            format!("{percent:.0} % is open, {:.0} points more an iteration.", metrics.d_raw * 100.0)
+        }
+        (_, Some(1)) => format!("{percent:.0} % is open, one iteration at this pace."),
+        (_, Some(more)) => format!("{percent:.0} % is open, {more} iterations at this pace."),
+        (_, None) => format!("{percent:.0} % is open, and nothing moves."),
+    }
+}
+
+/// Sentences for the next prompt: how urgent it is, what remains, what recurs, how to go about it. None on finished work.
+pub(super) fn prompt(
+    metrics: &Metrics,
+    record: &Record,
+    recurring: &[&Blocker],
+    alarms: &[Alarm],
+    actuation: &Actuation,
+) -> Vec<String> {
+    if metrics.gap <= 0.0 {
+        return Vec::new();
+    }
+    let mut sentences = Vec::new();
+    if actuation.tone > Urgency::Normal {
+        sentences.push(format!("Urgency is {}: {}", actuation.tone.word(), standing(metrics)));
+    }
+    sentences.extend(remains(record));
+    for blocker in recurring.iter().take(MAX_NAMES) {
+        sentences.push(format!("This was in the way in {} iterations: {}", blocker.count, quoted(&blocker.name)));
+    }
+    let adverse = alarms.iter().filter(|alarm| alarm.severity > Severity::Info);
+    sentences.extend(adverse.map(|alarm| alarm.kind.advice().to_owned()));
+    let breadth = match actuation.breadth {
+        Breadth::FirstFailure => "Work on the first failing check only, and leave the rest for later.",
+        Breadth::OneChange => "Make one change, and check it before anything else.",
+        Breadth::Everything => "Take on everything that is open at once.",
+        Breadth::Usual => return sentences,
+    };
+    sentences.push(breadth.to_owned());
+    sentences
+}
+
+/// Which checks and tests fail, as far as it is known.
+fn remains(record: &Record) -> Vec<String> {
+    let failing: Vec<_> = record.checks.iter().filter(|check| !check.passed).collect();
+    let mut sentences = Vec::new();
+    if !failing.is_empty() {
+        let names: Vec<_> = failing.iter().take(MAX_NAMES).map(|check| quoted(&check.name)).collect();
+        let more = if failing.len() > MAX_NAMES { " and others" } else { "" };
+        let (count, all) = (failing.len(), record.checks.len());
+        sentences.push(format!("{count} of {all} checks fail: {}{more}.", names.join(", ")));
+    }
+    let count = |tests: Option<f64>| tests.filter(|count| count.is_finite() && *count > 0.0).unwrap_or(0.0);
+    let (passing, failing) = (count(record.tests_passing), count(record.tests_failing));
+    if failing > 0.0 {
+        sentences.push(format!("{failing:.0} of {:.0} tests fail.", passing + failing));
+    }
+    if let Some(error) = record.error_signature.as_deref().filter(|error| !error.trim().is_empty()) {
+        sentences.push(format!("The first error is {}", quoted(error)));
+    }
+    sentences
+}
+
+/// A name of somebody else's making, on one line and not too long.
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(MAX_NAME).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    format!("`{}`", short.trim().replace('`', "'"))
+}

@@ -1,0 +1,142 @@
+//! The condition of each alarm.
+
+use super::{AlarmKind, Finding, Severity};
+use crate::domain::supervision::control::metrics::{Metrics, Sample, Trend, changes, last, sign_changes};
+use crate::domain::supervision::control::resources::{Resource, Resources};
+use crate::domain::supervision::control::settings::ControlSettings;
+
+/// What rounding may add to a forecast; a loop that will end exactly in time is in time.
+const ROUNDING: f64 = 1e-9;
+
+/// What the conditions look at.
+pub(in crate::domain::supervision::control) struct Facts<'a> {
+    pub(in crate::domain::supervision::control) metrics: &'a Metrics,
+    /// The last window + 1 samples, this iteration's last.
+    pub(in crate::domain::supervision::control) history: &'a [Sample],
+    pub(in crate::domain::supervision::control) resources: &'a Resources,
+    /// Best completion so far, 0..1.
+    pub(in crate::domain::supervision::control) best: f64,
+    /// Iterations in a row that were a slide's drop below the best.
+    pub(in crate::domain::supervision::control) slide: u32,
+}
+
+/// Every condition that holds; none does once the work is finished.
+pub(in crate::domain::supervision::control) fn check(facts: &Facts<'_>, settings: &ControlSettings) -> Vec<Finding> {
+    if facts.metrics.gap <= 0.0 {
+        return Vec::new();
+    }
+    let conditions =
+        [stuck_loop, oscillation, regression, resource_burn, quality_degradation, integral_windup, derivative_spike];
+    conditions.into_iter().filter_map(|condition| condition(facts, settings)).collect()
+}
+
+fn finding(kind: AlarmKind, severity: Severity, message: String, context: &[(&str, f64)]) -> Option<Finding> {
+    let context = context.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    Some(Finding { kind, severity, message, context })
+}
+
+fn warning_or_critical(critical: bool) -> Severity {
+    if critical { Severity::Critical } else { Severity::Warning }
+}
+
+/// Each of the last changes of P is smaller than the least progress.
+fn stuck_loop(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let needed = settings.stuck_iterations.max(1) as usize;
+    let mut latest = changes(facts.history).rev().take(needed);
+    let known = facts.history.len() > needed;
+    if !known || latest.any(|change| change.abs() >= settings.min_progress_rate) {
+        return None;
+    }
+    let p = facts.metrics.p;
+    let message = format!("No progress in {needed} iterations: P stays at {p:.2}.");
+    let severity = warning_or_critical(p > settings.stuck_critical);
+    finding(AlarmKind::StuckLoop, severity, message, &[("iterations", needed as f64), ("p", p)])
+}
+
+/// The trend is oscillating.
+fn oscillation(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    if facts.metrics.trend != Trend::Oscillating {
+        return None;
+    }
+    let turns = sign_changes(last(facts.history, settings.window_len() + 1), settings.deadband);
+    let message = format!("P changed its direction {turns} times in the last {} iterations.", settings.window_len());
+    finding(AlarmKind::Oscillation, Severity::Warning, message, &[("turns", turns as f64)])
+}
+
+/// It gets worse fast, or has for long been worse than its best.
+fn regression(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let rate = facts.metrics.d_raw;
+    let lost = facts.best - (1.0 - facts.metrics.gap);
+    let fast = rate > settings.regression_rate;
+    let slow = lost > settings.slide_drop && facts.slide >= settings.slide_iterations;
+    let message = if fast {
+        format!("P rises by {:.0} points an iteration.", rate * 100.0)
+    } else if slow {
+        let (points, best, slide) = (lost * 100.0, facts.best * 100.0, facts.slide);
+        format!("Completion is {points:.0} points below its best, {best:.0} %, for {slide} iterations.")
+    } else {
+        return None;
+    };
+    let critical = settings.regression_critical;
+    let severity = warning_or_critical(rate > critical || slow && lost > critical);
+    finding(AlarmKind::Regression, severity, message, &[("d_raw", rate), ("best", facts.best), ("lost", lost)])
+}
+
+/// Too much of something is used, and the forecast does not fit in what is left of it.
+fn resource_burn(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let Resources { iterations, seconds, usd } = facts.resources;
+    let Metrics { gap, velocity, forecast, .. } = *facts.metrics;
+    let more = if velocity > 0.0 { (gap / velocity - ROUNDING).ceil() } else { f64::INFINITY };
+    let burns = |resource: &Resource| {
+        resource.part() > settings.max_iterations_percent && !(settings.resource_forecast && resource.fits(more))
+    };
+    let (name, resource) = [("iterations", iterations), ("seconds", seconds), ("dollars", usd)]
+        .into_iter()
+        .filter(|(_, resource)| burns(resource))
+        .max_by(|a, b| a.1.part().total_cmp(&b.1.part()))?;
+    let (used, limit) = (resource.used, resource.limit.unwrap_or_default());
+    let needs = forecast.map_or_else(|| "no end is in sight".to_owned(), |more| format!("{more} more are forecast"));
+    let message = match name {
+        "dollars" => format!("{used:.2} of {limit:.2} dollars are used and, in iterations, {needs}."),
+        "seconds" => format!("{used:.0} of {limit:.0} seconds are used and, in iterations, {needs}."),
+        _ => format!("{used:.0} of {limit:.0} iterations are used and {needs}."),
+    };
+    let emergency = resource.part() >= settings.emergency_percent;
+    let severity = if emergency { Severity::Emergency } else { Severity::Critical };
+    finding(AlarmKind::ResourceBurn, severity, message, &[("used", used), ("limit", limit)])
+}
+
+/// Quality is far below what it was within the window.
+fn quality_degradation(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let window = last(facts.history, settings.window_len());
+    let now = window.last()?.quality;
+    let best = window.iter().map(|sample| sample.quality).fold(now, f64::max);
+    let drop = best - now;
+    if drop <= settings.quality_drop {
+        return None;
+    }
+    let message = format!("Quality fell from {best:.2} to {now:.2} within {} iterations.", window.len());
+    let severity = warning_or_critical(drop > settings.quality_critical);
+    finding(AlarmKind::QualityDegradation, severity, message, &[("from", best), ("to", now)])
+}
+
+/// I is high and P does not fall. On the way up from nothing I is high as well; while the gap closes that is no trouble.
+fn integral_windup(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let Metrics { i, velocity, .. } = *facts.metrics;
+    if i <= settings.integral_windup_limit || velocity >= settings.min_progress_rate {
+        return None;
+    }
+    let message = format!("Trouble adds up without progress: I is {i:.2}.");
+    finding(AlarmKind::IntegralWindup, Severity::Warning, message, &[("i", i), ("velocity", velocity)])
+}
+
+/// P jumped, for better or worse.
+fn derivative_spike(facts: &Facts<'_>, settings: &ControlSettings) -> Option<Finding> {
+    let change = changes(facts.history).next_back()?;
+    if change.abs() <= settings.derivative_spike {
+        return None;
+    }
+    let (way, severity) = if change > 0.0 { ("worse", Severity::Warning) } else { ("better", Severity::Info) };
+    let message = format!("P changed by {:+.0} points in one iteration, for the {way}.", change * 100.0);
+    finding(AlarmKind::DerivativeSpike, severity, message, &[("change", change)])
+}

@@ -1,0 +1,145 @@
+//! How complex a task is, 1 to 10, estimated from what is said about it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::record::{Record, TaskFacts};
+
+/// Characters of the task that are looked at.
+const MAX_CHARS: usize = 20_000;
+
+/// How the complexity of a task is estimated where nobody states it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct ComplexitySettings {
+    /// Complexity of a task of no known type, 1..10.
+    pub usual: f64,
+    /// Complexity of a task with one of `simple_words`, 1..10.
+    pub simple: f64,
+    /// Complexity of a task with one of `hard_words`, 1..10.
+    pub hard: f64,
+    /// Words that tell a simple task, each whole and in any case.
+    pub simple_words: Vec<String>,
+    /// Words that tell a hard task, each whole and in any case.
+    pub hard_words: Vec<String>,
+    /// What each file that is named adds, 0..10.
+    pub per_file: f64,
+    /// What each hundred words add, 0..10.
+    pub per_hundred_words: f64,
+    /// What it takes off that there are tests, which soon tell right from wrong, 0..10.
+    pub tests: f64,
+}
+
+impl Default for ComplexitySettings {
+    fn default() -> Self {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        Self {
+            usual: 5.0,
+            simple: 2.0,
+            hard: 8.0,
+            simple_words: owned(&[
+                "bump",
+                "changelog",
+                "comment",
+                "comments",
+                "config",
+                "configuration",
+                "doc",
+                "docs",
+                "documentation",
+                "readme",
+                "rename",
+                "spelling",
+                "typo",
+                "typos",
+                "wording",
+            ]),
+            hard_words: owned(&[
+                "architecture",
+                "concurrency",
+                "deadlock",
+                "migrate",
+                "migration",
+                "port",
+                "protocol",
+                "redesign",
+                "refactor",
+                "refactoring",
+                "rewrite",
+            ]),
+            per_file: 0.2,
+            per_hundred_words: 0.5,
+            tests: 1.0,
+        }
+    }
+}
+
+/// The stated complexity, else the estimate, 1..10. `first` is the first iteration's record, which knows of tests.
+pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettings) -> f64 {
+    if let Some(stated) = facts.complexity.filter(|stated| !stated.is_nan()) {
+        return stated.clamp(1.0, 10.0);
+    }
+    let text: String = facts.task.chars().take(MAX_CHARS).flat_map(char::to_lowercase).collect();
+    let is = |words: &[String]| {
+        let mut spoken = text.split(|c: char| !c.is_alphanumeric());
+        spoken.any(|word| words.iter().any(|known| known.to_lowercase() == word))
+    };
+    let kind = match (is(&settings.simple_words), is(&settings.hard_words)) {
+        (true, false) => settings.simple,
+        (false, true) => settings.hard,
+        _ => settings.usual,
+    };
+    let files = text.split_whitespace().filter(|word| names_a_file(word)).count() as f64;
+    let hundreds = text.split_whitespace().count() as f64 / 100.0;
+    let tests = if first.tests_passing.is_some_and(|passing| passing > 0.0) { settings.tests } else { 0.0 };
+    (kind + settings.per_file * files + settings.per_hundred_words * hundreds - tests).clamp(1.0, 10.0)
+}
+
+/// Whether a word looks like a path: `src/lib.rs`, `setup.py`; no sentence's end, no address.
+fn names_a_file(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric());
+    let Some((stem, ending)) = word.rsplit_once('.') else { return false };
+    let plain = |c: char| c.is_alphanumeric() || "_-./".contains(c);
+    !stem.is_empty()
+        && stem.chars().all(plain)
+        && (1..=5).contains(&ending.len())
+        && ending.starts_with(|c: char| c.is_ascii_alphabetic())
+        && ending.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(task: &str) -> f64 {
+        let facts = TaskFacts { task: task.to_owned(), ..TaskFacts::default() };
+        complexity(&facts, &Record::default(), &ComplexitySettings::default())
+    }
+
+    #[test]
+    fn type_files_and_length_count() {
+        assert_eq!(of(""), 5.0);
+        assert!(of("Fix a typo in README.md") < 3.0);
+        assert!(of("Rewrite the scheduler in src/a.rs, src/b.rs and src/c.rs.") > 8.5);
+        assert!(of(&"word ".repeat(1000)) > 9.9);
+        assert_eq!(of("Update the latest React contest page"), of("Improve the fastest flow contest page"));
+    }
+
+    #[test]
+    fn what_is_stated_wins_and_tests_make_it_easier() {
+        let stated = |complexity| TaskFacts { complexity, ..TaskFacts::default() };
+        let settings = ComplexitySettings::default();
+        assert_eq!(complexity(&stated(Some(70.0)), &Record::default(), &settings), 10.0);
+        assert_eq!(complexity(&stated(Some(f64::NAN)), &Record::default(), &settings), 5.0);
+        let tested = Record { tests_passing: Some(3.0), ..Record::default() };
+        assert_eq!(complexity(&stated(None), &tested, &settings), 4.0);
+    }
+
+    #[test]
+    fn a_path_is_told_from_a_sentence() {
+        let paths = ["src/lib.rs", "`setup.py`,", "(Cargo.toml)"];
+        let others = ["end.", "and", "3.5", "e.g.,", "https://example.com"];
+        assert!(paths.into_iter().all(names_a_file));
+        assert!(!others.into_iter().filter(|word| *word != "e.g.,").any(names_a_file));
+    }
+}

@@ -1,0 +1,238 @@
+//! Gain profiles, which of them is aimed at, and the smooth way there.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::metrics::{Metrics, Trend};
+use super::settings::{AUTO, ControlSettings};
+use crate::domain::model::record::TaskFacts;
+
+/// Complexity up to which a task is simple.
+const SIMPLE: f64 = 3.0;
+/// Complexity from which a task begins with exploring.
+const COMPLEX: f64 = 7.0;
+/// Part of the iterations that is its beginning.
+const EARLY: f64 = 0.2;
+/// D above it is regressing.
+const REGRESSING: f64 = 0.1;
+/// P below it, with more than half done, is near the end.
+const NEAR: f64 = 0.15;
+/// Completion that must be passed to be near the end.
+const HALF: f64 = 0.5;
+/// P above it that does not move is stuck.
+const FAR: f64 = 0.7;
+/// |D| without deadband below it is not moving.
+const UNMOVED: f64 = 0.02;
+/// Iterations that nothing is called stuck in.
+const GRACE: u64 = 3;
+/// I above it is winding up.
+const WINDUP: f64 = 3.0;
+
+/// Largest gain.
+pub(super) const MAX_GAIN: f64 = 10.0;
+
+/// Weights of P, I and D.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gains {
+    /// Weight of P, 0..10.
+    pub kp: f64,
+    /// Weight of I, 0..10.
+    pub ki: f64,
+    /// Weight of D, -10..10.
+    pub kd: f64,
+}
+
+impl Gains {
+    const fn new(kp: f64, ki: f64, kd: f64) -> Self {
+        Self { kp, ki, kd }
+    }
+
+    /// Whether each is where settings allow it to be.
+    pub(super) fn in_range(self) -> bool {
+        let range = 0.0..=MAX_GAIN;
+        range.contains(&self.kp) && range.contains(&self.ki) && range.contains(&self.kd.abs())
+    }
+
+    /// `k + part (target - k)` for each.
+    fn towards(self, target: Self, part: f64) -> Self {
+        let step = |from: f64, to: f64| from + part * (to - from);
+        Self { kp: step(self.kp, target.kp), ki: step(self.ki, target.ki), kd: step(self.kd, target.kd) }
+    }
+}
+
+/// What is used where a name is of no profile, which valid settings do not have.
+const STANDARD: Gains = Gains::new(0.5, 0.15, 0.25);
+
+/// The profiles that are there without configuration.
+pub const BUILT_IN: [(&str, Gains); 7] = [
+    ("conservative", Gains::new(0.3, 0.05, 0.4)),
+    ("standard", STANDARD),
+    ("aggressive", Gains::new(0.8, 0.25, 0.1)),
+    ("recovery", Gains::new(1.0, 0.4, -0.1)),
+    ("cautious", Gains::new(0.2, 0.02, 0.5)),
+    ("damped", Gains::new(0.3, 0.1, 0.5)),
+    ("exploration", Gains::new(0.3, 0.1, 0.2)),
+];
+
+/// Gains of a profile as configured; what is left out is as built in.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GainPatch {
+    /// Weight of P, 0..10.
+    pub kp: Option<f64>,
+    /// Weight of I, 0..10.
+    pub ki: Option<f64>,
+    /// Weight of D, -10..10.
+    pub kd: Option<f64>,
+}
+
+/// Which profile is for what, by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Schedule {
+    /// D > 0.1.
+    pub regressing: String,
+    /// The trend is oscillating.
+    pub oscillating: String,
+    /// P < 0.15 and more than half is done.
+    pub near_completion: String,
+    /// P > 0.7 and |D| < 0.02 after the third iteration.
+    pub stuck: String,
+    /// I > 3.
+    pub windup: String,
+    /// The first fifth of the iterations of a task of complexity 7 or more.
+    pub early: String,
+    /// Tasks that are about security or break what others rely on.
+    pub sensitive: String,
+    /// Tasks of complexity 3 or less.
+    pub simple: String,
+    /// All other tasks.
+    pub otherwise: String,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self {
+            regressing: "conservative".to_owned(),
+            oscillating: "damped".to_owned(),
+            near_completion: "cautious".to_owned(),
+            stuck: "recovery".to_owned(),
+            windup: "recovery".to_owned(),
+            early: "exploration".to_owned(),
+            sensitive: "conservative".to_owned(),
+            simple: "aggressive".to_owned(),
+            otherwise: "standard".to_owned(),
+        }
+    }
+}
+
+/// The gains in use and the profile that they move to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// Name of the profile aimed at.
+    pub profile: String,
+    /// The gains on the way there.
+    #[serde(flatten)]
+    pub gains: Gains,
+}
+
+/// Another profile is aimed at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Name of the profile before.
+    pub from: String,
+    /// Name of the profile now.
+    pub to: String,
+    /// Why, in figures.
+    pub reason: String,
+}
+
+impl ControlSettings {
+    /// The gains of a profile; `None` where there is none of that name, or where one of your own lacks a gain.
+    pub fn profile(&self, name: &str) -> Option<Gains> {
+        let built_in = BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, gains)| *gains);
+        let patch = self.profiles.get(name).copied().unwrap_or_default();
+        Some(Gains {
+            kp: patch.kp.or(built_in.map(|gains| gains.kp))?,
+            ki: patch.ki.or(built_in.map(|gains| gains.ki))?,
+            kd: patch.kd.or(built_in.map(|gains| gains.kd))?,
+        })
+    }
+
+    /// Every profile with its gains, by name.
+    pub fn all_profiles(&self) -> BTreeMap<&str, Gains> {
+        let names = BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
+        names.filter_map(|name| Some((name, self.profile(name)?))).collect()
+    }
+
+    /// Name of the profile that a task begins with and returns to.
+    pub(super) fn base_profile(&self, facts: &TaskFacts, complexity: f64) -> &str {
+        if self.base_profile != AUTO {
+            &self.base_profile
+        } else if facts.security_sensitive || facts.breaking_changes {
+            &self.schedule.sensitive
+        } else if complexity <= SIMPLE {
+            &self.schedule.simple
+        } else {
+            &self.schedule.otherwise
+        }
+    }
+
+    /// The profile that the figures call for, and why: the first condition that holds decides.
+    fn target<'a>(&'a self, task: &Bearing<'a>, metrics: &Metrics) -> (&'a str, String) {
+        let Metrics { p, i, d, d_raw, gap, trend, .. } = *metrics;
+        let early = task.max_iterations.is_some_and(|most| task.iteration as f64 <= EARLY * most);
+        if d > REGRESSING {
+            (&self.schedule.regressing, format!("it gets worse: D is {d:.2}"))
+        } else if trend == Trend::Oscillating {
+            (&self.schedule.oscillating, "it goes back and forth".to_owned())
+        } else if p < NEAR && 1.0 - gap > HALF {
+            (&self.schedule.near_completion, format!("it is nearly done: P is {p:.2}"))
+        } else if p > FAR && d_raw.abs() < UNMOVED && task.iteration > GRACE {
+            (&self.schedule.stuck, format!("it does not move: P is {p:.2} and changes by {d_raw:+.3} an iteration"))
+        } else if i > WINDUP {
+            (&self.schedule.windup, format!("trouble adds up: I is {i:.2}"))
+        } else if task.complexity >= COMPLEX && early {
+            (&self.schedule.early, format!("a task of complexity {:.0} begins", task.complexity))
+        } else if let Some(profile) = task.redirected {
+            (profile, "the overseer redirected the loop".to_owned())
+        } else {
+            (task.base, "nothing is out of the ordinary".to_owned())
+        }
+    }
+
+    /// One step of the gains from `before` (`None` before the first iteration), and the change of profile if there is one.
+    pub(super) fn scheduled(
+        &self,
+        before: Option<&Scheduled>,
+        task: &Bearing<'_>,
+        metrics: &Metrics,
+    ) -> (Scheduled, Option<Transition>) {
+        let gains_of = |name: &str| self.profile(name).unwrap_or(STANDARD);
+        let first = || Scheduled { profile: task.base.to_owned(), gains: gains_of(task.base) };
+        let before = before.cloned().unwrap_or_else(first);
+        if !self.adaptive_gains {
+            return (before, None);
+        }
+        let (name, reason) = self.target(task, metrics);
+        let gains = before.gains.towards(gains_of(name), self.transition_smoothing);
+        let change = (before.profile != name).then(|| Transition { from: before.profile, to: name.to_owned(), reason });
+        (Scheduled { profile: name.to_owned(), gains }, change)
+    }
+}
+
+/// Where in which task the loop is.
+pub(super) struct Bearing<'a> {
+    /// Name of the base profile.
+    pub(super) base: &'a str,
+    /// Name of the profile that a REDIRECT asks for, while it is fresh.
+    pub(super) redirected: Option<&'a str>,
+    /// 1..10.
+    pub(super) complexity: f64,
+    /// From 1.
+    pub(super) iteration: u64,
+    /// Iterations that it may take, where that is limited.
+    pub(super) max_iterations: Option<f64>,
+}

@@ -1,0 +1,87 @@
+//! What of iterations, time and money is used, and whether what is left will do.
+
+use crate::domain::model::record::TaskFacts;
+
+/// Seconds of a minute.
+const MINUTE_S: f64 = 60.0;
+/// Largest limit that is believed.
+const LARGEST_LIMIT: f64 = 1e12;
+
+/// One thing that a loop may use up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Resource {
+    /// What is used, from 0.
+    pub(super) used: f64,
+    /// What may be used; `None` where there is no limit.
+    pub(super) limit: Option<f64>,
+    /// What an iteration uses on average.
+    pub(super) each: f64,
+}
+
+/// What a loop may use up.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Resources {
+    pub(super) iterations: Resource,
+    pub(super) seconds: Resource,
+    pub(super) usd: Resource,
+}
+
+impl Resource {
+    /// What is left, from 0; `None` where there is no limit.
+    pub(super) fn left(&self) -> Option<f64> {
+        self.limit.map(|limit| (limit - self.used).max(0.0))
+    }
+
+    /// Used part of the limit; 0 where there is none.
+    pub(super) fn part(&self) -> f64 {
+        self.limit.map_or(0.0, |limit| self.used / limit)
+    }
+
+    /// Whether that many more iterations fit in what is left.
+    pub(super) fn fits(&self, more: f64) -> bool {
+        more * self.each <= self.left().unwrap_or(f64::INFINITY)
+    }
+}
+
+impl Resources {
+    /// `rounds` is how many iterations the seconds and dollars were spent on.
+    pub(super) fn of(facts: &TaskFacts, iteration: u64, rounds: u64, seconds: f64, usd: f64) -> Self {
+        let mean = |sum: f64| sum / rounds.max(1) as f64;
+        let minutes = facts.timeout_minutes.and_then(limit);
+        Self {
+            iterations: Resource { used: iteration as f64, limit: limit(facts.max_iterations), each: 1.0 },
+            seconds: Resource { used: seconds, limit: minutes.map(|m| m * MINUTE_S), each: mean(seconds) },
+            usd: Resource { used: usd, limit: facts.max_cost_usd.and_then(limit), each: mean(usd) },
+        }
+    }
+}
+
+/// A limit that limits; what is not above 0, or beyond belief, is none.
+fn limit(value: f64) -> Option<f64> {
+    (value > 0.0 && value <= LARGEST_LIMIT).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_compared_with_what_is_needed() {
+        let facts = TaskFacts { max_iterations: 10.0, timeout_minutes: Some(10.0), ..TaskFacts::default() };
+        let resources = Resources::of(&facts, 8, 4, 480.0, 3.0);
+        assert_eq!(resources.iterations.part(), 0.8);
+        assert!(resources.iterations.fits(2.0) && !resources.iterations.fits(3.0));
+        assert!(resources.seconds.fits(1.0) && !resources.seconds.fits(2.0));
+        assert!(resources.usd.fits(1e9) && !resources.seconds.fits(f64::INFINITY));
+        assert_eq!((resources.usd.part(), resources.usd.left()), (0.0, None));
+    }
+
+    #[test]
+    fn limits_that_are_no_numbers_limit_nothing() {
+        for wrong in [f64::NAN, f64::INFINITY, 1e300, 0.0, -1.0] {
+            let facts = TaskFacts { max_iterations: wrong, max_cost_usd: Some(wrong), ..TaskFacts::default() };
+            let resources = Resources::of(&facts, 8, 8, 1.0, 1.0);
+            assert_eq!((resources.iterations.part(), resources.usd.left()), (0.0, None));
+        }
+    }
+}

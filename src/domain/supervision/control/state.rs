@@ -1,0 +1,225 @@
+//! What control remembers between iterations, and the step from one to the next.
+
+use serde::{Deserialize, Serialize};
+
+use super::Decision;
+use super::actuators::{Actuation, Situation, actuate};
+use super::advice::{Action, action, prompt, recommend};
+use super::alarms::{self, Alarm, AlarmKind};
+use super::blockers::Blockers;
+use super::complexity::complexity;
+use super::gains::{Bearing, Scheduled};
+use super::metrics::{self, MAX_INTEGRAL, MIN_INTEGRAL, Sample};
+use super::resources::Resources;
+use super::settings::{ControlSettings, MAX_WINDOW};
+use super::signal::{Terms, Urgency};
+use crate::domain::model::record::{Record, TaskFacts};
+
+/// Largest exported state, bytes.
+pub const MAX_STATE: usize = 64 * 1024;
+
+/// What control remembers of a loop. The default is that of a loop before its first iteration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ControlState {
+    /// Iterations seen.
+    rounds: u64,
+    /// Number of the last one.
+    iteration: u64,
+    /// The last window + 1 iterations, oldest first.
+    history: Vec<Sample>,
+    /// I, -1..5.
+    integral: f64,
+    blockers: Blockers,
+    /// Complexity of the task as judged in the first iteration, 1..10.
+    complexity: Option<f64>,
+    scheduled: Option<Scheduled>,
+    alarms: Vec<Alarm>,
+    /// Best completion, 0..1.
+    best: f64,
+    /// Iterations in a row far below the best.
+    slide: u32,
+    /// Iterations in a row with a signal for the strong model.
+    strong_run: u32,
+    /// Seconds spent.
+    seconds: f64,
+    /// Dollars spent.
+    usd: f64,
+    actuation: Option<Actuation>,
+    #[serde(default)]
+    redirected: Option<Redirected>,
+}
+
+/// The profile that a REDIRECT asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Redirected {
+    profile: String,
+    /// Last iteration in which it is asked for.
+    until: u64,
+}
+
+/// Iterations that a REDIRECT has a say in the gains.
+const REDIRECT_LASTS: u64 = 3;
+
+impl ControlState {
+    /// Takes an iteration in and decides. `settings` must be valid ([`validate`](crate::domain::model::settings::Settings::validate)).
+    pub fn step(&mut self, record: &Record, facts: &TaskFacts, settings: &ControlSettings) -> Decision {
+        let (figures, wrong) = record.figures();
+        self.take(record, &figures, settings);
+        let iteration = self.iteration;
+        let metrics = metrics::measure(&self.history, self.integral, settings);
+        let complexity = *self.complexity.get_or_insert_with(|| complexity(facts, &figures, &settings.complexity));
+        let resources = Resources::of(facts, iteration, self.rounds, self.seconds, self.usd);
+        let task = Bearing {
+            base: settings.base_profile(facts, complexity),
+            redirected: self.redirected.as_ref().filter(|r| iteration <= r.until).map(|r| r.profile.as_str()),
+            complexity,
+            iteration,
+            max_iterations: resources.iterations.limit,
+        };
+        let (gains, transition) = settings.scheduled(self.scheduled.as_ref(), &task, &metrics);
+        let terms = Terms::of(gains.gains, &metrics);
+        let control_signal = terms.signal();
+        let urgency = Urgency::of(control_signal);
+        let found = alarms::check(&self.alarm_facts(&metrics, &resources), settings);
+        let alarms::Settled { raised, cleared } = alarms::settle(&mut self.alarms, found, iteration);
+        let actuation = self.actuate(control_signal, &gains.profile, &metrics, &resources, settings);
+        let action = action(metrics.gap, urgency, &self.alarms);
+        let recurring = self.blockers.recurring(iteration);
+        let prompt_adjustments = prompt(&metrics, record, &recurring, &self.alarms, &actuation);
+        self.scheduled = Some(gains.clone());
+        Decision {
+            iteration,
+            action,
+            takes_effect: settings.auto_intervene && action >= Action::Pause,
+            control_signal,
+            urgency,
+            terms,
+            gains,
+            transition,
+            recommendations: recommend(&metrics, urgency, &self.alarms),
+            metrics,
+            alarms: self.alarms.clone(),
+            raised,
+            cleared,
+            prompt_adjustments,
+            actuation,
+            warnings: out_of_range(wrong, iteration).into_iter().collect(),
+        }
+    }
+
+    /// The state after all records, for one that cannot be read. Acknowledgements are not in the records and are lost.
+    pub fn rebuild(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Self {
+        let mut state = Self::default();
+        for record in records {
+            state.step(record, facts, settings);
+        }
+        state
+    }
+
+    /// The state as text, for storing with the loop.
+    pub fn export(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The state that was exported; `None` for a text that no export has made.
+    pub fn import(text: &str) -> Option<Self> {
+        let state = (text.len() <= MAX_STATE).then(|| serde_json::from_str::<Self>(text).ok())??;
+        state.is_sound().then_some(state)
+    }
+
+    /// The overseer redirected the loop: for some iterations the gains move to this profile rather than to the base.
+    pub fn redirect(&mut self, profile: &str) {
+        let until = self.iteration.saturating_add(REDIRECT_LASTS);
+        self.redirected = Some(Redirected { profile: profile.to_owned(), until });
+    }
+
+    /// Takes [`ControlState::redirect`] back, so that the next iteration's figures follow from the records alone.
+    pub fn forget_redirect(&mut self) {
+        self.redirected = None;
+    }
+
+    /// Marks the alarm of this id as seen. Whether it stands.
+    pub fn acknowledge(&mut self, id: &str) -> bool {
+        let alarm = self.alarms.iter_mut().find(|alarm| alarm.id == id);
+        alarm.map(|alarm| alarm.acknowledged = true).is_some()
+    }
+
+    /// The alarms that stand, the worst first.
+    pub fn alarms(&self) -> &[Alarm] {
+        &self.alarms
+    }
+
+    /// Iterations seen.
+    pub fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// Takes the figures of an iteration into what is remembered.
+    fn take(&mut self, record: &Record, figures: &Record, settings: &ControlSettings) {
+        self.rounds = self.rounds.saturating_add(1);
+        let counted = self.iteration.saturating_add(1);
+        self.iteration = if figures.iteration >= 1.0 { figures.iteration as u64 } else { counted };
+        let Record { completion, quality, errors, .. } = *figures;
+        let p = metrics::proportional(1.0 - completion, quality, errors, settings.deadband);
+        self.history.push(Sample { completion, quality, p });
+        let surplus = self.history.len().saturating_sub(settings.window_len() + 1);
+        self.history.drain(..surplus);
+        let recurrences = self.blockers.count(&record.blockers, self.iteration);
+        self.integral = metrics::integral(self.integral, settings.decay, p, recurrences, record.learnings.len());
+        self.best = self.best.max(completion);
+        let slides = self.best - completion > settings.slide_drop;
+        self.slide = if slides { self.slide.saturating_add(1) } else { 0 };
+        self.seconds += figures.duration_s;
+        self.usd += figures.cost_usd;
+    }
+
+    fn alarm_facts<'a>(&'a self, metrics: &'a metrics::Metrics, resources: &'a Resources) -> alarms::Facts<'a> {
+        alarms::Facts { metrics, history: &self.history, resources, best: self.best, slide: self.slide }
+    }
+
+    fn actuate(
+        &mut self,
+        signal: f64,
+        profile: &str,
+        metrics: &metrics::Metrics,
+        resources: &Resources,
+        settings: &ControlSettings,
+    ) -> Actuation {
+        let strong = signal > settings.actuators.model.strong_above;
+        self.strong_run = if strong { self.strong_run.saturating_add(1) } else { 0 };
+        let now = Situation { signal, profile, metrics, strong_run: self.strong_run, resources };
+        let before = self.actuation.take().unwrap_or_else(|| Actuation::neutral(&settings.actuators));
+        let next = actuate(&before, &now, &settings.actuators);
+        self.actuation = Some(Actuation { movements: Vec::new(), ..next.clone() });
+        next
+    }
+
+    /// Whether it is a state that steps can lead to, as far as figures show it.
+    pub fn is_sound(&self) -> bool {
+        let part = |x: f64| (0.0..=1.0).contains(&x);
+        let sample = |s: &Sample| part(s.completion) && part(s.quality) && part(s.p);
+        let once = |kind: &AlarmKind| self.alarms.iter().filter(|alarm| alarm.kind == *kind).count() <= 1;
+        self.history.len() <= MAX_WINDOW as usize + 1
+            && self.history.is_empty() == (self.rounds == 0)
+            && self.scheduled.is_some() == (self.rounds > 0)
+            && self.scheduled.as_ref().is_none_or(|scheduled| scheduled.gains.in_range())
+            && self.history.iter().all(sample)
+            && (MIN_INTEGRAL..=MAX_INTEGRAL).contains(&self.integral)
+            && self.complexity.is_none_or(|complexity| (1.0..=10.0).contains(&complexity))
+            && part(self.best)
+            && self.seconds >= 0.0
+            && self.usd >= 0.0
+            && self.seconds.max(self.usd) < f64::MAX / 2.0
+            && self.blockers.is_sound()
+            && AlarmKind::ALL.iter().all(once)
+    }
+}
+
+/// What is said of an iteration so many of whose figures were out of range; `None` where none was.
+pub fn out_of_range(wrong: u32, iteration: u64) -> Option<String> {
+    match wrong {
+        0 => None,
+        1 => Some(format!("One figure of iteration {iteration} was out of range and was put right.")),
+        _ => Some(format!("{wrong} figures of iteration {iteration} were out of range and were put right.")),
+    }
+}

@@ -1,0 +1,30 @@
+//! Control as a whole.
+
+mod healthy;
+mod properties;
+mod reach;
+mod vectors;
+
+use super::{ControlSettings, ControlState, Decision};
+use crate::domain::model::record::{Record, TaskFacts};
+
+/// The decisions over a whole loop.
+pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {
+    let mut state = ControlState::default();
+    records.iter().map(|record| state.step(record, facts, settings)).collect()
+}
+
+/// Records of nothing but completions.
+pub(super) fn completions(values: &[f64]) -> Vec<Record> {
+    let record = |(iteration, completion): (u32, &f64)| Record {
+        iteration: f64::from(iteration),
+        completion: *completion,
+        ..Record::default()
+    };
+    (1..).zip(values).map(record).collect()
+}
+
+/// A task with iterations enough.
+pub(super) fn long() -> TaskFacts {
+    TaskFacts { max_iterations: 1000.0, ..TaskFacts::default() }
+}

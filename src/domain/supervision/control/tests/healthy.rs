@@ -1,0 +1,55 @@
+//! Loops that go well are left alone.
+
+use super::{completions, long, run};
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::supervision::control::{Action, ControlSettings, Severity};
+
+/// Numbers in -1..1 from a linear congruential generator.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+    }
+}
+
+/// 5 % an iteration from nothing, with noise of 2 points, until it is done.
+fn healthy(seed: u64) -> Vec<Record> {
+    let mut noise = Noise(seed);
+    let mut values: Vec<f64> = (1..20).map(|n| 0.05 * f64::from(n) + 0.02 * noise.next()).collect();
+    values.push(1.0);
+    completions(&values)
+}
+
+#[test]
+fn a_healthy_noisy_loop_raises_nothing_above_info() {
+    let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+    for seed in 0..2000 {
+        for decision in run(&healthy(seed), &facts, &ControlSettings::default()) {
+            let loud: Vec<_> = decision.alarms.iter().filter(|alarm| alarm.severity > Severity::Info).collect();
+            assert!(loud.is_empty(), "seed {seed}, iteration {}: {loud:?}", decision.iteration);
+            assert!(decision.action <= Action::Adjust, "seed {seed}, iteration {}", decision.iteration);
+        }
+    }
+}
+
+#[test]
+fn finished_work_raises_nothing_and_asks_for_nothing() {
+    let mut records = completions(&[0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 1.0, 1.0, 1.0]);
+    for record in &mut records {
+        (record.errors, record.quality) = (9.0, record.completion - 1.0);
+    }
+    let decisions = run(&records, &TaskFacts::default(), &ControlSettings::default());
+    assert!(!decisions[8].alarms.is_empty());
+    for decision in &decisions[9..] {
+        assert!(decision.alarms.is_empty() && decision.prompt_adjustments.is_empty());
+        assert_eq!(decision.action, Action::Continue);
+        assert_eq!(decision.recommendations.message, "The work is finished.");
+        let asked = &decision.recommendations;
+        assert!(!asked.adjust_budget && !asked.change_strategy && !asked.escalate);
+    }
+    assert_eq!(decisions[9].cleared.len(), decisions[8].alarms.len());
+    let again = run(&completions(&[1.0, 0.9, 1.0]), &long(), &ControlSettings::default());
+    assert!(again[2].alarms.is_empty());
+}

@@ -1,0 +1,222 @@
+//! Every alarm, severity, profile, action, trend, urgency and place of an actuator can be reached, each by a trace.
+
+use super::{completions, long, run};
+use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::supervision::control::{
+    Action, AlarmKind, Breadth, ControlSettings, ControlState, Decision, ModelTier, Severity, Trend, Urgency,
+};
+use crate::domain::supervision::{Preset, SupervisionSettings};
+
+/// The thresholds of the design, with every actuator on.
+fn design() -> ControlSettings {
+    SupervisionSettings::of(Preset::Seed).control
+}
+
+fn course(values: &[f64]) -> Vec<Decision> {
+    run(&completions(values), &long(), &design())
+}
+
+fn of_task(values: &[f64], facts: &TaskFacts) -> Vec<Decision> {
+    run(&completions(values), facts, &design())
+}
+
+fn has(decisions: &[Decision], condition: impl Fn(&Decision) -> bool) -> bool {
+    decisions.iter().any(condition)
+}
+
+fn alarmed(decisions: &[Decision], kind: AlarmKind, severity: Severity) -> bool {
+    has(decisions, |decision| decision.alarms.iter().any(|alarm| alarm.kind == kind && alarm.severity == severity))
+}
+
+/// Completions of 0.5 throughout, with these qualities.
+fn qualities(values: &[f64]) -> Vec<Decision> {
+    let mut records = completions(&vec![0.5; values.len()]);
+    for (record, quality) in records.iter_mut().zip(values) {
+        record.quality = *quality;
+    }
+    run(&records, &long(), &design())
+}
+
+#[test]
+fn every_alarm_at_every_severity_of_the_table() {
+    use AlarmKind::*;
+    use Severity::*;
+    let ten = TaskFacts::default();
+    let traces = [
+        (StuckLoop, Warning, course(&[0.6; 4])),
+        (StuckLoop, Critical, course(&[0.3; 4])),
+        (Oscillation, Warning, course(&[0.3, 0.5, 0.3, 0.5])),
+        (Regression, Warning, course(&[0.8, 0.65])),
+        (Regression, Critical, course(&[0.8, 0.55])),
+        (ResourceBurn, Critical, of_task(&[0.1; 9], &ten)),
+        (ResourceBurn, Emergency, of_task(&[0.1; 10], &ten)),
+        (QualityDegradation, Warning, qualities(&[1.0, 0.8])),
+        (QualityDegradation, Critical, qualities(&[1.0, 0.6])),
+        (IntegralWindup, Warning, course(&[0.1; 8])),
+        (DerivativeSpike, Info, course(&[0.1, 0.4])),
+        (DerivativeSpike, Warning, course(&[0.4, 0.1])),
+    ];
+    for (kind, severity, decisions) in &traces {
+        assert!(alarmed(decisions, *kind, *severity), "{} {}", severity.word(), kind.name());
+    }
+    assert!(AlarmKind::ALL.iter().all(|kind| traces.iter().any(|(reached, ..)| reached == kind)));
+}
+
+#[test]
+fn every_profile() {
+    let task = |complexity, security_sensitive, breaking_changes| TaskFacts {
+        complexity: Some(complexity),
+        security_sensitive,
+        breaking_changes,
+        ..long()
+    };
+    let traces = [
+        ("conservative", of_task(&[0.4], &task(2.0, true, false))),
+        ("conservative", of_task(&[0.4], &task(5.0, false, true))),
+        ("conservative", course(&[0.8, 0.65])),
+        ("standard", course(&[0.4])),
+        ("aggressive", of_task(&[0.4], &task(3.0, false, false))),
+        ("recovery", course(&[0.1; 4])),
+        ("recovery", course(&[0.32, 0.34, 0.36, 0.38, 0.4, 0.42, 0.44, 0.46, 0.47])),
+        ("cautious", course(&[0.9])),
+        ("damped", course(&[0.3, 0.5, 0.3, 0.5])),
+        ("exploration", of_task(&[0.4], &task(7.0, false, false))),
+    ];
+    for (profile, decisions) in &traces {
+        let last = decisions.last().unwrap();
+        assert_eq!(last.gains.profile, *profile, "{:?}", last.metrics);
+    }
+    let changed = traces[7].1[0].transition.as_ref().unwrap();
+    assert_eq!((changed.from.as_str(), changed.to.as_str()), ("standard", "cautious"));
+    assert_eq!(changed.reason, "it is nearly done: P is 0.10");
+    assert_eq!(course(&[0.4])[0].transition, None);
+}
+
+#[test]
+fn every_action_trend_and_urgency() {
+    let last = |values: &[f64]| course(values).pop().unwrap();
+    assert_eq!(last(&[0.8]).action, Action::Continue);
+    assert_eq!(last(&[0.8, 0.65]).action, Action::Adjust);
+    assert_eq!(last(&[0.3; 4]).action, Action::Pause);
+    assert_eq!(of_task(&[0.1; 10], &TaskFacts::default()).pop().unwrap().action, Action::Abort);
+    let trends = [last(&[0.3, 0.4]), last(&[0.3]), last(&[0.4, 0.3]), last(&[0.3, 0.5, 0.3, 0.5])];
+    let expected = [Trend::Improving, Trend::Stable, Trend::Regressing, Trend::Oscillating];
+    assert_eq!(trends.map(|decision| decision.metrics.trend), expected);
+    let urgencies = [last(&[0.9]), last(&[0.5]), last(&[0.1]), last(&[0.0; 5])].map(|decision| decision.urgency);
+    assert_eq!(urgencies, [Urgency::Normal, Urgency::Elevated, Urgency::High, Urgency::Critical]);
+}
+
+#[test]
+fn every_place_of_the_actuators() {
+    let simple = TaskFacts { complexity: Some(1.0), ..long() };
+    let first = |values: &[f64]| course(values).pop().unwrap().actuation;
+    assert_eq!(first(&[0.9]).model, ModelTier::Cheap);
+    assert_eq!(first(&[0.5]).model, ModelTier::Default);
+    let twice: Vec<_> = of_task(&[0.0, 0.2], &simple).into_iter().map(|decision| decision.actuation.model).collect();
+    assert_eq!(twice, [ModelTier::Default, ModelTier::Strong]);
+    assert_eq!(first(&[0.1; 4]).model, ModelTier::Strong);
+    assert_eq!(first(&[0.9]).breadth, Breadth::FirstFailure);
+    assert_eq!(first(&[0.8, 0.65]).breadth, Breadth::OneChange);
+    assert_eq!(first(&[0.5]).breadth, Breadth::Usual);
+    assert_eq!(of_task(&[0.5], &simple)[0].actuation.breadth, Breadth::Everything);
+    assert_eq!(first(&[0.0; 20]).effort, 1.5);
+    assert!(first(&[0.95]).effort < 0.6);
+    assert_eq!(first(&[1.0]).memory_share, 0.2);
+    assert_eq!(first(&[0.0; 50]).memory_share, 0.5);
+    assert_eq!(first(&[0.0; 50]).tone, Urgency::Critical);
+}
+
+#[test]
+fn the_prompt_says_how_much_to_take_on() {
+    let said = |mut decisions: Vec<Decision>| decisions.pop().unwrap().prompt_adjustments.pop().unwrap_or_default();
+    let simple = TaskFacts { complexity: Some(1.0), ..long() };
+    assert_eq!(said(course(&[0.9])), "Work on the first failing check only, and leave the rest for later.");
+    assert_eq!(said(course(&[0.8, 0.65])), "Make one change, and check it before anything else.");
+    assert_eq!(said(of_task(&[0.5], &simple)), "Take on everything that is open at once.");
+    assert!(said(course(&[0.5])).starts_with("Urgency is "));
+}
+
+#[test]
+fn what_moves_an_actuator_is_said_and_what_is_off_does_not_move() {
+    let records = completions(&[0.1; 4]);
+    let decisions = run(&records, &long(), &design());
+    let said: Vec<_> =
+        decisions[3].actuation.movements.iter().map(|m| format!("{} -> {}: {}", m.from, m.to, m.cause)).collect();
+    insta::assert_snapshot!(said.join("\n"), @"
+    132 % -> 150 %: the control signal is 1.00
+    default -> strong: the profile is recovery
+    35 % -> 39 %: I is 3.10
+    ");
+    let mut off = design();
+    off.actuators.effort.enabled = false;
+    off.actuators.model.enabled = false;
+    off.actuators.breadth.enabled = false;
+    off.actuators.tone.enabled = false;
+    off.actuators.memory.enabled = false;
+    assert!(run(&records, &long(), &off).iter().all(|decision| decision.actuation.movements.is_empty()));
+}
+
+#[test]
+fn what_is_left_is_told() {
+    let facts = TaskFacts { timeout_minutes: Some(10.0), max_cost_usd: Some(2.0), ..long() };
+    let record = Record { duration_s: 540.0, cost_usd: 0.5, ..Record::default() };
+    let actuation = run(&[record], &facts, &design()).remove(0).actuation;
+    assert_eq!((actuation.seconds_left, actuation.usd_left), (Some(60.0), Some(1.5)));
+}
+
+#[test]
+fn the_prompt_names_what_is_wrong() {
+    let check = |name: &str, passed| CheckFact { name: name.to_owned(), passed, baseline: None };
+    let record = |iteration| Record {
+        iteration,
+        completion: 0.25,
+        tests_passing: Some(30.0),
+        tests_failing: Some(2.0),
+        error_signature: Some("cannot find `Foo`\nin this scope".to_owned()),
+        blockers: vec!["no database on port 5432".to_owned()],
+        checks: vec![check("clippy", false), check("fmt", true), check("test", false)],
+        ..Record::default()
+    };
+    let records: Vec<_> = (1..=4).map(|n| record(f64::from(n))).collect();
+    let last = run(&records, &long(), &design()).pop().unwrap();
+    insta::assert_snapshot!(last.prompt_adjustments.join("\n"), @"
+    Urgency is critical: 75 % is open, and nothing moves.
+    2 of 3 checks fail: `clippy`, `test`.
+    2 of 32 tests fail.
+    The first error is `cannot find 'Foo' in this scope`
+    This was in the way in 4 iterations: `no database on port 5432`
+    What was tried in the last iterations changed nothing: try something else.
+    ");
+    insta::assert_snapshot!(last.recommendations.message, @"No progress in 3 iterations: P stays at 0.75.");
+    assert!(
+        last.recommendations.change_strategy && last.recommendations.escalate && last.recommendations.adjust_budget
+    );
+}
+
+#[test]
+fn gains_stay_where_they_are_not_adaptive_and_an_explicit_profile_wins() {
+    let fixed = ControlSettings { adaptive_gains: false, base_profile: "cautious".to_owned(), ..design() };
+    for decision in run(&completions(&[0.1; 6]), &long(), &fixed) {
+        assert_eq!((decision.gains.profile.as_str(), decision.gains.gains.kp), ("cautious", 0.2));
+        assert_eq!(decision.transition, None);
+    }
+}
+
+#[test]
+fn pause_and_abort_take_effect_only_where_that_is_set() {
+    let records = completions(&[0.3; 4]);
+    let alone = ControlSettings { auto_intervene: true, ..design() };
+    let effects: Vec<_> = run(&records, &long(), &alone).iter().map(|decision| decision.takes_effect).collect();
+    assert_eq!(effects, [false, false, false, true]);
+    assert!(!run(&records, &long(), &design())[3].takes_effect);
+}
+
+#[test]
+fn an_acknowledged_alarm_pauses_no_more() {
+    let (facts, settings) = (long(), design());
+    let mut state = ControlState::rebuild(&completions(&[0.3; 4]), &facts, &settings);
+    assert!(!state.acknowledge("stuck_loop-1") && state.acknowledge("stuck_loop-4"));
+    let next = state.step(&Record { iteration: 5.0, completion: 0.3, ..Record::default() }, &facts, &settings);
+    assert_eq!((next.action, next.recommendations.escalate), (Action::Adjust, false));
+    assert_eq!(state.alarms()[0].id, "stuck_loop-4");
+}

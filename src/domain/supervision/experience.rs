@@ -1,0 +1,172 @@
+//! Experience: what earlier loops of a repository were like. A new loop is judged by it until it has shown itself what it
+//! is like.
+//!
+//! Two things are learnt, both by empirical Bayes: the share of iterations in which loops stand still, which says how long
+//! a standstill has to be before it is unusual, and the paces of loops, which say early whether the rest is likely to fit.
+//! Only records of loops speak, and what was done about a loop counts: a standstill that was cut short says nothing of how
+//! long it would have been. Without earlier loops everything is as the settings say.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::record::Record;
+use crate::domain::supervision::pace::{Pace, Stride};
+
+/// Loops that are remembered, the newest.
+pub const REMEMBERED: usize = 50;
+/// Iterations that the settings' idle share counts for, beside those of earlier loops.
+const SETTINGS_WEIGHT: f64 = 10.0;
+/// Iterations that the idle share of many earlier loops counts for more than that of the settings, beside a loop's own.
+const WEIGHT_GAINED: f64 = 20.0;
+/// Iterations of earlier loops by which half of that weight is gained.
+const HALF_GAINED: f64 = 50.0;
+/// Iterations that a pace has to be measured over.
+const LEAST_PACED: u32 = 3;
+
+/// What an earlier loop was like.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Earlier {
+    /// Completion gained an iteration, 0..1.
+    pub mean: f64,
+    /// Variance of what an iteration gained, from 0.
+    pub variance: f64,
+    /// Iterations that this was measured over; 0 where the pace is not known.
+    pub paced: u32,
+    /// Iterations up to the last step before anything was done about the loop.
+    pub seen: u32,
+    /// Those of them that made no step.
+    pub idle: u32,
+}
+
+impl Earlier {
+    /// A loop by its records, oldest first; something was done about it after so many of them, where anything was.
+    pub fn of(records: &[Record], disturbed_after: Option<usize>, stride: Stride) -> Self {
+        let whole = Pace::of(&Record::measured(records), stride);
+        let left_alone = &records[..disturbed_after.map_or(records.len(), |after| after.min(records.len()))];
+        let alone = Pace::of(&Record::measured(left_alone), stride);
+        let known = whole.paced >= LEAST_PACED && whole.gain > 0.0;
+        let (mean, variance) = if known { whole.gained(whole.paced) } else { (0.0, 0.0) };
+        Self { mean, variance, paced: if known { whole.paced } else { 0 }, seen: alone.seen, idle: alone.idle }
+    }
+
+    /// Whether its pace is known, and can be one.
+    fn has_pace(&self) -> bool {
+        self.paced > 0 && self.mean > 0.0 && self.mean <= 1.0 && self.variance.is_finite() && self.variance >= 0.0
+    }
+}
+
+/// Earlier loops of a repository, oldest first, at most [`REMEMBERED`].
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Experience(Vec<Earlier>);
+
+impl Experience {
+    /// Of loops in the order in which they were; the newest are kept.
+    pub fn of(loops: impl IntoIterator<Item = Earlier>) -> Self {
+        let mut experience = Self::default();
+        loops.into_iter().for_each(|earlier| experience.add(earlier));
+        experience
+    }
+
+    /// Takes in a loop that has ended.
+    pub fn add(&mut self, earlier: Earlier) {
+        if self.0.len() >= REMEMBERED {
+            self.0.drain(..=self.0.len() - REMEMBERED);
+        }
+        self.0.push(earlier);
+    }
+
+    /// Whether there were no loops before.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Loops whose pace is known.
+    pub fn paces(&self) -> impl Iterator<Item = &Earlier> {
+        self.0.iter().filter(|earlier| earlier.has_pace())
+    }
+
+    /// What counts as standing still in this repository: the settings' idle share is a beta distribution's mean, which what
+    /// was seen moves, and counts for more the more was seen. As the settings have it where nothing was.
+    pub fn stride(&self, settings: Stride) -> Stride {
+        let sum = |of: fn(&Earlier) -> u32| self.0.iter().map(|earlier| f64::from(of(earlier))).sum::<f64>();
+        let seen = sum(|earlier| earlier.seen);
+        let idle = sum(|earlier| earlier.idle.min(earlier.seen));
+        Stride {
+            idle: (SETTINGS_WEIGHT * settings.idle + idle) / (SETTINGS_WEIGHT + seen),
+            weight: settings.weight + WEIGHT_GAINED * seen / (HALF_GAINED + seen),
+            ..settings
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, weight: 5.0, blocker: 2.0 };
+
+    fn records(completions: &[f64]) -> Vec<Record> {
+        let record = |completion: &f64| Record {
+            completion: *completion,
+            error_signature: Some("the same".to_owned()),
+            ..Record::default()
+        };
+        completions.iter().map(record).collect()
+    }
+
+    fn earlier(seen: u32, idle: u32) -> Earlier {
+        Earlier { seen, idle, ..Earlier::default() }
+    }
+
+    #[test]
+    fn without_earlier_loops_the_settings_hold() {
+        assert_eq!(Experience::default().stride(STRIDE), STRIDE);
+        // Neither do loops that showed nothing say anything.
+        let silent = Experience::of([Earlier::of(&[], None, STRIDE), Earlier::of(&records(&[0.0]), Some(9), STRIDE)]);
+        assert!(!silent.is_empty() && silent.paces().count() == 0);
+        assert_eq!(silent.stride(STRIDE).weight, STRIDE.weight);
+    }
+
+    #[test]
+    fn what_loops_did_moves_what_is_expected_and_counts_for_more() {
+        let (halting, steady) = (Experience::of([earlier(40, 20)]), Experience::of([earlier(40, 2)]));
+        let [halting, steady] = [halting, steady].map(|experience| experience.stride(STRIDE));
+        assert!((halting.idle - 0.45).abs() < 1e-12 && (steady.idle - 0.09).abs() < 1e-12);
+        assert!(halting.weight > 13.0 && halting.weight < 14.0);
+        let still = records(&[0.1, 0.2, 0.3, 0.3, 0.3, 0.3]);
+        let chance = |stride| Pace::of(&still, stride).chance;
+        assert!(chance(steady) < chance(STRIDE) / 4.0 && chance(halting) > chance(STRIDE) * 4.0);
+        // However much there was, the loop's own iterations count.
+        let much = Experience::of(vec![earlier(u32::MAX, u32::MAX); 60]).stride(STRIDE);
+        assert!(much.idle <= 1.0 && much.weight <= STRIDE.weight + WEIGHT_GAINED);
+    }
+
+    #[test]
+    fn a_loop_is_known_by_its_steps_and_by_what_it_did_when_it_was_left_alone() {
+        let whole = records(&[0.1, 0.2, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.6]);
+        let known = Earlier::of(&whole, None, STRIDE);
+        assert_eq!((known.seen, known.idle, known.paced), (9, 4, 8));
+        assert!((known.mean - 0.0625).abs() < 1e-12 && known.variance >= known.mean * known.mean / 4.0);
+        // A standstill that was cut short is not counted.
+        let disturbed = Earlier::of(&whole, Some(7), STRIDE);
+        assert_eq!((disturbed.seen, disturbed.idle, disturbed.paced), (5, 1, 8));
+        let stuck = Earlier::of(&records(&[0.1, 0.2, 0.2, 0.2, 0.2]), Some(5), STRIDE);
+        assert_eq!((stuck.paced, stuck.mean), (0, 0.0), "a single step is no pace");
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_what_cannot_be_is_left_out() {
+        let many = Experience::of((0..80).map(|n| earlier(n, 0)));
+        assert_eq!(many.0.len(), REMEMBERED);
+        assert_eq!((many.0[0].seen, many.0[REMEMBERED - 1].seen), (30, 79));
+        let of = |mean, variance, paced| Earlier { mean, variance, paced, ..Earlier::default() };
+        let wrong =
+            [of(f64::NAN, 0.1, 5), of(0.1, f64::INFINITY, 5), of(-0.1, 0.1, 5), of(9.0, 0.1, 5), of(0.1, -1.0, 5)];
+        assert_eq!(Experience::of(wrong).paces().count(), 0);
+        assert_eq!(Experience::of([of(0.1, 0.01, 5)]).paces().count(), 1);
+        let text = serde_json::to_string(&many).unwrap();
+        assert_eq!(serde_json::from_str::<Experience>(&text).unwrap(), many);
+        assert_eq!(serde_json::from_str::<Experience>("[{}]").unwrap(), Experience::of([Earlier::default()]));
+    }
+}

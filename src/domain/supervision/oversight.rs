@@ -1,0 +1,268 @@
+//! The overseer: after each iteration it looks for what is wrong with the loop's behaviour and decides what is done.
+//!
+//! Detections look at the history, each at its own pattern; the severity of what they find asks for a level of
+//! intervention, persistence makes it climb, and the most severe one decides. Control only advises: its alarms are signals
+//! among others. The result is one [`Verdict`] that the loop obeys. Paused and aborted are part of the state, which is kept
+//! before anything acts on the verdict; only a person leaves them.
+
+mod agent_failure;
+mod audit;
+mod detection;
+mod deviation;
+mod intervention;
+mod no_change;
+mod oscillation;
+mod regression;
+mod report;
+mod resource_burn;
+mod scene;
+mod settings;
+mod state;
+mod stuck;
+mod test_tampering;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::record::{Record, TaskFacts};
+use scene::Scene;
+
+pub use audit::{AuditEntry, AuditEvent};
+pub use detection::{Detection, Evidence, Kind, Severity};
+pub use intervention::{Escalation, EscalationLevel, Intervention, Level};
+pub use report::{Followed, OversightReport, report};
+pub use scene::ControlView;
+pub use settings::{
+    AgentFailureSettings, DeviationSettings, NoChangeSettings, OscillationSettings, OversightSettings,
+    RegressionSettings, ResourceBurnSettings, StuckSettings, TestTamperingSettings,
+};
+pub use state::{Health, OverseerState};
+
+type Detector = fn(&Scene<'_>) -> Option<Detection>;
+
+/// The registry: every detection.
+const DETECTORS: [(Kind, Detector); 8] = [
+    (Kind::Stuck, stuck::detect),
+    (Kind::Oscillation, oscillation::detect),
+    (Kind::Deviation, deviation::detect),
+    (Kind::ResourceBurn, resource_burn::detect),
+    (Kind::Regression, regression::detect),
+    (Kind::TestTampering, test_tampering::detect),
+    (Kind::NoChange, no_change::detect),
+    (Kind::AgentFailure, agent_failure::detect),
+];
+
+/// What the loop does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// It goes on.
+    #[default]
+    Continue,
+    /// It goes on, and the next prompt says what the directives say.
+    ContinueWithDirectives,
+    /// It waits for a person.
+    Pause,
+    /// It ends.
+    Abort,
+}
+
+/// The overseer's word after an iteration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What was found, most severe first.
+    pub detections: Vec<Detection>,
+    /// What is done about each, in the same order.
+    pub interventions: Vec<Intervention>,
+    /// What the loop does.
+    pub decision: Decision,
+    /// What the next prompt says before anything else, `OVERRIDE:` first.
+    pub directives: Vec<String>,
+    /// The iteration whose state is put back before the pause; 0 is the state before the first.
+    pub restore: Option<u32>,
+    /// How people are told; `None` where there is nothing new to tell.
+    pub escalation: Option<Escalation>,
+    /// How the loop is.
+    pub health: Health,
+    /// What goes on record.
+    pub audit: Vec<AuditEntry>,
+}
+
+impl Verdict {
+    /// The most severe REDIRECT that stands, be it new or not.
+    pub fn redirect(&self) -> Option<&Intervention> {
+        self.interventions.iter().find(|done| done.level == Level::Redirect)
+    }
+}
+
+/// Judges the newest iteration. `history` has all iterations, oldest first, with figures in their ranges
+/// ([`Record::cleaned`]); without any there is nothing to judge. The same input gives the same verdict and state.
+pub fn review(
+    state: &mut OverseerState,
+    history: &[Record],
+    facts: &TaskFacts,
+    control: &ControlView,
+    settings: &OversightSettings,
+) -> Verdict {
+    let Some(last) = history.last() else { return Verdict { health: state.health, ..Verdict::default() } };
+    let redirected = state.redirected.clone();
+    let measured = Record::measured(history);
+    let whole = Scene { history, partial: false, last, facts, control, settings, redirected: &redirected };
+    // What weakened checks say is no measure, neither of the iteration itself nor of those that follow.
+    let scene = match measured.last() {
+        Some(last) => Scene { history: &measured, partial: measured.len() < history.len(), last, ..whole },
+        None => whole,
+    };
+    let iteration = scene::number(history);
+    state.follow(iteration, scene.last.completion, settings.min_progress);
+    let detections = detect(&whole, &scene);
+    let mut verdict =
+        Verdict { audit: state.forget(iteration, &detections, settings.climb_after), ..Verdict::default() };
+    for detection in detections {
+        intervene(state, &scene, iteration, detection, &mut verdict);
+    }
+    conclude(state, iteration, settings, verdict)
+}
+
+/// All detections that are switched on, most severe first.
+fn detect(whole: &Scene<'_>, measured: &Scene<'_>) -> Vec<Detection> {
+    let finished = whole.last.is_finished();
+    let weakened = !whole.last.tampering.is_empty();
+    // Work that is finished because its checks were weakened is not finished.
+    let applies = |kind| whole.settings.switches(kind).0 && (kind == Kind::TestTampering || !finished && !weakened);
+    let mut found: Vec<Detection> = DETECTORS
+        .iter()
+        .filter(|(kind, _)| applies(*kind))
+        .filter_map(|(kind, detector)| detector(if *kind == Kind::TestTampering { whole } else { measured }))
+        .collect();
+    found.sort_by_key(|detection| std::cmp::Reverse(detection.severity));
+    found
+}
+
+/// Decides what is done about a detection and adds it to the verdict.
+fn intervene(
+    state: &mut OverseerState,
+    scene: &Scene<'_>,
+    iteration: u32,
+    mut detection: Detection,
+    verdict: &mut Verdict,
+) {
+    let (_, observed) = scene.settings.switches(detection.kind);
+    let asked = if observed { Level::Log } else { asked_level(state, scene, &detection) };
+    // What goes on while the loop gets better is left to its present level; weakened checks make nothing better.
+    let improving = detection.kind != Kind::TestTampering && scene.improving();
+    let climb_after = (!improving).then_some(scene.settings.climb_after);
+    let (level, fresh) = state.reach(iteration, &detection, asked, climb_after, scene.settings.redirects);
+    let climbed = level > asked;
+    if climbed && level == Level::Pause {
+        detection.severity = Severity::Critical;
+    }
+    *state.detections.entry(detection.kind).or_default() += 1;
+    let persisted = if climbed { ", and it persists" } else { "" };
+    let reason = format!("{}{persisted}: {}", detection.kind.title(), detection.evidence_text());
+    if fresh {
+        let best = scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+        state.count(iteration, detection.kind, level, best);
+        verdict.directives.extend(intervention::directive(level, &detection));
+        verdict.audit.push(AuditEntry {
+            level: Some(level),
+            kind: Some(detection.kind),
+            cause: Some(detection.cause.clone()),
+            ..AuditEntry::new(iteration, AuditEvent::Intervened, reason.clone())
+        });
+    }
+    if fresh && detection.kind == Kind::Regression && level == Level::Pause {
+        restore(state, scene, verdict);
+    }
+    verdict.interventions.push(Intervention {
+        level,
+        kind: detection.kind,
+        cause: detection.cause.clone(),
+        severity: detection.severity,
+        fresh,
+        reason,
+    });
+    verdict.detections.push(detection);
+}
+
+/// The level that a detection asks for by itself.
+fn asked_level(state: &OverseerState, scene: &Scene<'_>, detection: &Detection) -> Level {
+    let settings = scene.settings;
+    let critical = detection.severity == Severity::Critical;
+    match detection.kind {
+        Kind::ResourceBurn if critical && resource_burn::is_hopeless(scene) => Level::Abort,
+        Kind::Regression if critical && settings.strict_regression => Level::Abort,
+        Kind::Regression if critical && state.restores >= settings.regression.restores && !state.is_held() => {
+            Level::Abort
+        }
+        kind => intervention::level_of(kind, detection.severity),
+    }
+}
+
+/// Asks for the state of the best iteration.
+fn restore(state: &mut OverseerState, scene: &Scene<'_>, verdict: &mut Verdict) {
+    verdict.restore = regression::best_iteration(scene.history);
+    if let Some(best) = verdict.restore {
+        state.restores += 1;
+        let reason = match best {
+            0 => "the state before the first iteration is restored".to_owned(),
+            best => format!("the state of iteration {best} is restored"),
+        };
+        let entry = AuditEntry::new(scene::number(scene.history), AuditEvent::Restored, reason);
+        verdict.audit.push(AuditEntry { kind: Some(Kind::Regression), ..entry });
+    }
+}
+
+/// Turns the interventions into one decision, kept in the state.
+fn conclude(state: &mut OverseerState, iteration: u32, settings: &OversightSettings, mut verdict: Verdict) -> Verdict {
+    let most = verdict.interventions.iter().map(|done| done.level).max();
+    let observed = |kind| settings.switches(kind).1;
+    let critical = verdict.detections.iter().any(|found| found.severity == Severity::Critical && !observed(found.kind));
+    let now = match most {
+        Some(Level::Abort) => Health::Aborted,
+        Some(Level::Pause) => Health::Paused,
+        _ if critical => Health::Critical,
+        Some(Level::Warn | Level::Redirect) => Health::Warning,
+        Some(Level::Log) | None => Health::Healthy,
+    };
+    state.health = if state.is_held() { state.health.max(now) } else { now };
+    verdict.health = state.health;
+    verdict.directives.sort_by_key(|directive| !directive.starts_with("OVERRIDE:"));
+    verdict.decision = match state.health {
+        Health::Aborted => Decision::Abort,
+        Health::Paused => Decision::Pause,
+        _ if verdict.directives.is_empty() => Decision::Continue,
+        _ => Decision::ContinueWithDirectives,
+    };
+    let fresh = verdict.interventions.iter().filter(|done| done.fresh);
+    verdict.escalation = fresh.map(|done| Escalation::of(done.level, settings.auto_escalate)).max();
+    if let Some(escalation) = verdict.escalation.filter(|escalation| escalation.level >= EscalationLevel::Critical) {
+        let reason = match escalation.outside {
+            true => "people are told by an escalation issue",
+            false => "people are told on the loop's issue",
+        };
+        verdict.audit.push(AuditEntry::new(iteration, AuditEvent::Escalated, reason.to_owned()));
+    }
+    verdict
+}
+
+/// The best iteration could not be restored: the loop ends.
+pub fn restore_failed(state: &mut OverseerState, iteration: u32, why: &str, settings: &OversightSettings) -> Verdict {
+    state.health = Health::Aborted;
+    *state.interventions.entry(Level::Abort).or_default() += 1;
+    let reason = format!("the best iteration cannot be restored: {why}");
+    Verdict {
+        decision: Decision::Abort,
+        health: Health::Aborted,
+        escalation: Some(Escalation::of(Level::Abort, settings.auto_escalate)),
+        audit: vec![AuditEntry {
+            level: Some(Level::Abort),
+            kind: Some(Kind::Regression),
+            cause: Some(Kind::Regression.name().to_owned()),
+            ..AuditEntry::new(iteration, AuditEvent::RestoreFailed, reason)
+        }],
+        ..Verdict::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Deviation: what is done has little to do with the objective, or mostly lies outside of the task's scope.
+//!
+//! Words are a weak witness: an objective can be met with others. So a loop whose checks come nearer never deviates, and
+//! an iteration that says nothing is not judged.
+
+use std::collections::BTreeSet;
+
+use super::detection::{Detection, Evidence, Kind, Severity};
+use super::scene::{Scene, percent};
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::similarity::{Rarity, Words};
+
+/// Bytes of the objective that are compared.
+const MAX_TASK: usize = 500;
+/// Bytes of an iteration's words, and of its paths, that are compared.
+const MAX_TEXT: usize = 300;
+/// Files of an iteration that are looked at.
+const MAX_FILES: usize = 20;
+/// Words that a text has at least to be judged by.
+const MIN_WORDS: usize = 2;
+
+pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
+    let settings = &scene.settings.deviation;
+    if scene.progressing() || scene.rate(settings.window.saturating_add(1)) >= scene.settings.min_progress {
+        return None;
+    }
+    let mut evidence = Vec::new();
+    let mut severity = Severity::Medium;
+    let similarities = similarities(scene);
+    let is_low = |similarity: &&Option<f64>| similarity.is_some_and(|found| found < settings.objective_similarity);
+    let low = similarities.iter().rev().take(settings.window as usize).filter(is_low).count();
+    if low >= settings.low_iterations as usize {
+        let run = similarities.iter().rev().take_while(is_low).count();
+        if run >= settings.high_after as usize {
+            severity = Severity::High;
+        }
+        let judged: Vec<f64> = similarities.iter().rev().take(settings.window as usize).copied().flatten().collect();
+        let average = judged.iter().sum::<f64>() / judged.len() as f64;
+        let text = format!(
+            "{low} of the last {} iterations are less than {} like the objective",
+            judged.len(),
+            percent(settings.objective_similarity)
+        );
+        evidence.push(Evidence::new("objective", average, settings.objective_similarity, text));
+    }
+    evidence.extend(scope_creep(scene));
+    Detection::of(Kind::Deviation, severity, evidence)
+}
+
+/// How like the objective each of the last iterations is, oldest first; `None` where there is no telling.
+fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
+    let settings = &scene.settings.deviation;
+    let task = cut(&scene.facts.task, MAX_TASK);
+    let objective = Words::of(task);
+    let by_words = |text: &str| {
+        let words = Words::of(text);
+        let comparable = objective.len().min(words.len()) >= MIN_WORDS && is_latin(task) == is_latin(text);
+        // All words weigh the same: among the few texts of one loop a word is common because the loop is about it. Texts
+        // about the same have few words in common; a cosine of 1/8 is half alike.
+        comparable.then(|| Rarity::default().cosine(&words, &objective).cbrt())
+    };
+    let judge = |record: &Record| {
+        let by_texts = || [said(record), changed(record)].iter().filter_map(|text| by_words(text)).reduce(f64::max);
+        record.objective_similarity.or_else(by_texts)
+    };
+    scene.recent(settings.window.max(settings.high_after)).iter().map(judge).collect()
+}
+
+/// Whether most letters are plain Latin ones: words of different scripts cannot be compared.
+fn is_latin(text: &str) -> bool {
+    let letters = || text.chars().filter(|character| character.is_alphabetic());
+    2 * letters().filter(char::is_ascii).count() >= letters().count()
+}
+
+/// What the agent said that it did.
+fn said(record: &Record) -> String {
+    let mut text = cut(&record.summary, MAX_TEXT).to_owned();
+    for learning in &record.learnings {
+        text.push(' ');
+        text.push_str(cut(learning, MAX_TEXT));
+    }
+    cut(&text, MAX_TEXT).to_owned()
+}
+
+/// What it changed.
+fn changed(record: &Record) -> String {
+    let files: Vec<&str> = record.files.iter().take(MAX_FILES).map(String::as_str).collect();
+    cut(&files.join(" "), MAX_TEXT).to_owned()
+}
+
+fn cut(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}
+
+/// Files outside of the task's scope, where they are many more than those inside.
+fn scope_creep(scene: &Scene<'_>) -> Option<Evidence> {
+    let settings = &scene.settings.deviation;
+    let scope = scope(scene.facts);
+    if scope.is_empty() {
+        return None;
+    }
+    let records = scene.recent(settings.window).iter();
+    let touched: BTreeSet<&str> =
+        records.flat_map(|record| record.files.iter().take(MAX_FILES)).map(String::as_str).collect();
+    let inside = touched.iter().filter(|file| scope.iter().any(|place| is_within(file, place))).count();
+    let outside = touched.len() - inside;
+    let ratio = outside as f64 / inside.max(1) as f64;
+    let creeps = ratio > settings.scope_creep_ratio && outside >= settings.scope_min_files as usize;
+    let text = format!("{outside} files outside of the task's scope were changed and {inside} within");
+    creeps.then(|| Evidence::new("scope", ratio, settings.scope_creep_ratio, text))
+}
+
+/// What the task is about, as it says, or as its words name files and folders.
+fn scope(facts: &TaskFacts) -> Vec<&str> {
+    if !facts.scope.is_empty() {
+        return facts.scope.iter().map(|place| place.trim_end_matches('/')).collect();
+    }
+    let is_edge = |c: char| !(c.is_alphanumeric() || matches!(c, '/' | '_' | '-'));
+    let words = cut(&facts.task, MAX_TASK).split_whitespace().map(|word| word.trim_matches(is_edge));
+    let is_path = |word: &&str| {
+        let (folder, name) = word.rsplit_once('/').unwrap_or_default();
+        !folder.is_empty() && !word.contains("://") && (name.is_empty() || name.contains('.'))
+    };
+    words.filter(is_path).map(|word| word.trim_end_matches('/')).collect()
+}
+
+/// Whether a file is the place, lies in it or next to it, or is named after it (its tests).
+fn is_within(file: &str, place: &str) -> bool {
+    let stem = place.rsplit('/').next().and_then(|name| name.split('.').next()).unwrap_or(place);
+    file == place
+        || file.strip_prefix(place).is_some_and(|rest| rest.starts_with('/'))
+        || folder(file).is_some() && folder(file) == folder(place)
+        || stem.len() > 3 && file.contains(stem)
+}
+
+fn folder(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(folder, _)| folder)
+}

@@ -1,0 +1,38 @@
+//! No change: iterations in which the agent changed nothing although checks fail.
+
+use super::detection::{Detection, Evidence, Kind, Severity};
+use super::scene::Scene;
+use crate::domain::model::record::Record;
+
+pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
+    let settings = &scene.settings.no_change;
+    let newest_first = (0..scene.history.len()).rev();
+    let run = newest_first.take_while(|at| unchanged(&scene.history[..=*at])).take(settings.high_iterations as usize);
+    let run = u32::try_from(run.count()).unwrap_or(u32::MAX);
+    if run < settings.iterations {
+        return None;
+    }
+    let severity = if run >= settings.high_iterations { Severity::High } else { Severity::Medium };
+    let text = format!("nothing was changed in the last {run} iterations");
+    Detection::of(Kind::NoChange, severity, vec![Evidence::new("unchanged", run, settings.iterations, text)])
+}
+
+/// Whether the newest iteration changed nothing: the tree is as before; where trees are not known, no file was changed
+/// and no figure moved. A run that failed is another matter.
+fn unchanged(records: &[Record]) -> bool {
+    let Some((last, before)) = records.split_last() else { return false };
+    if last.agent_failure.is_some() {
+        return false;
+    }
+    let before = before.last();
+    match (&last.tree, before.map(|before| &before.tree)) {
+        (Some(tree), Some(Some(before))) => tree == before,
+        (Some(_), _) => last.files.is_empty(),
+        (None, _) => last.files.is_empty() && before.is_some_and(|before| same_figures(last, before)),
+    }
+}
+
+fn same_figures(a: &Record, b: &Record) -> bool {
+    let figures = |record: &Record| (record.completion, record.errors, record.tests_passing, record.tests_failing);
+    figures(a) == figures(b) && a.error_signature == b.error_signature && a.coverage == b.coverage
+}

@@ -1,0 +1,85 @@
+//! Oscillation: states that come back, files changed to and fro, completion that rises and falls.
+
+use std::collections::HashSet;
+
+use super::detection::{Detection, Evidence, Kind, Severity};
+use super::scene::Scene;
+use crate::domain::model::record::Record;
+use crate::domain::supervision::control::Trend;
+
+/// Files of an iteration that are compared; more say nothing new.
+const MAX_FILES: usize = 64;
+
+/// That the whole work tree is as it was says it all; the weaker signals count only where nothing else progresses. What
+/// the newest iteration has no part in is over.
+pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
+    let settings = &scene.settings.oscillation;
+    let window = scene.recent(settings.window);
+    let progressing = scene.progressing();
+    let mut evidence = Vec::new();
+    let mut severity = Severity::High;
+    let is_return =
+        |upto: &[Record]| tree_is_back(upto) || !progressing && churned(upto, settings.file_churn_threshold);
+    let returns = (1..=window.len()).filter(|count| is_return(&window[..*count]));
+    let cycles = u32::try_from(returns.count()).unwrap_or(u32::MAX);
+    if cycles >= settings.undo_redo_cycles && is_return(window) {
+        if cycles >= settings.critical_cycles {
+            severity = Severity::Critical;
+        }
+        let text = format!("{cycles} returns to an earlier state in the last {} iterations", window.len());
+        evidence.push(Evidence::new("undo_redo", cycles, settings.undo_redo_cycles, text));
+    }
+    let turns = turns(window, settings.min_swing);
+    if !progressing && turns >= settings.sign_changes {
+        let text = format!("completion turned {turns} times in the last {} iterations", window.len());
+        evidence.push(Evidence::new("sign_changes", turns, settings.sign_changes, text));
+    }
+    // A single error of a tool moves P as well; completion has to turn too.
+    if !progressing && scene.control.trend == Trend::Oscillating && turns >= settings.trend_turns {
+        evidence.push(Evidence::new("trend", 1, 1, "control sees an oscillating trend".to_owned()));
+    }
+    Detection::of(Kind::Oscillation, severity, evidence)
+}
+
+/// Whether the newest tree was there before, with another in between.
+fn tree_is_back(records: &[Record]) -> bool {
+    let Some((Some(newest), before)) = records.split_last().map(|(last, before)| (last.tree.as_deref(), before)) else {
+        return false;
+    };
+    let mut left = false;
+    before.iter().rev().filter_map(|record| record.tree.as_deref()).any(|tree| {
+        left |= tree != newest;
+        left && tree == newest
+    })
+}
+
+/// Whether most files of two iterations ago changed again, and not in between.
+fn churned(records: &[Record], threshold: f64) -> bool {
+    let [.., first, between, last] = records else { return false };
+    if first.files.is_empty() || last.files.is_empty() {
+        return false;
+    }
+    let (between, last) = (files(between), files(last));
+    let files = files(first);
+    let again = files.iter().filter(|file| last.contains(*file) && !between.contains(*file)).count();
+    again as f64 / files.len() as f64 > threshold
+}
+
+fn files(record: &Record) -> HashSet<&str> {
+    record.files.iter().take(MAX_FILES).map(String::as_str).collect()
+}
+
+/// How often completion turned from gain to loss or back, small changes aside; 0 where the newest change is no turn.
+fn turns(records: &[Record], min_swing: f64) -> u32 {
+    let changes = records.windows(2).map(|pair| pair[1].completion - pair[0].completion);
+    let (mut turns, mut turned) = (0, false);
+    let mut before: Option<bool> = None;
+    for change in changes {
+        let rises = change > 0.0;
+        let swings = change.abs() >= min_swing && change != 0.0;
+        turned = swings && before.is_some_and(|before| before != rises);
+        turns += u32::from(turned);
+        before = if swings { Some(rises) } else { before };
+    }
+    if turned { turns } else { 0 }
+}

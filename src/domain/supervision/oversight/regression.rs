@@ -1,0 +1,120 @@
+//! Regression: against the best that was reached, fewer tests or checks pass, coverage is lower, completion falls.
+
+use super::detection::{Detection, Evidence, Kind, Severity};
+use super::scene::{Scene, check, line, number, percent};
+use crate::domain::model::record::{CheckFact, Record};
+
+pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
+    let settings = &scene.settings.regression;
+    let mut evidence = Vec::new();
+    let mut severity = Severity::High;
+    if settings.test_pass_to_fail {
+        let lost = lost_checks(scene);
+        for (name, at_baseline) in &lost {
+            if *at_baseline {
+                severity = Severity::Critical;
+            }
+            let signal = if *at_baseline { "baseline_check" } else { "check" };
+            let when = if *at_baseline { "before the first iteration" } else { "in an earlier iteration" };
+            let runs = settings.consecutive;
+            let text = format!("`{}` passed {when} and fails for {runs} iterations", line(name));
+            evidence.push(Evidence::new(signal, runs, runs, text));
+        }
+        evidence.extend(lost_tests(scene));
+    }
+    evidence.extend(lost_coverage(scene));
+    evidence.extend(falling_completion(scene));
+    // Control knows nothing of weakened checks: what comes after them looks like a fall.
+    let best = || scene.history.iter().map(|record| record.completion).fold(0.0, f64::max);
+    let seeming = scene.partial && scene.last.completion >= best();
+    if !seeming && scene.control.alarm("regression") == Some(Severity::Critical) {
+        evidence.push(Evidence::new("alarm", 1, 1, "control raised the alarm regression".to_owned()));
+    }
+    let about = evidence.first().map(|evidence| evidence.signal.clone())?;
+    Some(Detection::of(Kind::Regression, severity, evidence)?.about(&about))
+}
+
+/// Number of the iteration with the most checks passed, then the highest completion, then the newest; 0, the state before
+/// the first, where more passed then. `None` where it is the newest, so that there is nothing to restore. An iteration that
+/// weakened checks is never the best.
+pub(super) fn best_iteration(history: &[Record]) -> Option<u32> {
+    let passed = |record: &Record| record.checks.iter().filter(|check| check.passed).count();
+    let rank = |record: &Record| (passed(record), record.completion);
+    let (last, before) = history.split_last()?;
+    let mut best = None;
+    for (at, record) in before.iter().enumerate() {
+        if record.tampering.is_empty() && best.is_none_or(|best: usize| rank(record) >= rank(&before[best])) {
+            best = Some(at);
+        }
+    }
+    let baseline = last.checks.iter().filter(|check| check.baseline == Some(true)).count();
+    match best {
+        Some(at) if passed(&before[at]) >= baseline => {
+            (rank(&before[at]) > rank(last)).then(|| number(&history[..=at]))
+        }
+        _ => (baseline > passed(last)).then_some(0),
+    }
+}
+
+/// Checks that passed once and failed in each of the last iterations, and whether they passed before the first.
+fn lost_checks(scene: &Scene<'_>) -> Vec<(String, bool)> {
+    let runs = scene.settings.regression.consecutive;
+    let (recent, history) = (scene.recent(runs), scene.history);
+    if recent.len() < runs as usize {
+        return Vec::new();
+    }
+    let before = &history[..history.len() - recent.len()];
+    let passed_in = |record: &Record, at: usize, name: &str| check(record, at, name).is_some_and(|check| check.passed);
+    let lost = |(at, fact): (usize, &CheckFact)| {
+        let fails_now = recent.iter().all(|record| check(record, at, &fact.name).is_some_and(|check| !check.passed));
+        let at_baseline = fact.baseline == Some(true);
+        let passed = || at_baseline || before.iter().any(|record| passed_in(record, at, &fact.name));
+        (fails_now && passed()).then(|| (fact.name.clone(), at_baseline))
+    };
+    let mut lost: Vec<_> = scene.last.checks.iter().enumerate().filter_map(lost).collect();
+    lost.sort_by_key(|(_, at_baseline)| !at_baseline);
+    lost
+}
+
+/// Fewer passing tests than at best: many fewer at once, or some fewer, with failures, for as long as a flaky run is not.
+/// They are not told of while they come back.
+fn lost_tests(scene: &Scene<'_>) -> Option<Evidence> {
+    let settings = &scene.settings.regression;
+    let now = scene.last.tests_passing?;
+    if let [.., before, _] = scene.history
+        && before.tests_passing.is_some_and(|before| now > before)
+    {
+        return None;
+    }
+    let most = |records: &[Record]| records.iter().filter_map(|record| record.tests_passing).fold(0.0, f64::max);
+    let best = most(scene.history);
+    let all = best.max(now + scene.last.tests_failing.unwrap_or(0.0));
+    let sudden = best - now > (all * settings.sudden_loss).max(1.0);
+    let recent = scene.recent(settings.consecutive);
+    let best_before = most(&scene.history[..scene.history.len() - recent.len()]);
+    let lasting = scene.last.tests_failing.is_some_and(|failing| failing > 0.0)
+        && recent.len() >= settings.consecutive as usize
+        && recent.iter().all(|record| record.tests_passing.is_some_and(|passing| passing < best_before));
+    let text = format!("{now} tests pass, {best} did at best");
+    (sudden || lasting).then(|| Evidence::new("tests", now, best, text))
+}
+
+/// More points of coverage lost than may be, in one step or bit by bit.
+fn lost_coverage(scene: &Scene<'_>) -> Option<Evidence> {
+    let allowed = scene.settings.regression.coverage_drop_percent;
+    let now = scene.last.coverage?;
+    let best = scene.history.iter().filter_map(|record| record.coverage).fold(now, f64::max);
+    let text = format!("coverage is {now:.1} %, it was {best:.1} % at best");
+    (best - now > allowed).then(|| Evidence::new("coverage", best - now, allowed, text))
+}
+
+/// Completion that fell in each of the last iterations, together by more than noise.
+fn falling_completion(scene: &Scene<'_>) -> Option<Evidence> {
+    let settings = &scene.settings.regression;
+    let newest_first = scene.history.windows(2).rev();
+    let falls = newest_first.map(|pair| pair[0].completion - pair[1].completion).take_while(|fall| *fall > 0.0);
+    let (runs, fall) = falls.fold((0, 0.0), |(runs, sum), fall| (runs + 1, sum + fall));
+    let text = format!("completion fell by {} in {runs} iterations in a row", percent(fall));
+    let falling = runs >= settings.consecutive && fall >= settings.completion_fall;
+    falling.then(|| Evidence::new("completion", fall, settings.completion_fall, text))
+}

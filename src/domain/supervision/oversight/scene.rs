@@ -1,0 +1,134 @@
+//! What detections look at: the history, the task, what control says, and the questions that several of them ask.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::detection::{Kind, Severity};
+use super::settings::OversightSettings;
+use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::pace::Pace;
+use crate::domain::trust::sanitize::visible;
+
+/// What control says about an iteration.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ControlView {
+    /// Alarms that stand, by type, each with its severity: info is low, warning medium, critical and emergency critical.
+    pub alarms: Vec<(String, Severity)>,
+    /// Where the gap is going.
+    pub trend: Trend,
+    /// Iterations still needed; `None` where there is no telling.
+    pub forecast: Option<f64>,
+}
+
+impl ControlView {
+    /// Severity of an alarm that stands.
+    pub fn alarm(&self, name: &str) -> Option<Severity> {
+        self.alarms.iter().filter(|(alarm, _)| alarm == name).map(|(_, severity)| *severity).max()
+    }
+}
+
+/// Bytes of other people's text in evidence.
+const MAX_LINE: usize = 200;
+/// Records over which a loop's present direction is read.
+const IMPROVING_OVER: u32 = 3;
+
+/// Everything that a detection may look at.
+#[derive(Clone, Copy)]
+pub(super) struct Scene<'a> {
+    /// All iterations, oldest first; at least one.
+    pub history: &'a [Record],
+    /// Whether iterations were left out, because their checks were weakened.
+    pub partial: bool,
+    /// The newest.
+    pub last: &'a Record,
+    pub facts: &'a TaskFacts,
+    pub control: &'a ControlView,
+    pub settings: &'a OversightSettings,
+    /// Kinds that a REDIRECT was given for, with the iteration after which.
+    pub redirected: &'a BTreeMap<Kind, u32>,
+}
+
+impl<'a> Scene<'a> {
+    /// The last records, at most so many.
+    pub fn recent(&self, records: u32) -> &'a [Record] {
+        &self.history[self.history.len().saturating_sub(records as usize)..]
+    }
+
+    /// Completion gained an iteration over the last so many records; 0 where there is only one.
+    pub fn rate(&self, records: u32) -> f64 {
+        match self.recent(records) {
+            [first, .., last] => (last.completion - first.completion) / (self.recent(records).len() - 1) as f64,
+            _ => 0.0,
+        }
+    }
+
+    /// Whether the loop is getting somewhere: one of the last two iterations was better than any before, by completion,
+    /// by failing tests or by errors, or met another error where nothing is counted. So it is until there are three; before,
+    /// there is no telling.
+    pub fn progressing(&self) -> bool {
+        let (before, new) = self.history.split_at(self.history.len().saturating_sub(2));
+        if before.is_empty() {
+            return true;
+        }
+        let most = |records: &[Record]| records.iter().map(|record| record.completion).fold(f64::NAN, f64::max);
+        most(new) > most(before) + self.settings.min_progress
+            || self.fewer(|record| Some(record.errors))
+            || self.fewer(|record| record.tests_failing)
+            || self.leaps() && self.pace().still < 2
+    }
+
+    /// Whether nothing is counted, so that completion cannot show the way between checks.
+    pub fn leaps(&self) -> bool {
+        Record::leaps(self.history)
+    }
+
+    /// The loop's pace, and how long it has stood still.
+    pub fn pace(&self) -> Pace {
+        Pace::of(self.history, self.facts.experience.stride(self.settings.stride()))
+    }
+
+    /// Whether completion goes up at present, be it only back to where it was.
+    pub fn improving(&self) -> bool {
+        self.progressing() || self.rate(IMPROVING_OVER) >= self.settings.min_progress
+    }
+
+    /// Whether a count is lower in the last two iterations than in those of the window before.
+    fn fewer(&self, count: impl Fn(&Record) -> Option<f64>) -> bool {
+        let window = self.recent(self.settings.stuck.window);
+        let (before, new) = window.split_at(window.len().saturating_sub(2));
+        let least = |records: &[Record]| records.iter().filter_map(&count).fold(f64::NAN, f64::min);
+        least(new) < least(before)
+    }
+}
+
+/// Number of the newest iteration; its place where the record has none.
+pub(super) fn number(history: &[Record]) -> u32 {
+    match history.last() {
+        // A cast from a float saturates.
+        Some(record) if record.iteration >= 1.0 => record.iteration as u32,
+        _ => u32::try_from(history.len()).unwrap_or(u32::MAX),
+    }
+}
+
+/// Outcome of a check by its name; `at` is where it probably is.
+pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a CheckFact> {
+    match record.checks.get(at) {
+        Some(check) if check.name == name => Some(check),
+        _ => record.checks.iter().find(|check| check.name == name),
+    }
+}
+
+/// Text of others on one line, at most 200 bytes.
+pub(super) fn line(text: &str) -> String {
+    let start = &text[..text.floor_char_boundary(MAX_LINE)];
+    visible(start).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// A share as a percentage for people.
+pub(super) fn percent(share: f64) -> String {
+    let tenths = (share * 1_000.0).round() / 10.0;
+    format!("{tenths} %")
+}

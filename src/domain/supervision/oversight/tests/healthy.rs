@@ -1,0 +1,386 @@
+//! Healthy traces, and the near misses of each detection: nothing above LOG may come of them.
+
+use super::*;
+use crate::domain::model::record::CheckFact;
+use crate::domain::supervision::control::Trend;
+use crate::domain::supervision::{Evidence, Supervision};
+
+/// Asserts that nothing is done about a trace but to record it.
+fn quiet(name: &str, it: Loop, records: &[Record]) {
+    let Loop { facts, control, .. } = &it;
+    let (facts, control, state) = (facts.clone(), control.clone(), OverseerState::default());
+    still(name, Loop { facts, control, state, settings: OversightSettings::default() }, records);
+    still(name, it, records);
+}
+
+fn still(name: &str, mut it: Loop, records: &[Record]) {
+    for (at, verdict) in it.run(records).into_iter().enumerate() {
+        let loud: Vec<_> = verdict.interventions.iter().filter(|done| done.level > Level::Log).collect();
+        assert!(loud.is_empty(), "{name}, iteration {}: {loud:?}", at + 1);
+        assert_eq!((verdict.decision, verdict.health), (Decision::Continue, Health::Healthy), "{name}");
+    }
+}
+
+fn rising(length: u32, step: f64) -> Vec<f64> {
+    (1..=length).map(|n| step * f64::from(n)).collect()
+}
+
+/// Fills in what every run of an agent leaves behind: a new tree and a changed file.
+fn work(at: usize, record: &mut Record) {
+    record.tree = Some(format!("tree-{at}"));
+    record.files = vec![format!("src/module{at}.rs")];
+}
+
+#[test]
+fn near_stuck() {
+    let error = |_: usize, r: &mut Record| r.error_signature = Some("assertion failed".to_owned());
+    quiet("the same first error, ever fewer", Loop::default(), &trace(&rising(10, 0.05), error));
+    quiet(
+        "the same error twice",
+        Loop::default(),
+        &trace(&[0.3, 0.3, 0.4, 0.45], |at, r| {
+            if at < 2 {
+                error(at, r)
+            }
+        }),
+    );
+    quiet(
+        "a long refactor: flat tests, errors shrink",
+        Loop::default(),
+        &flat(12, |at, r| {
+            work(at, r);
+            error(at, r);
+            (r.tests_passing, r.tests_failing) = (Some(0.0), None);
+            r.errors = 60.0 - 5.0 * at as f64;
+        }),
+    );
+    quiet(
+        "the same reflection on the way up",
+        Loop::default(),
+        &trace(&rising(6, 0.04), |_, r| {
+            r.reflection = Some("Tests still fail.".to_owned());
+        }),
+    );
+    quiet(
+        "an alarm on the way up",
+        Loop::with_alarm("stuck_loop", Severity::Medium),
+        &trace(&rising(6, 0.04), |_, _| {}),
+    );
+    quiet("a jump, then three small steps", Loop::default(), &trace(&[0.1, 0.5, 0.5, 0.505, 0.56], work));
+    quiet("finished work that stays so", Loop::default(), &trace(&[0.9, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], error));
+}
+
+#[test]
+fn near_oscillation() {
+    quiet(
+        "one revert",
+        Loop::default(),
+        &trace(&[0.3, 0.35, 0.3, 0.4, 0.45], |at, r| {
+            work(at, r);
+            r.tree = Some(["a", "b", "a", "c", "d"][at].to_owned());
+        }),
+    );
+    quiet(
+        "two files in turn, getting on",
+        Loop::default(),
+        &trace(&rising(8, 0.04), |at, r| {
+            work(at, r);
+            r.files = vec![["src/a.rs", "src/b.rs"][at % 2].to_owned()];
+        }),
+    );
+    quiet("small ups and downs", Loop::default(), &trace(&[0.3, 0.36, 0.35, 0.42, 0.41, 0.48, 0.47], work));
+    quiet("large steps with set-backs", Loop::default(), &trace(&[0.1, 0.25, 0.2, 0.36, 0.31, 0.45], work));
+    let control = ControlView { trend: Trend::Oscillating, ..ControlView::default() };
+    quiet("a trend that control misreads", Loop { control, ..Loop::default() }, &trace(&rising(8, 0.05), work));
+}
+
+#[test]
+fn near_deviation() {
+    let task = "Fix the login bug: users are logged out after a minute";
+    let words = |at: usize, r: &mut Record| {
+        work(at, r);
+        r.summary = "Session tokens carry their expiry in seconds now".to_owned();
+        r.files = vec!["src/auth/session.rs".to_owned(), "src/auth/clock.rs".to_owned()];
+    };
+    quiet("an objective met with other words", Loop::on(task), &trace(&rising(8, 0.1), words));
+    quiet(
+        "the objective's own words, no progress yet",
+        Loop::on(task),
+        &trace(&[0.3, 0.3, 0.3, 0.3], |at, r| {
+            work(at, r);
+            r.errors = 4.0 + at as f64;
+            r.summary = "Fixed how users are logged out after login".to_owned();
+        }),
+    );
+    quiet(
+        "work over many files",
+        Loop::on("Rename Account to Customer in src/model/account.rs"),
+        &trace(&rising(8, 0.06), |at, r| {
+            work(at, r);
+            r.files = (0..30).map(|n| format!("src/area{at}/view{n}.rs")).collect();
+        }),
+    );
+    quiet("iterations that say nothing", Loop::on(task), &flat(4, |at, r| r.errors = 9.0 - at as f64));
+    quiet(
+        "one excursion",
+        Loop::on(task),
+        &trace(&[0.3, 0.3, 0.35, 0.4], |at, r| {
+            work(at, r);
+            r.objective_similarity = Some(if at == 1 { 0.1 } else { 0.8 });
+        }),
+    );
+    quiet(
+        "another script",
+        Loop::on("ログイン後にセッションが切れる問題を直す"),
+        &flat(4, |at, r| {
+            words(at, r);
+            r.errors = 3.0 + at as f64;
+        }),
+    );
+    quiet("no objective known", Loop::default(), &flat(4, |at, r| words(at, r)));
+}
+
+#[test]
+fn near_resource_burn() {
+    let on = |facts: TaskFacts| Loop { facts, ..Loop::default() };
+    let facts = || TaskFacts { estimated_iterations: Some(10.0), max_iterations: 40.0, ..TaskFacts::default() };
+    quiet("twice the estimate and no more", on(facts()), &trace(&rising(20, 0.03), work));
+    quiet(
+        "dear, but within twice the limit",
+        on(TaskFacts { max_cost_usd: Some(10.0), ..facts() }),
+        &trace(&rising(10, 0.05), |at, r| {
+            work(at, r);
+            r.cost_usd = 1.9;
+        }),
+    );
+    quiet(
+        "many calls that were worth it",
+        on(facts()),
+        &trace(&rising(12, 0.08), |at, r| {
+            work(at, r);
+            r.tool_calls = 450.0;
+        }),
+    );
+    quiet(
+        "slow, but within its time",
+        on(TaskFacts { timeout_minutes: Some(100.0), ..facts() }),
+        &trace(&rising(10, 0.05), |at, r| {
+            work(at, r);
+            r.duration_s = 1_100.0;
+        }),
+    );
+    quiet("nothing estimated", Loop::default(), &trace(&rising(18, 0.05), work));
+}
+
+#[test]
+fn near_regression() {
+    let tests = |r: &mut Record, passing: f64, failing: f64| {
+        (r.tests_passing, r.tests_failing) = (Some(passing), Some(failing))
+    };
+    quiet(
+        "two flaky runs",
+        Loop::default(),
+        &trace(&rising(6, 0.05), |at, r| {
+            let flaky = [1, 4].contains(&at);
+            tests(r, if flaky { 9.0 } else { 10.0 }, if flaky { 1.0 } else { 0.0 });
+        }),
+    );
+    quiet(
+        "obsolete tests removed",
+        Loop::default(),
+        &trace(&rising(6, 0.05), |at, r| tests(r, if at < 2 { 100.0 } else { 96.0 }, 0.0)),
+    );
+    quiet(
+        "coverage dips and comes back",
+        Loop::default(),
+        &trace(&rising(6, 0.05), |at, r| {
+            r.coverage = Some([80.0, 76.0, 72.0, 78.0, 81.0, 80.0][at]);
+        }),
+    );
+    quiet("one set-back", Loop::default(), &trace(&[0.3, 0.4, 0.36, 0.45, 0.5], work));
+    quiet(
+        "a flaky check, and one that never passed",
+        Loop::default(),
+        &trace(&rising(6, 0.05), |at, r| {
+            let check = |name: &str, passed, baseline| CheckFact { name: name.to_owned(), passed, baseline };
+            r.checks = vec![check("build", at % 3 != 1, Some(true)), check("test", false, Some(false))];
+        }),
+    );
+    quiet("a warning of control", Loop::with_alarm("regression", Severity::Medium), &trace(&rising(6, 0.05), work));
+}
+
+#[test]
+fn near_tampering() {
+    let counted = |counts: [[f64; 3]; 2]| {
+        move |at: usize, r: &mut Record| {
+            work(at, r);
+            let [passing, failing, skipped] = counts[usize::from(at > 0)];
+            (r.tests_passing, r.tests_failing, r.tests_skipped) = (Some(passing), Some(failing), Some(skipped));
+        }
+    };
+    for (name, counts) in [
+        ("new tests, some of them skipped", [[20.0, 4.0, 1.0], [24.0, 2.0, 3.0]]),
+        ("tests gone with what they tested", [[20.0, 0.0, 1.0], [18.0, 0.0, 1.0]]),
+        ("a skipped test runs again", [[20.0, 4.0, 3.0], [22.0, 4.0, 1.0]]),
+        ("some skipped from the first", [[20.0, 4.0, 5.0], [21.0, 3.0, 5.0]]),
+        ("a failing test is mended", [[20.0, 4.0, 0.0], [24.0, 0.0, 0.0]]),
+    ] {
+        quiet(name, Loop::default(), &trace(&rising(5, 0.05), counted(counts)));
+    }
+}
+
+#[test]
+fn near_tampering_no_change_and_failure() {
+    let mut renamed = rising(5, 0.05);
+    renamed.push(0.5);
+    quiet(
+        "tests written, none weakened",
+        Loop::default(),
+        &trace(&renamed, |at, r| r.files = vec![format!("tests/t{at}.rs")]),
+    );
+    quiet(
+        "one idle iteration",
+        Loop::default(),
+        &trace(&[0.3, 0.3, 0.4, 0.5], |at, r| {
+            r.tree = Some(["a", "a", "b", "c"][at].to_owned());
+            r.files = if at == 1 { Vec::new() } else { vec!["a.rs".to_owned()] };
+        }),
+    );
+    quiet(
+        "nothing to do any more",
+        Loop::default(),
+        &trace(&[0.5, 1.0, 1.0, 1.0], |at, r| r.tree = Some(at.min(1).to_string())),
+    );
+    quiet(
+        "a run that failed before it changed anything",
+        Loop::default(),
+        &trace(&[0.3, 0.3, 0.4, 0.5], |at, r| {
+            r.tree = Some(["a", "a", "b", "c"][at].to_owned());
+            r.agent_failure = (at == 1).then(|| "crashed".to_owned());
+        }),
+    );
+    quiet("files unknown, figures move", Loop::default(), &trace(&rising(6, 0.03), |_, _| {}));
+    quiet("trees change although no file is named", Loop::default(), &flat(4, |at, r| r.tree = Some(at.to_string())));
+    let failed = |which: &'static [usize]| {
+        move |at: usize, r: &mut Record| {
+            work(at, r);
+            r.agent_failure = which.contains(&at).then(|| "crashed".to_owned());
+        }
+    };
+    for (name, which) in [
+        ("no failure", &[][..]),
+        ("one", &[3]),
+        ("two in a row", &[3, 4]),
+        ("three far apart", &[0, 4, 9]),
+        ("three, mended since", &[0, 1, 5]),
+    ] {
+        quiet(name, Loop::default(), &trace(&rising(10, 0.05), failed(which)));
+    }
+}
+
+/// A small generator of its own, so that the traces are the same everywhere (xorshift).
+struct Noise(u64);
+
+impl Noise {
+    /// Even between -1 and 1.
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// Five per cent an iteration with noise of two points, in all that is measured.
+fn noisy(seed: u64, bell: bool) -> Vec<Record> {
+    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    // Three even ones with this weight have a standard deviation of 1.
+    let mut draw = move || if bell { noise.next() + noise.next() + noise.next() } else { noise.next() };
+    let mut record = |n: u32| {
+        let completion = (0.05 * f64::from(n) + 0.02 * draw()).clamp(0.0, 0.99);
+        let passing = (completion * 60.0).round();
+        let mut record = Record { iteration: f64::from(n), completion, ..Record::default() };
+        work(n as usize, &mut record);
+        (record.tests_passing, record.tests_failing) = (Some(passing), Some(60.0 - passing));
+        record.errors = (20.0 - f64::from(n) + 2.0 * draw()).max(1.0).round();
+        record.coverage = Some(75.0 + draw());
+        record.quality = (0.95 + 0.02 * draw()).min(1.0);
+        record.summary = format!("Handled another case of the parser in step {n}");
+        record.error_signature = Some(format!("assertion failed in case {}", n / 2));
+        record.reflection = Some("Go on with the next case.".to_owned());
+        record.checks = vec![
+            CheckFact { name: "build".to_owned(), passed: true, baseline: Some(true) },
+            CheckFact { name: "test".to_owned(), passed: false, baseline: Some(false) },
+        ];
+        (record.tool_calls, record.duration_s, record.cost_usd) = (60.0, 300.0, 0.3);
+        record
+    };
+    (1..=19).map(&mut record).collect()
+}
+
+#[test]
+fn noise_is_left_alone() {
+    for seed in 0..500 {
+        quiet(&format!("seed {seed}"), Loop::on("Let the parser read nested lists"), &noisy(seed, false));
+        quiet(&format!("bell {seed}"), Loop::on("Let the parser read nested lists"), &noisy(seed, true));
+    }
+}
+
+/// What each iteration gains: five points and two more or less, for at most 30 iterations.
+fn walking(seed: u64) -> Vec<Record> {
+    let mut noise = Noise(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut draw = move || noise.next();
+    let mut completion = 0.0;
+    let mut record = |n: u32| {
+        completion += 0.05 + 0.02 * draw();
+        let left = (60.0 * (1.0 - completion)).round().max(0.0);
+        let done = left == 0.0;
+        let error = ["missing field", "unresolved import", "mismatched types", "assertion failed"][n as usize / 2 % 4];
+        let mut record = Record { iteration: f64::from(n), completion: 1.0 - left / 60.0, ..Record::default() };
+        work(n as usize, &mut record);
+        (record.tests_passing, record.tests_failing) = (Some(40.0 + 60.0 - left), Some(left));
+        record.errors = if done { 0.0 } else { 1.0 + draw().abs().round() };
+        record.coverage = Some(75.0 + draw());
+        record.quality = (0.95 + 0.02 * draw()).min(1.0);
+        record.summary = format!("Let the parser read another case of nested lists, the {n}th");
+        record.error_signature = (!done).then(|| format!("{error} in case {n}"));
+        record.checks = vec![
+            CheckFact { name: "build".to_owned(), passed: true, baseline: Some(true) },
+            CheckFact { name: "test".to_owned(), passed: done, baseline: Some(false) },
+        ];
+        (record.tool_calls, record.duration_s, record.cost_usd) =
+            (60.0 + 10.0 * draw(), 300.0 + 60.0 * draw(), 0.3 + 0.1 * draw());
+        record
+    };
+    let mut records: Vec<Record> = (1..=30).map(&mut record).collect();
+    let end = records.iter().position(Record::is_finished).map_or(records.len(), |last| last + 1);
+    records.truncate(end);
+    records
+}
+
+/// What the whole pipeline makes of a loop that it should leave alone: the first iteration where it does not, and how.
+fn disturbed(records: &[Record]) -> Option<String> {
+    let facts = TaskFacts {
+        task: "Let the parser read nested lists".to_owned(),
+        max_iterations: 30.0,
+        estimated_iterations: Some(30.0),
+        timeout_minutes: Some(240.0),
+        max_cost_usd: Some(20.0),
+        ..TaskFacts::default()
+    };
+    let (settings, mut supervision) = (SupervisionSettings::default(), Supervision::default());
+    (1..=records.len()).find_map(|upto| {
+        let review = supervision.review(&records[..upto], &facts, Evidence::default(), &settings)?;
+        let alone = (review.decision(), &review.gives_up) == (Decision::Continue, &None);
+        (!alone).then(|| format!("iteration {upto}: {:?} {:?}", review.gives_up, review.verdict))
+    })
+}
+
+#[test]
+fn the_whole_pipeline_leaves_a_noisy_loop_alone() {
+    for seed in 1..=113 {
+        let records = walking(seed);
+        assert!(records.len() < 30 && records.last().is_some_and(Record::is_finished), "seed {seed}");
+        assert_eq!(disturbed(&records), None, "seed {seed}");
+    }
+}

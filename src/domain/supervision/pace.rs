@@ -1,0 +1,304 @@
+//! The pace of a loop by what was measured: its steps forward, the iterations between them, and how long it stands still.
+//!
+//! A loop is compared with itself: how long a run without a step is too long depends on how often it made none before, and
+//! what is a step on how large its steps were. Where nothing is counted, another error is a step.
+
+use crate::domain::model::record::{Met, Record};
+
+/// Iterations that what is expected of loops in general counts for, beside the loop's own.
+pub const PRIOR: f64 = 5.0;
+/// Iterations without a step, more of which in a row are trouble and no part of the pace.
+const PAUSE: u32 = 2;
+/// Iterations without a gain, more of which in a row held a loop up, however halting it is, and say nothing of its pace.
+const HELD_UP: u32 = 6;
+
+/// What counts as a step, and as standing still.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stride {
+    /// Completion that a step gains at least, 0..1.
+    pub least: f64,
+    /// Part of the loop's mean step that a step is at least, 0..1.
+    pub part: f64,
+    /// Share of iterations without a step that is expected of a loop of which nothing is known, 0..1.
+    pub idle: f64,
+    /// Iterations that this share counts for, beside the loop's own; above 0.
+    pub weight: f64,
+    /// Iterations without a step that a blocker, named during the run, counts for.
+    pub blocker: f64,
+}
+
+/// The pace after some iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Pace {
+    /// Iterations since the last step.
+    pub still: u32,
+    /// Chance of such a run by the loop's own pace, 0..1; 1 where there is none. Iterations with an error that was not met
+    /// before do not add to it: something moves.
+    pub chance: f64,
+    /// Steps after the first iteration.
+    pub steps: u32,
+    /// Iterations after the first, without the runs of more than two that brought no step.
+    pub moving: u32,
+    /// The higher completion of the last two iterations, 0..1: one test that fails by accident is no loss.
+    pub level: f64,
+    /// Completion gained after the first iteration, 0..1.
+    pub gain: f64,
+    /// Sum of the squares of what each iteration gained.
+    pub squares: f64,
+    /// Iterations up to the last step.
+    pub seen: u32,
+    /// Those of them that made no step.
+    pub idle: u32,
+    /// Iterations after the first.
+    pub later: u32,
+    /// Those of them up to the last gain, without the runs of more than six that brought none: what comes after the last
+    /// gain may be a standstill, and is no part of the pace yet.
+    pub paced: u32,
+}
+
+impl Pace {
+    /// The pace after all of `history`, oldest first, whose checks were not weakened ([`Record::measured`]).
+    pub fn of(history: &[Record], stride: Stride) -> Self {
+        let mut walk = Walk::new(stride, Record::leaps(history));
+        history.iter().for_each(|record| walk.take(record));
+        walk.pace
+    }
+
+    /// Mean and variance of what an iteration gained, over so many; the deviation is taken to be half the mean at least.
+    pub fn gained(&self, iterations: u32) -> (f64, f64) {
+        let iterations = f64::from(iterations.max(1));
+        let mean = self.gain / iterations;
+        (mean, (self.squares / iterations - mean * mean).max(mean * mean / 4.0))
+    }
+}
+
+/// A way through a history.
+struct Walk<'a> {
+    stride: Stride,
+    pace: Pace,
+    completion: Track,
+    passing: Track,
+    /// Fewest errors; NaN before the first iteration.
+    errors: f64,
+    /// Completion of the last two iterations, oldest first.
+    last: [f64; 2],
+    best: f64,
+    /// Errors that were met.
+    met: Met<'a>,
+    /// Whether completion leaps.
+    leaps: bool,
+    /// Iterations that the present run counts for, and whether a blocker was named in it.
+    run: (f64, bool),
+    /// Iterations since the last gain.
+    flat: u32,
+}
+
+impl<'a> Walk<'a> {
+    fn new(stride: Stride, leaps: bool) -> Self {
+        Self {
+            stride,
+            pace: Pace { chance: 1.0, ..Pace::default() },
+            completion: Track::new(stride.least, stride.part, 0.0),
+            passing: Track::new(0.0, stride.part, f64::NAN),
+            errors: f64::NAN,
+            last: [f64::NAN; 2],
+            best: 0.0,
+            met: Met::default(),
+            leaps,
+            run: (0.0, false),
+            flat: 0,
+        }
+    }
+
+    fn take(&mut self, record: &'a Record) {
+        let first = self.errors.is_nan();
+        let steps = [
+            self.completion.rises(record.completion),
+            record.tests_failing.is_some_and(|failing| self.passing.rises(-failing)),
+            record.errors < self.errors,
+            self.climbs(record.completion),
+        ];
+        self.errors = self.errors.min(record.errors);
+        self.last = [self.last[1], record.completion];
+        self.pace.level = self.last[0].max(self.last[1]);
+        if !first {
+            self.pace.moving += 1;
+            self.gains((record.completion - self.best).max(0.0));
+        }
+        self.best = self.best.max(record.completion);
+        let new = self.met.is_new(record);
+        match steps.contains(&true) || self.leaps && new {
+            true => self.step(first),
+            false => self.stand(new, !record.blockers.is_empty()),
+        }
+    }
+
+    /// Takes in what an iteration after the first gained.
+    fn gains(&mut self, gain: f64) {
+        let pace = &mut self.pace;
+        (pace.later, pace.gain, pace.squares) = (pace.later + 1, pace.gain + gain, pace.squares + gain * gain);
+        if gain > 0.0 {
+            pace.paced += 1 + if self.flat <= HELD_UP { self.flat } else { 0 };
+            self.flat = 0;
+        } else {
+            self.flat += 1;
+        }
+    }
+
+    /// Whether completion rose twice in a row, together by a step, be it from below what was reached before.
+    fn climbs(&self, now: f64) -> bool {
+        let [first, second] = self.last;
+        first < second && second < now && now <= self.best && now - first > self.completion.least_step()
+    }
+
+    fn step(&mut self, first: bool) {
+        let still = std::mem::take(&mut self.pace.still);
+        self.pace.steps += u32::from(!first);
+        if still > PAUSE {
+            self.pace.moving = self.pace.moving.saturating_sub(still);
+        }
+        self.pace.seen += still + 1;
+        self.pace.idle += still;
+        (self.run, self.pace.chance) = ((0.0, false), 1.0);
+    }
+
+    fn stand(&mut self, new: bool, blocked: bool) {
+        self.pace.still += 1;
+        self.run.0 += f64::from(u8::from(!new));
+        if blocked && !self.run.1 {
+            self.run = (self.run.0 + self.stride.blocker, true);
+        }
+        let (seen, idle) = (f64::from(self.pace.seen), f64::from(self.pace.idle));
+        let Stride { idle: expected, weight, .. } = self.stride;
+        self.pace.chance = ((idle + weight * expected) / (seen + weight)).powf(self.run.0);
+    }
+}
+
+/// A figure that should rise, followed from step to step.
+struct Track {
+    /// Least step.
+    least: f64,
+    /// Part of the mean step that is one at least.
+    part: f64,
+    /// Where the last step led; NaN before the first value.
+    at: f64,
+    /// Sum and number of steps.
+    steps: (f64, f64),
+}
+
+impl Track {
+    fn new(least: f64, part: f64, at: f64) -> Self {
+        Self { least, part, at, steps: (0.0, 0.0) }
+    }
+
+    fn least_step(&self) -> f64 {
+        let usual = if self.steps.1 > 0.0 { self.steps.0 / self.steps.1 } else { 0.0 };
+        self.least.max(self.part * usual)
+    }
+
+    /// Whether this value is a step up.
+    fn rises(&mut self, value: f64) -> bool {
+        if self.at.is_nan() {
+            self.at = value;
+            return false;
+        }
+        let step = value - self.at;
+        let rises = step > self.least && step >= self.least_step();
+        if rises {
+            self.at = value;
+            self.steps = (self.steps.0 + step, self.steps.1 + 1.0);
+        }
+        rises
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::record::CheckFact;
+
+    const STRIDE: Stride = Stride { least: 0.01, part: 0.4, idle: 0.25, weight: PRIOR, blocker: 2.0 };
+
+    fn records(completions: &[f64], change: impl Fn(usize, &mut Record)) -> Vec<Record> {
+        let record = |(at, completion): (usize, &f64)| {
+            let mut record = Record { completion: *completion, ..Record::default() };
+            record.error_signature = Some("the same".to_owned());
+            change(at, &mut record);
+            record
+        };
+        completions.iter().enumerate().map(record).collect()
+    }
+
+    fn pace(completions: &[f64]) -> Pace {
+        Pace::of(&records(completions, |_, _| ()), STRIDE)
+    }
+
+    #[test]
+    fn a_run_is_the_less_likely_the_less_the_loop_paused_before() {
+        assert_eq!(pace(&[]), Pace { chance: 1.0, ..Pace::default() });
+        let steady = pace(&[0.1, 0.2, 0.3, 0.4, 0.5, 0.5, 0.5, 0.5]);
+        let halting = pace(&[0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.3, 0.3]);
+        assert_eq!((steady.still, halting.still), (3, 3));
+        assert!(steady.chance < 0.01 && halting.chance > 3.0 * steady.chance, "{} {}", steady.chance, halting.chance);
+        assert_eq!((steady.steps, steady.moving), (4, 7));
+        assert!((steady.gain - 0.4).abs() < 1e-12 && (steady.squares - 0.04).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_test_more_is_no_step_of_a_loop_that_made_large_ones() {
+        assert_eq!(pace(&[0.2, 0.4, 0.6, 0.62]).still, 1);
+        assert_eq!(pace(&[0.02, 0.04, 0.06, 0.08]).still, 0);
+        // It adds up.
+        assert_eq!(pace(&[0.2, 0.4, 0.6, 0.64, 0.68]).still, 0);
+    }
+
+    #[test]
+    fn a_climb_from_below_the_best_is_a_step_and_a_seesaw_is_none() {
+        assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4]).still, 2);
+        assert_eq!(pace(&[0.2, 0.4, 0.6, 0.3, 0.4, 0.5]).still, 0);
+        assert_eq!(pace(&[0.2, 0.4, 0.6, 0.4, 0.6, 0.4, 0.6]).still, 4);
+    }
+
+    #[test]
+    fn new_errors_and_fewer_of_them_are_movement_and_blockers_are_not() {
+        let flat = [0.3; 5];
+        let same = Pace::of(&records(&flat, |_, _| ()), STRIDE);
+        let other = |at: usize, record: &mut Record| record.error_signature = Some(format!("error {at}"));
+        assert_eq!((Pace::of(&records(&flat, other), STRIDE).chance, same.still), (1.0, 4));
+        let blocked = |at: usize, record: &mut Record| {
+            if at > 2 {
+                record.blockers.push("no network".to_owned());
+            }
+        };
+        let blocked = Pace::of(&records(&flat, blocked), STRIDE);
+        assert!((blocked.chance - same.chance.powf(1.5)).abs() < 1e-9, "two more, once, beside four");
+        let fewer = |at: usize, record: &mut Record| record.errors = 9.0 - at as f64;
+        assert_eq!(Pace::of(&records(&flat, fewer), STRIDE).still, 0);
+        let failing = |at: usize, record: &mut Record| record.tests_failing = Some(40.0 - at as f64);
+        assert_eq!(Pace::of(&records(&flat, failing), STRIDE).still, 0);
+    }
+
+    #[test]
+    fn where_nothing_is_counted_another_error_is_a_step() {
+        let errors = |errors: &[&str]| {
+            let failing = |at: usize, record: &mut Record| {
+                record.checks = vec![CheckFact { name: "all".into(), passed: false, baseline: Some(false) }];
+                record.error_signature = Some(errors[at].to_owned());
+            };
+            Pace::of(&records(&vec![0.0; errors.len()], failing), STRIDE)
+        };
+        let moving = errors(&["a", "b", "b", "c", "c", "d"]);
+        assert_eq!((moving.still, moving.chance, moving.gain), (0, 1.0, 0.0));
+        let stuck = errors(&["a", "b", "c", "c", "a", "c", "c", "c"]);
+        assert!(stuck.still == 5 && stuck.chance < 0.003, "{stuck:?}");
+    }
+
+    #[test]
+    fn long_runs_are_no_part_of_the_pace() {
+        let run = pace(&[0.1, 0.2, 0.2, 0.2, 0.3]);
+        assert_eq!((run.steps, run.moving), (2, 4));
+        let longer = pace(&[0.1, 0.2, 0.2, 0.2, 0.2, 0.3]);
+        assert_eq!((longer.steps, longer.moving), (2, 2));
+        assert_eq!(pace(&[0.1, 0.4, 0.38]).level, 0.4);
+    }
+}

@@ -1,0 +1,433 @@
+//! An iteration through control, oversight and strategy, in this order: the one pipeline that loops, replays and
+//! simulations share.
+//!
+//! Control turns the record into figures and recommends, the overseer judges the history and decides, strategy plans the
+//! iteration that comes. The state of the three is one value, kept with the loop.
+
+use serde::{Deserialize, Serialize};
+
+pub use super::settings::{PRESET, Preset, SupervisionSettings, operators_alone};
+
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::supervision::control::{self, Action, ControlState, ModelTier};
+use crate::domain::supervision::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdict};
+use crate::domain::supervision::pace::Pace;
+use crate::domain::supervision::strategy::{
+    self, Approach, Issue, Outlook, OutlookSettings, PreValidation, Situation, StateAssessment, StrategyPlan,
+    StrategyState,
+};
+
+/// Newest iterations that are looked back at: many more than any threshold asks for, so that a loop without end costs no more
+/// with each iteration. What was used and reached before them is forgotten.
+const MAX_HISTORY: usize = 1_000;
+
+/// What the three remember of a loop. A part that is missing is no fresh one: what was stored is then made anew.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Supervision {
+    /// Control.
+    pub control: ControlState,
+    /// Oversight.
+    pub overseer: OverseerState,
+    /// Strategy.
+    pub strategy: StrategyState,
+}
+
+/// What is at hand beside the records; all of it is optional.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// Outcomes of the last iteration's checks, with their output.
+    pub checks: Option<&'a CheckReport>,
+    /// The last iteration's change.
+    pub change: Option<&'a DiffStat>,
+    /// Open review comments, oldest first.
+    pub reviews: &'a [String],
+    /// Reflections and antipatterns that say what failed.
+    pub failed: &'a [String],
+}
+
+/// What came of an iteration, and what the next one is to be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Review {
+    /// Control's figures and recommendation.
+    pub control: control::Decision,
+    /// The overseer's word, which decides.
+    pub verdict: Verdict,
+    /// What is not as it should be in how the iteration ended.
+    pub after: Vec<Issue>,
+    /// Where the loop stands.
+    pub assessment: StateAssessment,
+    /// What the next iteration is to be.
+    pub plan: StrategyPlan,
+    /// Whether the next iteration may start.
+    pub before: PreValidation,
+    /// What is to be expected of going on; `None` where there is no telling.
+    pub outlook: Option<Outlook>,
+    /// Why the loop gives up, as at a limit, where it does; without a full stop.
+    pub gives_up: Option<String>,
+}
+
+impl Review {
+    /// What the loop does: the overseer's decision, or control's own where `auto_intervene` is set, or a pause where the
+    /// plan or its validation asks for a person; the severest wins.
+    pub fn decision(&self) -> oversight::Decision {
+        let of_control = match self.control.action {
+            _ if !self.control.takes_effect => oversight::Decision::Continue,
+            Action::Abort => oversight::Decision::Abort,
+            Action::Pause => oversight::Decision::Pause,
+            Action::Adjust | Action::Continue => oversight::Decision::Continue,
+        };
+        let asks = self.plan.approach == Approach::Escalate || self.before.stops();
+        let of_strategy = if asks { oversight::Decision::Pause } else { oversight::Decision::Continue };
+        self.verdict.decision.max(of_control).max(of_strategy)
+    }
+
+    /// Tier of the model for the next run: control's, but never the cheap one after a REDIRECT.
+    pub fn model(&self) -> ModelTier {
+        match (self.control.actuation.model, self.verdict.redirect()) {
+            (ModelTier::Cheap, Some(_)) => ModelTier::Default,
+            (tier, _) => tier,
+        }
+    }
+
+    /// Whether it tells the agent or people something new: from here on the loop is not what it would be if left alone.
+    pub fn interferes(&self) -> bool {
+        self.verdict.interventions.iter().any(|done| done.fresh && done.level >= oversight::Level::Warn)
+    }
+
+    /// Whether the next run of the agent starts without what it remembers of the last.
+    pub fn fresh_session(&self) -> bool {
+        self.verdict.redirect().is_some_and(|redirect| redirect.fresh)
+    }
+
+    /// Whether the next run is for another backend: this one's runs fail.
+    pub fn leaves_backend(&self) -> bool {
+        self.verdict.redirect().is_some_and(|redirect| redirect.kind == Kind::AgentFailure)
+    }
+}
+
+impl Supervision {
+    /// Takes the newest iteration in. `history` has all iterations that count, oldest first, cleaned
+    /// ([`Record::cleaned`]); `None` where it is empty.
+    pub fn review(
+        &mut self,
+        history: &[Record],
+        facts: &TaskFacts,
+        evidence: Evidence<'_>,
+        settings: &SupervisionSettings,
+    ) -> Option<Review> {
+        let history = &history[history.len().saturating_sub(MAX_HISTORY)..];
+        let last = history.last()?;
+        let control = self.control.step(last, facts, &settings.control);
+        let view = ControlView::from(&control);
+        let verdict = oversight::review(&mut self.overseer, history, facts, &view, &settings.oversight);
+        if let Some(redirect) = verdict.redirect().filter(|redirect| redirect.fresh) {
+            let schedule = &settings.control.schedule;
+            self.control.redirect(match redirect.kind {
+                Kind::Oscillation => &schedule.oscillating,
+                Kind::ResourceBurn => &schedule.near_completion,
+                Kind::TestTampering | Kind::Regression | Kind::Deviation => &schedule.sensitive,
+                Kind::Stuck | Kind::NoChange | Kind::AgentFailure => &schedule.stuck,
+            });
+        }
+        let after = strategy::validate_after(last, &settings.strategy);
+        let assessment = strategy::assess(history, facts, evidence.checks, evidence.change, &settings.strategy);
+        let found = |kind| verdict.detections.iter().any(|detection| detection.kind == kind);
+        let situation = Situation {
+            assessment: &assessment,
+            redirect: verdict.redirect(),
+            stuck: found(Kind::Stuck),
+            oscillating: found(Kind::Oscillation),
+            reviews: evidence.reviews,
+            failed: evidence.failed,
+        };
+        let plan = strategy::plan(&mut self.strategy, &situation, &settings.strategy);
+        let before = strategy::validate_before(&plan, &assessment, view.forecast, &settings.strategy);
+        let stride = facts.experience.stride(settings.oversight.stride());
+        let pace = Pace::of(&Record::measured(history), stride);
+        let outlook = Outlook::of(&pace, assessment.iterations_left, &facts.experience, &settings.strategy.outlook);
+        let mut review = Review { control, verdict, after, assessment, plan, before, outlook, gives_up: None };
+        if !last.is_finished() {
+            review.gives_up = self.gives_up(&review, &pace, &settings.strategy.outlook);
+        }
+        Some(review)
+    }
+
+    /// Why the loop gives up as at a limit, where that is better than what was decided.
+    fn gives_up(&self, review: &Review, pace: &Pace, settings: &OutlookSettings) -> Option<String> {
+        let decision = review.decision();
+        if !settings.enabled || decision == oversight::Decision::Abort {
+            return None;
+        }
+        let iteration = review.assessment.iteration.saturating_sub(1);
+        if let Some(resumed) = self.strategy.resumed {
+            // Who let it go on knew the outlook.
+            let still = pace.still.min(iteration.saturating_sub(resumed));
+            let in_vain = settings.guided > 0 && still >= settings.guided;
+            return in_vain.then(|| format!("no progress for {still} iterations since a person let it go on"));
+        }
+        let outlook = review.outlook?;
+        // In trouble, and until a REDIRECT has shown what it is worth, a loop does not go at its pace. Where earlier loops
+        // are known it is judged by the pace that it had before, and is given up where even that would not do.
+        let warned = review.verdict.interventions.iter().any(|done| done.level >= oversight::Level::Warn);
+        let redirected = self.overseer.last_redirect();
+        let troubled =
+            warned || redirected.is_some_and(|last| iteration <= last.saturating_add(settings.after_redirect));
+        let asks_in_vain = decision == oversight::Decision::Pause && !outlook.fits();
+        (asks_in_vain || (!troubled || outlook.earlier > 0) && outlook.worth < 0.0).then(|| outlook.text())
+    }
+
+    /// A person lets the loop go on after so many iterations: what paused it is seen, and alarms that stand are too.
+    pub fn resume(&mut self, iteration: u32, by: &str, settings: &SupervisionSettings) -> AuditEntry {
+        let standing: Vec<String> = self.control.alarms().iter().map(|alarm| alarm.id.clone()).collect();
+        for id in standing {
+            self.control.acknowledge(&id);
+        }
+        self.strategy.resumed = Some(iteration);
+        self.overseer.resume(iteration, by, &settings.oversight)
+    }
+
+    /// What the three remember after these records, for what cannot be read or fits no longer. What people acknowledged is
+    /// not in the records and is lost.
+    pub fn rebuilt(records: &[Record], facts: &TaskFacts, settings: &SupervisionSettings) -> Self {
+        let mut known = Self::default();
+        for upto in 1..=records.len() {
+            known.review(&records[..upto], facts, Evidence::default(), settings);
+        }
+        known
+    }
+
+    /// Whether it is what so many iterations can lead to.
+    pub fn is_sound(&self, iterations: usize) -> bool {
+        self.control.is_sound() && self.control.rounds() == iterations as u64
+    }
+}
+
+impl From<&control::Decision> for ControlView {
+    fn from(decision: &control::Decision) -> Self {
+        let severity = |severity| match severity {
+            control::Severity::Info => oversight::Severity::Low,
+            control::Severity::Warning => oversight::Severity::Medium,
+            control::Severity::Critical | control::Severity::Emergency => oversight::Severity::Critical,
+        };
+        Self {
+            alarms: decision
+                .alarms
+                .iter()
+                .map(|alarm| (alarm.kind.name().to_owned(), severity(alarm.severity)))
+                .collect(),
+            trend: decision.metrics.trend,
+            forecast: decision.metrics.forecast.map(|more| more as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::record::{CheckFact, MAX_BLOCKERS};
+    use crate::domain::supervision::experience::{Earlier, Experience};
+
+    fn record(iteration: u32, completion: f64, error: &str) -> Record {
+        Record {
+            iteration: f64::from(iteration),
+            completion,
+            errors: 1.0,
+            error_signature: Some(error.to_owned()),
+            checks: vec![CheckFact { name: "test".to_owned(), passed: completion >= 1.0, baseline: Some(false) }],
+            files: vec!["src/lib.rs".to_owned()],
+            tree: Some(format!("{iteration:040x}")),
+            summary: "work on the failing test".to_owned(),
+            ..Record::default()
+        }
+    }
+
+    fn run(completions: &[f64]) -> (Supervision, Vec<Review>) {
+        let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+        let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+        let records: Vec<Record> = completions
+            .iter()
+            .zip(1..)
+            .map(|(completion, n)| record(n, *completion, "E0308 mismatched types"))
+            .collect();
+        let reviews = (1..=records.len())
+            .filter_map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings))
+            .collect();
+        (supervision, reviews)
+    }
+
+    #[test]
+    fn a_stuck_loop_is_redirected_pivots_and_then_waits_for_a_person() {
+        let (mut supervision, reviews) = run(&[0.3; 12]);
+        let decisions: Vec<_> = reviews.iter().map(Review::decision).collect();
+        let redirected = reviews.iter().position(|review| review.verdict.redirect().is_some()).unwrap();
+        let paused = decisions.iter().position(|decision| *decision == oversight::Decision::Pause).unwrap();
+        assert!(redirected < paused, "{decisions:?}");
+        let review = &reviews[redirected];
+        assert!(review.fresh_session() && review.plan.approach == Approach::Pivot, "{:?}", review.plan);
+        assert!(review.verdict.directives[0].starts_with("OVERRIDE:"));
+        // Only a person leaves it, and then it goes on.
+        assert_eq!(decisions.last(), Some(&oversight::Decision::Pause));
+        assert!(supervision.overseer.is_held());
+        let entry = supervision.resume(12, "maria", &SupervisionSettings::default());
+        assert!(entry.reason.contains("maria") && !supervision.overseer.is_held());
+        assert!(supervision.control.alarms().iter().all(|alarm| alarm.acknowledged));
+    }
+
+    #[test]
+    fn a_redirect_moves_the_gains_where_nothing_else_does() {
+        let gains = |change: fn(u32, &mut Record)| {
+            let facts = TaskFacts { max_iterations: 30.0, ..TaskFacts::default() };
+            let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+            let mut records = Vec::new();
+            loop {
+                let n = records.len() as u32 + 1;
+                records.push(record(n, 0.6, "E0308 mismatched types"));
+                change(n, &mut records[n as usize - 1]);
+                let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+                assert_eq!(review.control.gains.profile, "standard", "iteration {n}");
+                if let Some(redirect) = review.verdict.redirect() {
+                    let kind = redirect.kind;
+                    records.push(records[n as usize - 1].clone());
+                    let next = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap().control;
+                    let because = next.transition.expect("another profile").reason;
+                    assert_eq!(because, "the overseer redirected the loop");
+                    return (kind, next.gains.profile);
+                }
+            }
+        };
+        assert_eq!(gains(|_, _| {}), (Kind::Stuck, "recovery".to_owned()));
+        let to_and_fro = |n: u32, record: &mut Record| {
+            record.error_signature = Some("x".repeat(n as usize));
+            record.tree = Some(["a", "b"][n as usize % 2].to_owned());
+        };
+        assert_eq!(gains(to_and_fro), (Kind::Oscillation, "damped".to_owned()));
+    }
+
+    #[test]
+    fn a_loop_that_goes_well_is_not_disturbed() {
+        let (supervision, reviews) = run(&[0.2, 0.35, 0.5, 0.62, 0.8, 0.9, 1.0]);
+        assert!(reviews.iter().all(|review| review.decision() == oversight::Decision::Continue), "{reviews:?}");
+        assert_eq!(supervision.overseer.health, oversight::Health::Healthy);
+    }
+
+    /// What is said after each iteration of a loop with these completions, each with an error of its own.
+    fn moving(completions: &[f64], resumed: Option<u32>, settings: &SupervisionSettings) -> Vec<Option<String>> {
+        let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
+        let mut supervision = Supervision::default();
+        let mut records = Vec::new();
+        let mut said = Vec::new();
+        for (completion, n) in completions.iter().zip(1..) {
+            records.push(record(n, *completion, &format!("case_{} fails", ["a", "b", "c", "d"][n as usize % 4])));
+            said.push(supervision.review(&records, &facts, Evidence::default(), settings).unwrap().gives_up);
+            if resumed == Some(n) {
+                supervision.resume(n, "maria", settings);
+            }
+        }
+        said
+    }
+
+    #[test]
+    fn a_loop_whose_rest_does_not_fit_gives_up_once_its_pace_is_known() {
+        let settings = SupervisionSettings::default();
+        let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
+        let said = moving(&slow, None, &settings);
+        assert_eq!(said[..3], [None, None, None], "its pace is not known yet");
+        let text = said[3].clone().unwrap();
+        assert_eq!(text, "at its pace the rest takes 46 iterations, 21 are left, and the chance is 1 %");
+        let steady: Vec<f64> = (1..=10).map(|n| 0.07 * f64::from(n)).collect();
+        assert_eq!(moving(&steady, None, &settings), vec![None; 10]);
+        assert_eq!(moving(&slow, None, &SupervisionSettings::of(Preset::Seed)), vec![None; 10]);
+    }
+
+    #[test]
+    fn a_loop_is_judged_by_those_before_it() {
+        let earlier = |mean: f64| Earlier { mean, variance: mean * mean / 4.0, paced: 9, seen: 90, idle: 45 };
+        let said = |experience: Experience| {
+            let facts = TaskFacts { max_iterations: 25.0, experience, ..TaskFacts::default() };
+            let (mut supervision, settings) = (Supervision::default(), SupervisionSettings::default());
+            let records: Vec<Record> =
+                (1..=7).map(|n| record(n, 0.1, ["a fails", "b fails"][n as usize % 2])).collect();
+            let review = |upto: usize| {
+                supervision.review(&records[..upto], &facts, Evidence::default(), &settings).expect("a record")
+            };
+            (1..=records.len()).map(review).collect::<Vec<Review>>()
+        };
+        let (first, slow, fast) = (
+            said(Experience::default()),
+            said(Experience::of([earlier(0.01); 50])),
+            said(Experience::of([earlier(0.2); 50])),
+        );
+        let gives_up = |reviews: &[Review]| reviews.iter().position(|review| review.gives_up.is_some());
+        assert_eq!((gives_up(&first), gives_up(&slow), gives_up(&fast)), (None, Some(4), None));
+        // Loops that often stand still are left alone for longer.
+        let told = |reviews: &[Review]| reviews.iter().position(Review::interferes);
+        assert_eq!((told(&first), told(&fast)), (Some(5), None));
+    }
+
+    #[test]
+    fn who_lets_a_loop_go_on_is_believed_while_it_moves() {
+        let settings = SupervisionSettings::default();
+        let slow: Vec<f64> = (1..=10).map(|n| 0.02 * f64::from(n)).collect();
+        assert!(moving(&slow, Some(3), &settings).iter().all(Option::is_none));
+        let mut stops = slow[..4].to_vec();
+        stops.extend([0.08; 4]);
+        let said = moving(&stops, Some(4), &settings);
+        assert!(said[3].is_some(), "which the person saw");
+        assert_eq!(said[4..6], [None, None]);
+        assert_eq!(said[6].as_deref(), Some("no progress for 3 iterations since a person let it go on"));
+    }
+
+    #[test]
+    fn what_weakened_checks_said_is_not_held_against_honest_work() {
+        let facts = TaskFacts { max_iterations: 25.0, ..TaskFacts::default() };
+        let settings = SupervisionSettings::default();
+        let mut records: Vec<Record> =
+            [0.1, 1.0, 0.2, 0.3, 0.42, 0.5, 0.6, 0.7].iter().zip(1..).map(|(c, n)| record(n, *c, "fails")).collect();
+        records[1].tampering = vec!["a test was taken out".to_owned()];
+        let mut supervision = Supervision::default();
+        let reviews: Vec<Review> = (1..=records.len())
+            .map(|upto| supervision.review(&records[..upto], &facts, Evidence::default(), &settings).unwrap())
+            .collect();
+        let kinds = |review: &Review| review.verdict.detections.iter().map(|found| found.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(&reviews[1]), [Kind::TestTampering]);
+        assert!(reviews[2..].iter().all(|review| kinds(review).is_empty()), "{reviews:?}");
+        assert_eq!(reviews.last().unwrap().assessment.without_progress, 0);
+    }
+
+    #[test]
+    fn a_million_blockers_are_not_all_looked_at() {
+        let name = |mut n: usize| {
+            let mut word = String::new();
+            while n > 0 {
+                word.push(char::from(b'g' + (n % 20) as u8));
+                n /= 20;
+            }
+            word
+        };
+        let blockers: Vec<String> = (1..=1_000_000).map(name).collect();
+        let records = [1, 2].map(|n| Record { blockers: blockers.clone(), ..record(n, 0.3, "fails") });
+        let (facts, settings) = (TaskFacts::default(), SupervisionSettings::default());
+        let mut supervision = Supervision::default();
+        supervision.review(&records[..1], &facts, Evidence::default(), &settings).unwrap();
+        let review = supervision.review(&records, &facts, Evidence::default(), &settings).unwrap();
+        assert_eq!(review.assessment.blockers.len(), MAX_BLOCKERS);
+        assert!(review.assessment.blockers.iter().all(|blocker| blocker.seen == 2));
+    }
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let (supervision, _) = run(&[0.3; 9]);
+        let text = serde_json::to_string(&supervision).unwrap();
+        assert_eq!(serde_json::from_str::<Supervision>(&text).unwrap(), supervision);
+        let fresh = serde_json::to_value(Supervision::default()).unwrap();
+        assert_eq!(serde_json::from_value::<Supervision>(fresh.clone()).unwrap(), Supervision::default());
+        for part in ["control", "overseer", "strategy"] {
+            for damage in [serde_json::json!({}), serde_json::json!(null)] {
+                let mut damaged = fresh.clone();
+                damaged[part] = damage;
+                assert!(serde_json::from_value::<Supervision>(damaged).is_err(), "{part}");
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A recorded loop once more through control, oversight and strategy: a trace of JSON Lines in, one line an iteration out.
+//!
+//! The records are what happened and do not answer to what is decided now. So what control says of an iteration follows
+//! from the records alone: gains that a REDIRECT moves in a living loop stay where they are here.
+
+mod compare;
+mod line;
+mod summary;
+#[cfg(test)]
+mod tests;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::supervision::control::out_of_range;
+use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
+
+pub use compare::{Comparison, Outcome, compare};
+pub use line::{AlarmMark, DetectionMark, InterventionMark, Line};
+pub use summary::{End, Ended, Summary, end};
+
+/// A line of a trace that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct TraceError {
+    /// Its number, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// A recorded loop.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Trace {
+    /// What the first line says about the task; the defaults where there is no such line.
+    pub facts: TaskFacts,
+    /// One record an iteration, in order.
+    pub records: Vec<Record>,
+}
+
+impl Trace {
+    /// Reads JSON Lines: one record a line, after an optional first line about the task, which is an object with no key of
+    /// a record. Blank lines are skipped, unknown keys ignored; what is missing or null takes its default.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut trace = Self::default();
+        let text = text.trim_start_matches('\u{feff}');
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        for (nth, (index, line)) in lines.enumerate() {
+            let at = |reason| TraceError { line: index + 1, reason };
+            let fields = object(line).map_err(at)?;
+            if nth == 0 && is_header(&fields) {
+                trace.facts = read(fields).map_err(at)?;
+            } else {
+                trace.records.push(read(fields).map_err(at)?);
+            }
+        }
+        Ok(trace)
+    }
+
+    /// What is made of each iteration, in order.
+    pub fn reviews<'a>(&self, settings: &'a SupervisionSettings) -> impl Iterator<Item = (Record, Review)> + use<'a> {
+        let (records, wrong): (Vec<Record>, Vec<u32>) = self.records.iter().cloned().map(Record::cleaned).unzip();
+        let (facts, mut supervision) = (self.facts.clone(), Supervision::default());
+        (1..=records.len()).filter_map(move |upto| {
+            let mut review = supervision.review(&records[..upto], &facts, Evidence::default(), settings)?;
+            review.control.warnings.extend(out_of_range(wrong[upto - 1], review.control.iteration));
+            supervision.control.forget_redirect();
+            Some((records[upto - 1].clone(), review))
+        })
+    }
+}
+
+/// The object on a line, without what is null in it.
+fn object(line: &str) -> Result<Map<String, Value>, String> {
+    let value = serde_json::from_str(line).map_err(|error| {
+        let place = format!(" at line {} column {}", error.line(), error.column());
+        format!("column {}: {}", error.column(), error.to_string().trim_end_matches(&place))
+    })?;
+    match value {
+        Value::Object(mut fields) => {
+            fields.retain(|_, field| !field.is_null());
+            Ok(fields)
+        }
+        Value::Array(_) => Err("this is a list; an object is needed".to_owned()),
+        _ => Err("this is a single value; an object is needed".to_owned()),
+    }
+}
+
+fn is_header(fields: &Map<String, Value>) -> bool {
+    let record = serde_json::to_value(Record::default()).unwrap_or_default();
+    !fields.keys().any(|key| record.get(key).is_some())
+}
+
+/// A record or the facts from an object; the reason names the key that is wrong.
+fn read<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
+    let of = |fields: Map<String, Value>| serde_json::from_value::<T>(Value::Object(fields));
+    of(fields.clone()).map_err(|error| {
+        let alone = |(key, field): (String, Value)| Some((of(Map::from_iter([(key.clone(), field)])).err()?, key));
+        match fields.into_iter().find_map(alone) {
+            Some((error, key)) => format!("`{key}`: {error}"),
+            None => error.to_string(),
+        }
+    })
+}

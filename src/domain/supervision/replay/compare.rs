@@ -1,0 +1,77 @@
+//! Two settings over the same traces: what each would have saved, and what it would have disturbed.
+
+use serde::{Deserialize, Serialize};
+
+use super::{End, Ended, Trace, end};
+use crate::domain::supervision::SupervisionSettings;
+use crate::domain::supervision::oversight::Level;
+
+/// What settings make of one trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Where the loop would have ended.
+    pub ended: Option<Ended>,
+    /// Iterations of the trace that would not have been taken: those after a pause or an end, where it never finished.
+    pub saved: u64,
+    /// Interventions above LOG, each counted once, until it ended.
+    pub interventions: u64,
+    /// Whether it is a loop that finished and was interfered with before it did.
+    pub disturbed: bool,
+    /// Whether it is a loop that finished and would have been stopped before it did.
+    pub stopped: bool,
+}
+
+/// Settings over traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// Traces.
+    pub loops: u64,
+    /// Those that finished.
+    pub healthy: u64,
+    /// Iterations of all.
+    pub iterations: u64,
+    /// Iterations saved on those that never finished.
+    pub saved: u64,
+    /// Interventions above LOG.
+    pub interventions: u64,
+    /// Healthy ones that were interfered with.
+    pub disturbed: u64,
+    /// Healthy ones that would have been stopped.
+    pub stopped: u64,
+}
+
+/// What settings make of each trace, in order, and of all together.
+pub fn compare(traces: &[Trace], settings: &SupervisionSettings) -> (Vec<Outcome>, Comparison) {
+    let outcomes: Vec<Outcome> = traces.iter().map(|trace| outcome(trace, settings)).collect();
+    let mut all = Comparison { loops: traces.len() as u64, ..Comparison::default() };
+    for (trace, outcome) in traces.iter().zip(&outcomes) {
+        all.healthy += u64::from(finishes(trace));
+        all.iterations += trace.records.len() as u64;
+        all.saved += outcome.saved;
+        all.interventions += outcome.interventions;
+        all.disturbed += u64::from(outcome.disturbed);
+        all.stopped += u64::from(outcome.stopped);
+    }
+    (outcomes, all)
+}
+
+fn finishes(trace: &Trace) -> bool {
+    trace.records.iter().any(|record| record.clone().cleaned().0.is_finished())
+}
+
+fn outcome(trace: &Trace, settings: &SupervisionSettings) -> Outcome {
+    let (mut ended, mut interventions, mut taken) = (None, 0, 0);
+    for (record, review) in trace.reviews(settings) {
+        taken += 1;
+        let fresh = review.verdict.interventions.iter().filter(|done| done.fresh && done.level > Level::Log);
+        interventions += fresh.count() as u64;
+        ended = end(&record, &review).map(|by| Ended { iteration: review.control.iteration, by });
+        if ended.is_some() {
+            break;
+        }
+    }
+    let healthy = finishes(trace);
+    let stopped = healthy && ended.is_some_and(|ended| ended.by != End::Finished);
+    let saved = if healthy { 0 } else { trace.records.len() as u64 - taken };
+    Outcome { ended, saved, interventions, disturbed: healthy && (interventions > 0 || stopped), stopped }
+}

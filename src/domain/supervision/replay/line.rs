@@ -1,0 +1,120 @@
+//! One line of a replay.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::supervision::Review;
+use crate::domain::supervision::control::{Action, AlarmKind, Severity, Trend, Urgency};
+use crate::domain::supervision::oversight::{self, Health, Kind, Level};
+use crate::domain::supervision::strategy::Approach;
+
+/// What the replay says about one iteration. The keys are the format, their order is not.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// From 1.
+    pub iteration: u64,
+    /// P, 0..1.
+    pub p: f64,
+    /// I, -1..5.
+    pub i: f64,
+    /// D, -1..1; above 0 is getting worse.
+    pub d: f64,
+    /// D without deadband, -1..1.
+    pub d_raw: f64,
+    /// Gap closed an iteration, -1..1.
+    pub velocity: f64,
+    /// Where it goes.
+    pub trend: Trend,
+    /// Profile that the gains move to.
+    pub profile: String,
+    /// Gain of P that was used.
+    pub kp: f64,
+    /// Gain of I that was used.
+    pub ki: f64,
+    /// Gain of D that was used.
+    pub kd: f64,
+    /// u, 0..1.
+    pub control_signal: f64,
+    /// Band of u.
+    pub urgency: Urgency,
+    /// What control recommends.
+    pub action: Action,
+    /// Iterations still needed; null where it does not get better.
+    pub forecast: Option<u64>,
+    /// The alarms that stand.
+    pub alarms: Vec<AlarmMark>,
+    /// What the overseer found, most severe first.
+    pub detections: Vec<DetectionMark>,
+    /// What was done about each, in the same order.
+    pub interventions: Vec<InterventionMark>,
+    /// How the next iteration goes at the task.
+    pub strategy: Approach,
+    /// How the loop is.
+    pub status: Health,
+}
+
+/// A standing alarm in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AlarmMark {
+    /// What is wrong.
+    #[serde(rename = "type")]
+    pub kind: AlarmKind,
+    /// How bad it is.
+    pub severity: Severity,
+}
+
+/// A detection in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DetectionMark {
+    /// What is wrong.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// How bad it is.
+    pub severity: oversight::Severity,
+}
+
+/// An intervention in a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterventionMark {
+    /// How hard the overseer steps in.
+    pub level: Level,
+    /// Because of what.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+}
+
+impl From<&Review> for Line {
+    fn from(review: &Review) -> Self {
+        let (decision, verdict) = (&review.control, &review.verdict);
+        let (metrics, gains) = (decision.metrics, decision.gains.gains);
+        Self {
+            iteration: decision.iteration,
+            p: metrics.p,
+            i: metrics.i,
+            d: metrics.d,
+            d_raw: metrics.d_raw,
+            velocity: metrics.velocity,
+            trend: metrics.trend,
+            profile: decision.gains.profile.clone(),
+            kp: gains.kp,
+            ki: gains.ki,
+            kd: gains.kd,
+            control_signal: decision.control_signal,
+            urgency: decision.urgency,
+            action: decision.action,
+            forecast: metrics.forecast,
+            alarms: decision.alarms.iter().map(|a| AlarmMark { kind: a.kind, severity: a.severity }).collect(),
+            detections: verdict
+                .detections
+                .iter()
+                .map(|found| DetectionMark { kind: found.kind, severity: found.severity })
+                .collect(),
+            interventions: verdict
+                .interventions
+                .iter()
+                .map(|done| InterventionMark { level: done.level, kind: done.kind })
+                .collect(),
+            strategy: review.plan.approach,
+            status: verdict.health,
+        }
+    }
+}

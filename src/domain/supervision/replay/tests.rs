@@ -1,0 +1,179 @@
+//! Traces read, replayed, counted and compared.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::*;
+use crate::domain::supervision::oversight::{Kind, Level};
+
+fn replay(text: &str) -> Vec<(Record, Review)> {
+    Trace::parse(text).unwrap().reviews(&SupervisionSettings::default()).collect()
+}
+
+fn line(review: &(Record, Review)) -> Line {
+    Line::from(&review.1)
+}
+
+fn refused(text: &str) -> String {
+    Trace::parse(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_first_line_may_be_about_the_task() {
+    let with =
+        Trace::parse("\u{feff}{\"task\": \"x\", \"complexity\": null, \"of_tomorrow\": 1}\r\n\n {\"iteration\": 1}\n");
+    let with = with.unwrap();
+    assert_eq!((with.facts.task.as_str(), with.facts.complexity, with.records.len()), ("x", None, 1));
+    let without = Trace::parse("{\"completion\": 0.5}\n{\"completion\": null, \"blockers\": [\"a\"]}").unwrap();
+    assert_eq!((without.facts, without.records.len()), (TaskFacts::default(), 2));
+    assert_eq!(without.records[1], Record { blockers: vec!["a".to_owned()], ..Record::default() });
+    assert_eq!(Trace::parse(" \n\n").unwrap(), Trace::default());
+}
+
+#[test]
+fn a_line_that_cannot_be_used_is_named_with_its_reason() {
+    let refusals = [
+        refused("{}\n\n{\"errors\": \"three\"}"),
+        refused("{\"iteration\": 1}\n{\"iteration\": 2"),
+        refused("{\"max_iterations\": []}"),
+        refused("{\"iteration\": 1, \"completion\": NaN}"),
+        refused("[1]"),
+        refused("3"),
+    ];
+    insta::assert_snapshot!(refusals.join("\n"), @r#"
+    line 3: `errors`: invalid type: string "three", expected f64
+    line 2: column 15: EOF while parsing an object
+    line 1: `max_iterations`: invalid type: sequence, expected f64
+    line 1: column 32: expected value
+    line 1: this is a list; an object is needed
+    line 1: this is a single value; an object is needed
+    "#);
+}
+
+#[test]
+fn a_line_has_the_keys_of_the_format() {
+    let reviews = replay("{\"iteration\": 1, \"completion\": 0.4}\n{\"iteration\": 2, \"completion\": 0.1}");
+    insta::assert_snapshot!(serde_json::to_string(&line(&reviews[1])).unwrap(), @r#"{"iteration":2,"p":0.9,"i":1.44,"d":0.30000000000000004,"d_raw":0.30000000000000004,"velocity":-0.30000000000000004,"trend":"regressing","profile":"conservative","kp":0.44,"ki":0.12,"kd":0.295,"control_signal":0.6573,"urgency":"high","action":"pause","forecast":null,"alarms":[{"type":"regression","severity":"critical"},{"type":"derivative_spike","severity":"warning"}],"detections":[{"type":"regression","severity":"high"}],"interventions":[{"level":"warn","type":"regression"}],"strategy":"persist","status":"warning"}"#);
+    let text = serde_json::to_string(&line(&reviews[0])).unwrap();
+    assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line(&reviews[0]));
+}
+
+#[test]
+fn a_summary_counts_what_was_raised_and_knows_the_first_end() {
+    let stuck = "{\"completion\": 0.3}\n".repeat(8);
+    let summary = Summary::of(&replay(&stuck));
+    insta::assert_snapshot!(serde_json::to_string(&summary).unwrap(), @r#"{"iterations":8,"alarms":{"stuck_loop":1},"severities":{"critical":1},"actions":{"continue":1,"adjust":2,"pause":5},"detections":{"stuck":4,"no_change":6},"interventions":{"warn":1,"redirect":6,"pause":2},"ended":{"iteration":7,"by":"pause"}}"#);
+    let done = Summary::of(&replay("{\"completion\": 0.5}\n{\"completion\": 1}"));
+    assert_eq!(done.ended, Some(Ended { iteration: 2, by: End::Finished }));
+    assert_eq!(Summary::of(&[]), Summary::default());
+}
+
+/// Eight iterations that go nowhere, with the same error.
+fn stuck() -> String {
+    let line = |n: u32| format!("{{\"iteration\": {n}, \"completion\": 0.3, \"error_signature\": \"E0308\"}}\n");
+    (1..=8).map(line).collect()
+}
+
+/// Five iterations that get there.
+fn healthy() -> String {
+    [0.2, 0.45, 0.6, 0.85, 1.0].iter().map(|completion| format!("{{\"completion\": {completion}}}\n")).collect()
+}
+
+#[test]
+fn a_loop_that_is_stuck_is_redirected_and_then_held_in_its_replay() {
+    let reviews = replay(&stuck());
+    let text: Vec<String> = reviews
+        .iter()
+        .map(|review| {
+            let Line { iteration, detections, interventions, strategy, status, .. } = line(review);
+            serde_json::to_string(&(iteration, detections, interventions, strategy, status)).unwrap()
+        })
+        .collect();
+    insta::assert_snapshot!(text.join("\n"), @r#"
+    [1,[],[],"persist","healthy"]
+    [2,[],[],"persist","healthy"]
+    [3,[{"type":"no_change","severity":"medium"}],[{"level":"warn","type":"no_change"}],"persist","warning"]
+    [4,[{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"no_change"}],"pivot","warning"]
+    [5,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
+    [6,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"high"}],[{"level":"redirect","type":"stuck"},{"level":"redirect","type":"no_change"}],"pivot","warning"]
+    [7,[{"type":"stuck","severity":"high"},{"type":"no_change","severity":"critical"}],[{"level":"redirect","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
+    [8,[{"type":"stuck","severity":"critical"},{"type":"no_change","severity":"critical"}],[{"level":"pause","type":"stuck"},{"level":"pause","type":"no_change"}],"pivot","paused"]
+    "#);
+    let summary = Summary::of(&reviews);
+    assert_eq!(summary.interventions[&Level::Redirect], 6);
+    assert_eq!(summary.ended.map(|ended| ended.by), Some(End::Pause));
+}
+
+#[test]
+fn settings_are_compared_by_what_they_save_and_disturb() {
+    let traces = [Trace::parse(&stuck()).unwrap(), Trace::parse(&healthy()).unwrap()];
+    let (outcomes, all) = compare(&traces, &SupervisionSettings::default());
+    insta::assert_snapshot!(serde_json::to_string(&(outcomes, all)).unwrap(), @r#"[[{"ended":{"iteration":7,"by":"pause"},"saved":1,"interventions":8,"disturbed":false,"stopped":false},{"ended":{"iteration":5,"by":"finished"},"saved":0,"interventions":0,"disturbed":false,"stopped":false}],{"loops":2,"healthy":1,"iterations":13,"saved":1,"interventions":8,"disturbed":0,"stopped":0}]"#);
+    let mut eager = SupervisionSettings::default();
+    eager.strategy.escalation_threshold = 1;
+    eager.strategy.min_progress = 0.2;
+    let (_, all) = compare(&traces, &eager);
+    assert_eq!((all.disturbed, all.stopped), (1, 1), "{all:?}");
+    assert_eq!(compare(&[], &eager), (Vec::new(), Comparison::default()));
+}
+
+/// The contracts, which lie next to the checkout.
+const VECTORS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/contracts/control-vectors");
+
+#[test]
+fn what_control_says_in_a_replay_agrees_with_the_vectors() {
+    if !Path::new(VECTORS).exists() {
+        assert!(option_env!("CI").is_none(), "../shared/contracts is missing");
+        println!("skipped: ../shared/contracts is missing");
+        return;
+    }
+    let files = std::fs::read_dir(VECTORS).unwrap().map(|entry| entry.unwrap().path());
+    let expected: Vec<_> = files.filter(|file| file.to_string_lossy().ends_with(".expected.jsonl")).collect();
+    assert!(!expected.is_empty(), "no vectors");
+    let mut redirects = 0;
+    for file in expected {
+        let input = file.to_string_lossy().replace(".expected", "");
+        let reviews = replay(&std::fs::read_to_string(input).unwrap());
+        let lines = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(reviews.len(), lines.lines().count());
+        for (review, expected) in reviews.iter().zip(lines.lines()) {
+            redirects += usize::from(review.1.verdict.redirect().is_some());
+            let found = serde_json::to_value(line(review)).unwrap();
+            let expected: Value = serde_json::from_str(expected).unwrap();
+            for (key, expected) in expected.as_object().unwrap() {
+                let agree = match (found[key].as_f64(), expected.as_f64()) {
+                    (Some(found), Some(expected)) => (found - expected).abs() <= 1e-9,
+                    _ => found[key] == *expected,
+                };
+                assert!(agree, "{}: {key} is {}, not {expected}", file.display(), found[key]);
+            }
+        }
+    }
+    assert!(redirects > 0, "no vector in which a REDIRECT could have moved the gains");
+}
+
+#[test]
+fn ten_thousand_iterations_are_judged_as_a_short_loop_is() {
+    let record = |n: u32| Record {
+        iteration: f64::from(n),
+        completion: f64::from(n % 40) / 50.0,
+        errors: f64::from(n % 3),
+        error_signature: Some(format!("case {} fails", ["a", "b", "c"][n as usize % 3])),
+        tree: Some(n.min(9_998).to_string()),
+        files: vec!["src/lib.rs".to_owned()],
+        tests_passing: Some(f64::from(n % 40)),
+        blockers: vec!["no database".to_owned()],
+        ..Record::default()
+    };
+    let facts = TaskFacts { max_iterations: 20_000.0, ..TaskFacts::default() };
+    let trace = |records| Trace { facts: facts.clone(), records };
+    let settings = SupervisionSettings::default();
+    let short = trace((1..=200).map(record).collect());
+    let first: Vec<_> = short.reviews(&settings).map(|review| line(&review)).collect();
+    let long = trace((1..=10_000).map(record).collect());
+    let lines: Vec<_> = long.reviews(&settings).map(|review| line(&review)).collect();
+    assert_eq!((lines.len(), &lines[..200]), (10_000, first.as_slice()));
+    let kinds: Vec<_> = lines[9_999].detections.iter().map(|found| found.kind).collect();
+    assert!(kinds.contains(&Kind::NoChange), "{kinds:?}");
+}

@@ -1,0 +1,228 @@
+//! Where the loop stands.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::StrategySettings;
+use crate::domain::model::record::{MAX_BLOCKERS, Met, Record, TaskFacts};
+use crate::domain::model::signature::{first_error, normalise};
+use crate::domain::model::task::{CheckReport, DiffStat};
+
+/// Iterations in which blockers are counted.
+const BLOCKER_WINDOW: usize = 10;
+
+/// Longest text of a blocker, in characters.
+const MAX_BLOCKER: usize = 300;
+
+/// How far the loop is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Little of the budget is used.
+    Early,
+    /// In between.
+    Mid,
+    /// Little of the budget is left, or little of the work.
+    Late,
+}
+
+/// Something in the way, in the agent's words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenBlocker {
+    /// What.
+    pub text: String,
+    /// In how many of the last ten iterations it was named.
+    pub seen: u32,
+}
+
+/// A check that does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailingCheck {
+    /// Its name.
+    pub name: String,
+    /// The first error of its output, normalised.
+    pub error: Option<String>,
+    /// How many other failing checks probably wait for it.
+    pub waiting: usize,
+}
+
+/// The size of the last iteration's change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastChange {
+    /// Files changed.
+    pub files: usize,
+    /// Lines added.
+    pub added: u64,
+    /// Lines removed.
+    pub removed: u64,
+}
+
+/// Where the loop stands before an iteration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateAssessment {
+    /// The iteration that comes, from 1.
+    pub iteration: u32,
+    /// Completion reached, 0..1.
+    pub progress: f64,
+    /// How far the loop is.
+    pub phase: Phase,
+    /// Share of the budget that is used (iterations, time or money, whichever is most), from 0; may exceed 1.
+    pub budget_used: f64,
+    /// Iterations that the rest of the budget allows, by what they took until now.
+    pub iterations_left: f64,
+    /// Iterations since the last progress.
+    pub without_progress: u32,
+    /// What is in the way, most often named first.
+    pub blockers: Vec<OpenBlocker>,
+    /// Failing checks, those that most others wait for first.
+    pub failing: Vec<FailingCheck>,
+    /// The last change; `None` before the first iteration.
+    pub last_change: Option<LastChange>,
+}
+
+/// Says where the loop stands after `history`; `checks` and `change` are the last iteration's, where they are at hand.
+pub fn assess(
+    history: &[Record],
+    facts: &TaskFacts,
+    checks: Option<&CheckReport>,
+    change: Option<&DiffStat>,
+    settings: &StrategySettings,
+) -> StateAssessment {
+    let done = taken(history);
+    let progress = history.last().map_or(0.0, |record| record.completion);
+    let budget_used = budget_used(history, facts);
+    let left = (facts.max_iterations - done).max(0.0);
+    let at_this_pace = if budget_used > 0.0 { done * (1.0 - budget_used).max(0.0) / budget_used } else { left };
+    let phase = if budget_used > settings.late || progress > settings.near_completion {
+        Phase::Late
+    } else if budget_used < settings.early {
+        Phase::Early
+    } else {
+        Phase::Mid
+    };
+    StateAssessment {
+        // A cast from a float saturates.
+        iteration: (done as u32).saturating_add(1),
+        progress,
+        phase,
+        budget_used,
+        iterations_left: at_this_pace.min(left),
+        without_progress: without_progress(history, settings.min_progress),
+        blockers: blockers(history),
+        failing: failing(history.last(), checks),
+        last_change: last_change(history.last(), change),
+    }
+}
+
+/// Iterations taken, by the newest record's number where it has one.
+fn taken(history: &[Record]) -> f64 {
+    history.last().map_or(0.0, |last| last.iteration.max(history.len() as f64))
+}
+
+fn budget_used(history: &[Record], facts: &TaskFacts) -> f64 {
+    let sum = |figure: fn(&Record) -> f64| history.iter().map(figure).sum::<f64>();
+    let minutes = sum(|record| record.duration_s) / 60.0;
+    let cost = sum(|record| record.cost_usd);
+    let uses =
+        [(taken(history), Some(facts.max_iterations)), (minutes, facts.timeout_minutes), (cost, facts.max_cost_usd)];
+    let share = |(used, limit): (f64, Option<f64>)| limit.filter(|limit| *limit > 0.0).map(|limit| used / limit);
+    uses.into_iter().filter_map(share).fold(0.0, f64::max)
+}
+
+/// Newest iterations in which completion did not rise by as much as counts, nor, where nothing is counted, another error
+/// was met.
+fn without_progress(history: &[Record], min_progress: f64) -> u32 {
+    let (mut reached, mut without) = (0.0, 0);
+    let (leaps, mut met) = (Record::leaps(history), Met::default());
+    for record in history.iter().filter(|record| record.tampering.is_empty()) {
+        let moved = met.is_new(record) && leaps;
+        if moved || record.completion > reached + min_progress {
+            (reached, without) = (record.completion.max(reached), 0);
+        } else {
+            without += 1;
+        }
+    }
+    without
+}
+
+fn blockers(history: &[Record]) -> Vec<OpenBlocker> {
+    let Some(last) = history.last() else { return Vec::new() };
+    let recent = &history[history.len().saturating_sub(BLOCKER_WINDOW)..];
+    let words = |record: &Record| record.blockers.iter().take(MAX_BLOCKERS).map(|text| normalise(text)).collect();
+    let named: Vec<BTreeSet<String>> = recent.iter().map(words).collect();
+    let mut met = BTreeSet::new();
+    let mut open: Vec<OpenBlocker> = Vec::new();
+    for text in last.blockers.iter().take(MAX_BLOCKERS) {
+        let normal = normalise(text);
+        if normal.is_empty() || !met.insert(normal.clone()) {
+            continue;
+        }
+        let seen = named.iter().filter(|named| named.contains(&normal)).count();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        open.push(OpenBlocker {
+            text: text.chars().take(MAX_BLOCKER).collect(),
+            seen: u32::try_from(seen).unwrap_or(u32::MAX),
+        });
+    }
+    open.sort_by_key(|blocker| std::cmp::Reverse(blocker.seen));
+    open
+}
+
+fn failing(last: Option<&Record>, checks: Option<&CheckReport>) -> Vec<FailingCheck> {
+    let mut failing: Vec<(FailingCheck, u8)> = match (checks, last) {
+        (Some(report), _) => {
+            let outcomes = report.outcomes.iter().filter(|outcome| !outcome.holds);
+            let check = |outcome: &crate::domain::model::task::CheckOutcome| {
+                let stage = stage(&format!("{} {}", outcome.name, outcome.command));
+                let error =
+                    first_error(&outcome.output).or_else(|| Some(outcome.why.clone()).filter(|why| !why.is_empty()));
+                (FailingCheck { name: outcome.name.clone(), error, waiting: 0 }, stage)
+            };
+            outcomes.map(check).collect()
+        }
+        (None, Some(last)) => {
+            let mut signature = last.error_signature.clone();
+            let failed = last.checks.iter().filter(|check| !check.passed);
+            let check = |check: &crate::domain::model::record::CheckFact| {
+                (FailingCheck { name: check.name.clone(), error: signature.take(), waiting: 0 }, stage(&check.name))
+            };
+            failed.map(check).collect()
+        }
+        (None, None) => Vec::new(),
+    };
+    let stages: Vec<u8> = failing.iter().map(|(_, stage)| *stage).collect();
+    for (check, stage) in &mut failing {
+        check.waiting = stages.iter().filter(|other| **other > *stage).count();
+    }
+    failing.sort_by_key(|(check, _)| std::cmp::Reverse(check.waiting));
+    failing.into_iter().map(|(check, _)| check).collect()
+}
+
+/// At which stage of making software a check is, by its words: what comes later waits for what comes before.
+fn stage(words: &str) -> u8 {
+    let words = words.to_lowercase();
+    let has = |all: &[&str]| all.iter().any(|word| words.contains(word));
+    if has(&["install", "setup", "deps"]) {
+        0
+    } else if has(&["build", "compile", "cargo check"]) {
+        1
+    } else if has(&["tsc", "type", "mypy", "pyright"]) {
+        2
+    } else if has(&["coverage", "e2e", "integration"]) {
+        4
+    } else {
+        3
+    }
+}
+
+fn last_change(last: Option<&Record>, change: Option<&DiffStat>) -> Option<LastChange> {
+    match (change, last) {
+        (Some(change), _) => {
+            let (added, removed) = change.lines();
+            Some(LastChange { files: change.files.len(), added, removed })
+        }
+        (None, Some(last)) => Some(LastChange { files: last.files.len(), added: 0, removed: 0 }),
+        (None, None) => None,
+    }
+}

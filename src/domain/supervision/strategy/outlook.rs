@@ -1,0 +1,229 @@
+//! Outlook: whether the rest of the work is worth what it is likely to cost, by the pace that was measured and by those of
+//! earlier loops.
+
+use serde::{Deserialize, Serialize};
+
+use super::OutlookSettings;
+use crate::domain::supervision::experience::{Earlier, Experience};
+use crate::domain::supervision::pace::Pace;
+
+/// Loops that what is not known yet counts for, beside those that came before.
+const UNKNOWN_LOOPS: f64 = 3.0;
+/// Pace that a loop of which nothing is known has at most, completion an iteration: any below is as likely.
+const UNKNOWN_PACE: f64 = 0.3;
+/// Pace that such a loop is taken to have where it has shown none.
+const USUAL_PACE: f64 = 0.1;
+/// Least deviation of what some iterations gained: what a flaky test makes of it, 0..1.
+const LEAST_DEVIATION: f64 = 0.005;
+/// Iterations that the rest is believed to take at most.
+const MOST_NEEDED: f64 = 1000.0;
+
+/// What is to be expected of a loop that goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Outlook {
+    /// Chance that it is done within the iterations that are left, 0..1.
+    pub chance: f64,
+    /// Iterations that the rest takes at its pace.
+    pub needs: f64,
+    /// Iterations that are left.
+    pub left: f64,
+    /// What going on is worth, in usual iterations; below 0 it costs more than it brings.
+    pub worth: f64,
+    /// Earlier loops of the repository that it goes by as well.
+    #[serde(default)]
+    pub earlier: u32,
+}
+
+impl Outlook {
+    /// Of a loop of this pace with so many iterations left, in a repository that had these loops before; `None` where its
+    /// pace is not known yet and none came before.
+    pub fn of(pace: &Pace, left: f64, experience: &Experience, settings: &OutlookSettings) -> Option<Self> {
+        let alone = Self::alone(pace, left, settings);
+        let learns = settings.learnt_after > 0 && pace.later >= settings.learnt_after;
+        if !learns || experience.paces().next().is_none() {
+            return alone;
+        }
+        Some(Self::among(experience, pace, left, alone, settings))
+    }
+
+    /// By its own pace.
+    fn alone(pace: &Pace, left: f64, settings: &OutlookSettings) -> Option<Self> {
+        if pace.steps < settings.steps || pace.gain <= 0.0 {
+            return None;
+        }
+        let rest = (1.0 - pace.level).max(0.0);
+        let (mean, variance) = pace.gained(pace.moving);
+        let chance = chance(rest, left, (mean, variance), f64::from(pace.moving.max(1)), settings.benefit);
+        let needs = rest / mean;
+        Some(Self { chance, needs, left, worth: chance * settings.task_worth - needs.min(left), earlier: 0 })
+    }
+
+    /// By Bayes' rule: it goes like one of the earlier loops, each the more likely the better it explains what was gained
+    /// until now, or like none of them. Which it is shows before long, so that going on costs no more than that where it is
+    /// not worth it (the value of an option to stop).
+    fn among(experience: &Experience, pace: &Pace, left: f64, alone: Option<Self>, settings: &OutlookSettings) -> Self {
+        let (rest, paced) = ((1.0 - pace.level).max(0.0), f64::from(pace.paced));
+        // A loop that has gained nothing yet tells none of them from another.
+        let told = |likely: f64| if paced > 0.0 { likely } else { 1.0 };
+        let mut all = Mixture { settings, left, loops: 0, weight: 0.0, chance: 0.0, needs: 0.0, worth: 0.0 };
+        for earlier in experience.paces() {
+            let Earlier { mean, variance, .. } = *earlier;
+            let known = f64::from(earlier.paced);
+            let likely = likelihood(pace.gain - paced * mean, paced * variance + paced * paced * variance / known);
+            all.add(told(likely), chance(rest, left, (mean, variance), known + paced, 0.0), rest / mean);
+        }
+        let earlier = all.loops;
+        let (chance, needs) = alone.map_or((1.0, rest / USUAL_PACE), |alone| (alone.chance, alone.needs));
+        all.add(UNKNOWN_LOOPS * told(1.0 / (paced * UNKNOWN_PACE)), chance, needs);
+        let Mixture { weight, chance, needs, worth, .. } = all;
+        Self { chance: chance / weight, needs: needs / weight, left, worth: worth / weight, earlier }
+    }
+
+    /// Whether the rest fits into what is left, at its pace.
+    pub fn fits(&self) -> bool {
+        self.needs <= self.left
+    }
+
+    /// It in words, without a full stop.
+    pub fn text(&self) -> String {
+        let Self { chance, needs, left, earlier, .. } = self;
+        let pace = match earlier {
+            0 => "at its pace".to_owned(),
+            1 => "at its pace and that of an earlier loop".to_owned(),
+            earlier => format!("at its pace and those of {earlier} earlier loops"),
+        };
+        format!(
+            "{pace} the rest takes {needs:.0} iterations, {left:.0} are left, and the chance is {:.0} %",
+            chance * 100.0
+        )
+    }
+}
+
+/// What loop it may be: sums over all of them, each by its weight.
+struct Mixture<'a> {
+    settings: &'a OutlookSettings,
+    left: f64,
+    loops: u32,
+    weight: f64,
+    chance: f64,
+    needs: f64,
+    worth: f64,
+}
+
+impl Mixture<'_> {
+    fn add(&mut self, weight: f64, chance: f64, needs: f64) {
+        let worth = chance * self.settings.task_worth - needs.min(self.left);
+        self.loops += 1;
+        self.weight += weight;
+        self.chance += weight * chance;
+        self.needs += weight * needs.min(MOST_NEEDED);
+        self.worth += weight * worth.max(-f64::from(self.settings.learnt_within));
+    }
+}
+
+/// Density of a normal distribution of this variance, so far from its mean, but for a constant factor.
+fn likelihood(distance: f64, variance: f64) -> f64 {
+    let deviation = variance.sqrt().max(LEAST_DEVIATION);
+    (-(distance / deviation).powi(2) / 2.0).exp() / deviation
+}
+
+/// Chance that the rest is done in what is left, at a pace of this mean and variance that is known from so many iterations:
+/// what chance does to the iterations that come, and how little is known of the pace.
+fn chance(rest: f64, left: f64, (mean, variance): (f64, f64), known: f64, benefit: f64) -> f64 {
+    let deviation = (left * variance + left * left * variance / known).sqrt().max(f64::MIN_POSITIVE);
+    share_below((left * mean - rest) / deviation + benefit)
+}
+
+/// Share of a normal distribution below `z`, by the logistic function that comes nearest to it.
+fn share_below(z: f64) -> f64 {
+    1.0 / (1.0 + (-1.702 * z).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(steps: u32, gain: f64, level: f64) -> Pace {
+        let each = gain / f64::from(steps);
+        let squares = f64::from(steps) * each * each;
+        Pace { steps, moving: steps, later: steps, paced: steps, gain, level, squares, ..Pace::default() }
+    }
+
+    fn outlook(steps: u32, gain: f64, level: f64, left: f64) -> Option<Outlook> {
+        Outlook::of(&pace(steps, gain, level), left, &Experience::default(), &OutlookSettings::default())
+    }
+
+    #[test]
+    fn a_pace_has_to_be_known_first() {
+        assert_eq!(outlook(1, 0.1, 0.2, 20.0), None);
+        let idle = Pace { steps: 9, moving: 9, ..Pace::default() };
+        assert_eq!(Outlook::of(&idle, 20.0, &Experience::default(), &OutlookSettings::default()), None);
+    }
+
+    #[test]
+    fn what_fits_is_worth_going_on_with_and_what_does_not_is_not() {
+        let good = outlook(5, 0.5, 0.6, 15.0).unwrap();
+        assert!(good.chance > 0.95 && good.worth > 30.0 && good.fits() && (good.needs - 4.0).abs() < 1e-9, "{good:?}");
+        let bad = outlook(5, 0.05, 0.15, 15.0).unwrap();
+        assert!(bad.chance < 0.05 && bad.worth < -10.0 && !bad.fits(), "{bad:?}");
+        assert_eq!(bad.text(), "at its pace the rest takes 85 iterations, 15 are left, and the chance is 0 %");
+    }
+
+    /// Loops that gained so much in each of eight iterations.
+    fn loops(paces: &[f64]) -> Experience {
+        let each = |mean: &f64| Earlier { mean: *mean, variance: mean * mean / 4.0, paced: 8, ..Earlier::default() };
+        Experience::of(paces.iter().map(each))
+    }
+
+    #[test]
+    fn earlier_loops_say_what_a_loop_has_not_shown_yet() {
+        let settings = OutlookSettings::default();
+        let among = |paces: &[f64], of: Pace| Outlook::of(&of, 18.0, &loops(paces), &settings);
+        let standing = Pace { later: 5, still: 5, level: 0.05, ..Pace::default() };
+        assert_eq!(among(&[], standing), None);
+        let (slow, fast) = (among(&[0.01; 50], standing).unwrap(), among(&[0.2; 50], standing).unwrap());
+        assert!(slow.worth < 0.0 && fast.worth > 30.0 && slow.earlier == 50, "{slow:?} {fast:?}");
+        assert!(slow.text().starts_with("at its pace and those of 50 earlier loops the rest takes "));
+        // A few slow ones are no rule, and one that could be like a good one is worth some iterations more.
+        assert!(among(&[0.01; 5], standing).unwrap().worth > 0.0);
+        assert!(among(&[0.01, 0.2, 0.01, 0.2], standing).unwrap().worth > 0.0);
+        // What it showed itself outweighs what others were like.
+        let going = pace(5, 0.5, 0.6);
+        assert!(among(&[0.01; 40], going).unwrap().worth > 0.0);
+        let crawling = pace(12, 0.12, 0.13);
+        assert!(among(&[0.2; 40], crawling).unwrap().worth < 0.0);
+    }
+
+    #[test]
+    fn earlier_loops_have_no_say_too_soon_or_where_that_is_switched_off() {
+        let (young, old) = (Pace { later: 3, ..Pace::default() }, Pace { later: 4, ..Pace::default() });
+        let of = |pace: &Pace, learnt_after| {
+            let settings = OutlookSettings { learnt_after, ..OutlookSettings::default() };
+            Outlook::of(pace, 18.0, &loops(&[0.01; 50]), &settings)
+        };
+        assert!(of(&young, 4).is_none() && of(&old, 4).is_some() && of(&old, 0).is_none());
+        // What cannot be is no loop.
+        let wrong = loops(&[f64::NAN, -1.0, f64::INFINITY]);
+        assert_eq!(Outlook::of(&old, 18.0, &wrong, &OutlookSettings::default()), None);
+        for (left, gain) in [(0.0, 0.0), (1e300, 0.9), (18.0, 1e-300)] {
+            let odd = Pace { later: 9, paced: 9, gain, ..Pace::default() };
+            let found = Outlook::of(&odd, left, &loops(&[1e-9, 1.0]), &OutlookSettings::default()).unwrap();
+            assert!(found.worth.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_worth_of_a_task_and_the_benefit_of_doubt_decide_what_is_in_between() {
+        let with = |task_worth, benefit| {
+            let settings = OutlookSettings { task_worth, benefit, ..OutlookSettings::default() };
+            Outlook::of(&pace(5, 0.25, 0.3), 12.0, &Experience::default(), &settings).unwrap()
+        };
+        assert!(with(100.0, 0.0).worth > 0.0 && with(20.0, 0.0).worth < 0.0);
+        assert!(with(40.0, 1.0).chance > with(40.0, 0.0).chance);
+        for (left, benefit) in [(0.0, 0.0), (1e300, 0.0), (0.0, 100.0)] {
+            let settings = OutlookSettings { benefit, ..OutlookSettings::default() };
+            let found = Outlook::of(&pace(5, 0.25, 0.3), left, &Experience::default(), &settings).unwrap();
+            assert!(found.worth.is_finite() && (0.0..=1.0).contains(&found.chance), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The plan for the next iteration: the first rule that holds decides.
+
+use serde::{Deserialize, Serialize};
+
+use super::{StateAssessment, StrategySettings, StrategyState};
+use crate::domain::model::signature::normalise;
+use crate::domain::supervision::oversight::Intervention;
+
+/// Ways to go at a problem anew: a name to remember it by, and what the agent is told.
+const PIVOTS: [(&str, &str); 7] = [
+    (
+        "find the cause first",
+        "Before changing anything, read the failing check and the code it calls, and write down the cause.",
+    ),
+    ("smallest reproduction", "Write the smallest input that shows the first failure, and work with that alone."),
+    ("take back and redo", "Take back the last changes to the files concerned, and do them anew in another way."),
+    ("observe at run time", "Print the values where they go wrong, run, read, mend; then remove the printing."),
+    ("follow an example", "Find the place in this repository that does the like and works, and do it the same way."),
+    ("another layer", "Solve it in the caller, the data or the interface, not where it was tried until now."),
+    ("smallest step", "Make one failing test pass with the least code, however plain; then the next."),
+];
+
+/// How the next iteration goes at the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approach {
+    /// On as before.
+    Persist,
+    /// In another way.
+    Pivot,
+    /// In smaller steps.
+    Simplify,
+    /// Not without a person.
+    Escalate,
+}
+
+/// What a plan depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// Where the loop stands.
+    pub assessment: &'a StateAssessment,
+    /// The REDIRECT that stands, if one does ([`Verdict::redirect`](crate::domain::supervision::oversight::Verdict::redirect)).
+    pub redirect: Option<&'a Intervention>,
+    /// Whether the loop is stuck.
+    pub stuck: bool,
+    /// Whether it goes to and fro.
+    pub oscillating: bool,
+    /// Open review comments, oldest first.
+    pub reviews: &'a [String],
+    /// Reflections and antipatterns that say what failed; an approach whose name is in one is not proposed.
+    pub failed: &'a [String],
+}
+
+/// Something to work on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", content = "text", rename_all = "snake_case")]
+pub enum Priority {
+    /// A failing check, by name.
+    Check(String),
+    /// Something in the way.
+    Blocker(String),
+    /// A review comment.
+    Review(String),
+}
+
+/// What the next iteration is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StrategyPlan {
+    /// How it goes at the task.
+    pub approach: Approach,
+    /// Name of the way chosen, to remember it by; empty where it goes on as before.
+    pub name: String,
+    /// Why.
+    pub reasoning: String,
+    /// What to work on, most important first.
+    pub priorities: Vec<Priority>,
+    /// What the prompt says besides, a sentence each.
+    pub adjustments: Vec<String>,
+}
+
+impl StrategyPlan {
+    fn new(approach: Approach, name: &str, reasoning: String, adjustments: &[&str]) -> Self {
+        let adjustments = adjustments.iter().map(|text| (*text).to_owned()).collect();
+        Self { approach, name: name.to_owned(), reasoning, priorities: Vec::new(), adjustments }
+    }
+}
+
+/// Plans the next iteration, and remembers the approach it proposes.
+pub fn plan(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> StrategyPlan {
+    let rules = [no_progress, redirected, blocked, stuck, oscillating, nearly_done];
+    let first = rules.iter().find_map(|rule| rule(state, situation, settings));
+    let mut plan = first.unwrap_or_else(|| {
+        StrategyPlan::new(Approach::Persist, "", "the loop makes progress or has only begun".to_owned(), &[])
+    });
+    plan.priorities = priorities(situation);
+    if plan.approach == Approach::Persist && situation.assessment.progress > settings.near_completion {
+        plan.priorities.retain(|priority| matches!(priority, Priority::Check(_)));
+    }
+    plan
+}
+
+type Answer = Option<StrategyPlan>;
+
+fn no_progress(_: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+    let without = situation.assessment.without_progress;
+    let reasoning = format!("no progress for {without} iterations");
+    (without >= settings.escalation_threshold).then(|| StrategyPlan::new(Approach::Escalate, "", reasoning, &[]))
+}
+
+fn redirected(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+    let redirect = situation.redirect?;
+    let because = format!("the overseer redirected the loop: {}", redirect.reason);
+    Some(pivot(state, situation, settings, redirect.kind.name(), &because))
+}
+
+/// Turns to blockers that were named repeatedly, to each once.
+fn blocked(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+    let iteration = situation.assessment.iteration;
+    let repeated = situation.assessment.blockers.iter().filter(|blocker| blocker.seen >= settings.blocker_count);
+    let mut named = repeated.map(|blocker| (format!("blocker: {}", normalise(&blocker.text)), blocker));
+    let current = |state: &StrategyState, name: &str| {
+        state
+            .tried
+            .last()
+            .is_some_and(|tried| tried.name == name && iteration < tried.since.saturating_add(settings.patience))
+    };
+    let (name, blocker) = named.find(|(name, _)| !state.has_tried(name) || current(state, name))?;
+    state.remember(&name, "blocker", iteration);
+    let reasoning = format!("this was in the way in {} iterations: {}", blocker.seen, blocker.text);
+    let step = format!("First resolve what is in the way: {}", blocker.text);
+    Some(StrategyPlan::new(Approach::Pivot, &name, reasoning, &[&step]))
+}
+
+fn stuck(state: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+    situation.stuck.then(|| pivot(state, situation, settings, "stuck", "the loop is stuck"))
+}
+
+fn oscillating(_: &mut StrategyState, situation: &Situation<'_>, _: &StrategySettings) -> Answer {
+    let step = "Make one change at a time, and run the first failing check after each.";
+    let reasoning = "the loop goes to and fro".to_owned();
+    situation.oscillating.then(|| StrategyPlan::new(Approach::Simplify, "one change at a time", reasoning, &[step]))
+}
+
+fn nearly_done(_: &mut StrategyState, situation: &Situation<'_>, settings: &StrategySettings) -> Answer {
+    let progress = situation.assessment.progress;
+    let step = "Work only on what still fails, and leave everything else as it is.";
+    let reasoning = format!("{:.0} % are done", progress * 100.0);
+    (progress > settings.near_completion).then(|| StrategyPlan::new(Approach::Persist, "", reasoning, &[step]))
+}
+
+/// The present way for this cause while it has its time and no new REDIRECT asks for another, else the first that was
+/// neither tried nor said to have failed; where none is left, a person. The prompt has its name too, by which it can be
+/// reported.
+fn pivot(
+    state: &mut StrategyState,
+    situation: &Situation<'_>,
+    settings: &StrategySettings,
+    cause: &str,
+    because: &str,
+) -> StrategyPlan {
+    let iteration = situation.assessment.iteration;
+    let again = situation.redirect.is_some_and(|redirect| redirect.fresh);
+    let present = state
+        .tried
+        .last()
+        .filter(|tried| !again && tried.cause == cause && iteration < tried.since.saturating_add(settings.patience));
+    let present = present.and_then(|tried| PIVOTS.iter().find(|(name, _)| *name == tried.name));
+    let failed = |name: &str| situation.failed.iter().any(|text| text.to_lowercase().contains(name));
+    let next = || PIVOTS.iter().find(|(name, _)| !state.has_tried(name) && !failed(name));
+    let tried: Vec<&str> = state.tried.iter().map(|tried| tried.name.as_str()).collect();
+    let before = if tried.is_empty() { String::new() } else { format!("; tried before: {}", tried.join(", ")) };
+    match present.or_else(next) {
+        Some((name, step)) => {
+            let reasoning = format!("{because}{before}");
+            state.remember(name, cause, iteration);
+            StrategyPlan::new(Approach::Pivot, name, reasoning, &[&format!("{name}: {step}")])
+        }
+        None => StrategyPlan::new(Approach::Escalate, "", format!("{because}, and no approach is left{before}"), &[]),
+    }
+}
+
+fn priorities(situation: &Situation<'_>) -> Vec<Priority> {
+    let checks = situation.assessment.failing.iter().map(|check| Priority::Check(check.name.clone()));
+    let blockers = situation.assessment.blockers.iter().map(|blocker| Priority::Blocker(blocker.text.clone()));
+    let reviews = situation.reviews.iter().map(|text| Priority::Review(text.clone()));
+    checks.chain(blockers).chain(reviews).collect()
+}

@@ -1,0 +1,310 @@
+//! Each rule, and the order of the rules.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
+use crate::domain::supervision::oversight::{Intervention, Kind, Level, Severity};
+use crate::domain::supervision::{Preset, SupervisionSettings};
+
+/// The thresholds of the design, which stay where they are when defaults move.
+fn design() -> StrategySettings {
+    SupervisionSettings::of(Preset::Seed).strategy
+}
+
+fn history(completions: &[f64]) -> Vec<Record> {
+    let record = |(at, completion): (usize, &f64)| Record {
+        iteration: at as f64 + 1.0,
+        completion: *completion,
+        ..Record::default()
+    };
+    completions.iter().enumerate().map(record).collect()
+}
+
+fn assessed(history: &[Record]) -> StateAssessment {
+    assess(history, &TaskFacts { max_iterations: 20.0, ..TaskFacts::default() }, None, None, &design())
+}
+
+fn blocked(history: &mut [Record], times: usize, what: &str) {
+    let from = history.len() - times;
+    history[from..].iter_mut().for_each(|record| record.blockers = vec![what.to_owned()]);
+}
+
+fn situation(assessment: &StateAssessment) -> Situation<'_> {
+    Situation { assessment, redirect: None, stuck: false, oscillating: false, reviews: &[], failed: &[] }
+}
+
+fn planned(situation: &Situation<'_>) -> StrategyPlan {
+    plan(&mut StrategyState::default(), situation, &design())
+}
+
+fn redirected(reason: &str) -> Intervention {
+    Intervention {
+        level: Level::Redirect,
+        kind: Kind::Oscillation,
+        cause: "oscillation".to_owned(),
+        severity: Severity::High,
+        fresh: true,
+        reason: reason.to_owned(),
+    }
+}
+
+fn outcome(name: &str, holds: bool, output: &str) -> CheckOutcome {
+    CheckOutcome {
+        name: name.to_owned(),
+        command: name.to_owned(),
+        holds,
+        why: if holds { String::new() } else { "exited with 1".to_owned() },
+        exit_code: Some(1),
+        duration_ms: 1,
+        tests: None,
+        measured: None,
+        wanted: None,
+        output: output.to_owned(),
+    }
+}
+
+#[test]
+fn phases() {
+    let phase = |completions: &[f64]| assessed(&history(completions)).phase;
+    assert_eq!(phase(&[]), Phase::Early);
+    assert_eq!(phase(&[0.1, 0.2, 0.3]), Phase::Early);
+    assert_eq!(phase(&[0.1, 0.2, 0.3, 0.4]), Phase::Mid);
+    assert_eq!(phase(&[0.81]), Phase::Late);
+    assert_eq!(phase(&[0.3; 17]), Phase::Late);
+    let facts = TaskFacts { max_iterations: 20.0, max_cost_usd: Some(1.0), ..TaskFacts::default() };
+    let mut dear = history(&[0.1, 0.2]);
+    dear[0].cost_usd = 0.5;
+    let assessment = assess(&dear, &facts, None, None, &design());
+    assert_eq!((assessment.phase, assessment.budget_used, assessment.iterations_left), (Phase::Mid, 0.5, 2.0));
+}
+
+#[test]
+fn what_fails_with_its_first_error_and_what_waits_for_it() {
+    let report = CheckReport {
+        outcomes: vec![
+            outcome("npm test", false, "  ● sum › adds\n\n    expect(received).toBe(expected)\n"),
+            outcome("lint", true, ""),
+            outcome("coverage", false, "quiet"),
+            outcome("npm run build", false, "src/a.ts(3,5): error TS2304: Cannot find name 'x'.\n"),
+        ],
+    };
+    let file = |path: &str| FileStat { path: path.to_owned(), added: 3, removed: 1, binary: false };
+    let change = DiffStat { files: vec![file("a"), file("b")] };
+    let settings = design();
+    let found = assess(&history(&[0.4]), &TaskFacts::default(), Some(&report), Some(&change), &settings);
+    let failing: Vec<_> = found.failing.iter().map(|c| (c.name.as_str(), c.error.as_deref(), c.waiting)).collect();
+    let build = Some("src/a.ts(#): error TS2304: Cannot find name 'x'.");
+    let test = Some("● sum › adds expect(received).toBe(expected)");
+    assert_eq!(failing, [("npm run build", build, 2), ("npm test", test, 1), ("coverage", Some("exited with 1"), 0)]);
+    assert_eq!(found.last_change, Some(LastChange { files: 2, added: 6, removed: 2 }));
+
+    let mut by_record = history(&[0.4]);
+    by_record[0].checks = vec![CheckFact { name: "test".to_owned(), passed: false, baseline: None }];
+    by_record[0].error_signature = Some("boom".to_owned());
+    assert_eq!(assessed(&by_record).failing[0].error.as_deref(), Some("boom"));
+}
+
+#[test]
+fn blockers_are_counted_whatever_their_numbers() {
+    let mut records = history(&[0.1, 0.2, 0.3]);
+    records[0].blockers = vec!["port 8080 is taken".to_owned()];
+    records[2].blockers =
+        vec!["No credentials".to_owned(), "port 9090 is taken".to_owned(), "port 1 is taken".to_owned()];
+    let found = assessed(&records).blockers;
+    let found: Vec<_> = found.iter().map(|blocker| (blocker.text.as_str(), blocker.seen)).collect();
+    assert_eq!(found, [("port 9090 is taken", 2), ("No credentials", 1)]);
+}
+
+#[test]
+fn the_first_rule_that_holds_decides() {
+    // Everything holds at once; from the top, each rule is taken away in turn.
+    let redirect = redirected("The loop goes to and fro: 2 returns");
+    let mut all = history(&[0.85; 8]);
+    blocked(&mut all, 3, "no database");
+    let at_rest = assessed(&all);
+    let full = Situation { redirect: Some(&redirect), stuck: true, oscillating: true, ..situation(&at_rest) };
+    assert_eq!((at_rest.without_progress, planned(&full).approach), (7, Approach::Escalate));
+
+    let mut moving = history(&[0.5, 0.6, 0.7, 0.85]);
+    blocked(&mut moving, 3, "no database");
+    let assessment = assessed(&moving);
+    let full = Situation { assessment: &assessment, ..full };
+    let found = planned(&full);
+    let reasoning = "the overseer redirected the loop: The loop goes to and fro: 2 returns";
+    assert_eq!((found.approach, found.reasoning.as_str()), (Approach::Pivot, reasoning));
+
+    let found = planned(&Situation { redirect: None, ..full });
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "blocker: no database"));
+
+    let assessment = assessed(&history(&[0.5, 0.6, 0.7, 0.85]));
+    let clear = Situation { assessment: &assessment, redirect: None, ..full };
+    let found = planned(&clear);
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Pivot, "find the cause first"));
+
+    let found = planned(&Situation { stuck: false, ..clear });
+    assert_eq!((found.approach, found.name.as_str()), (Approach::Simplify, "one change at a time"));
+
+    let found = planned(&Situation { stuck: false, oscillating: false, ..clear });
+    assert_eq!(
+        (found.approach, found.reasoning.as_str(), found.adjustments.len()),
+        (Approach::Persist, "85 % are done", 1)
+    );
+
+    let begun = assessed(&history(&[0.3]));
+    let found = planned(&situation(&begun));
+    assert_eq!((found.approach, found.adjustments.len()), (Approach::Persist, 0));
+}
+
+#[test]
+fn no_approach_is_proposed_twice() {
+    let mut state = StrategyState::default();
+    let mut names = Vec::new();
+    let failed = vec!["Smallest reproduction did not show the failure.".to_owned()];
+    for iteration in 1..40 {
+        let assessment = StateAssessment { iteration, ..assessed(&history(&[0.3])) };
+        let stuck = Situation { stuck: true, failed: &failed, ..situation(&assessment) };
+        let found = plan(&mut state, &stuck, &design());
+        if found.approach == Approach::Escalate {
+            assert!(found.reasoning.contains("no approach is left; tried before: find the cause first, "));
+            break;
+        }
+        assert!(!found.reasoning.is_empty());
+        names.push(found.name);
+    }
+    // Each has its two iterations, one after the other; what failed elsewhere is left out.
+    assert_eq!(names.len(), 12);
+    names.dedup();
+    assert_eq!(names.len(), 6);
+    assert!(!names.contains(&"smallest reproduction".to_owned()));
+}
+
+#[test]
+fn a_blocker_is_turned_to_once() {
+    let mut state = StrategyState::default();
+    let mut records = history(&[0.1, 0.2]);
+    blocked(&mut records, 2, "no database");
+    let assessment = assessed(&records);
+    let mut approaches = Vec::new();
+    for iteration in 3..6 {
+        let assessment = StateAssessment { iteration, ..assessment.clone() };
+        approaches.push(plan(&mut state, &situation(&assessment), &design()).approach);
+    }
+    assert_eq!(approaches, [Approach::Pivot, Approach::Pivot, Approach::Persist]);
+    let stored = serde_json::to_string(&state).expect("a state is JSON");
+    assert_eq!(serde_json::from_str::<StrategyState>(&stored).expect("and comes back"), state);
+}
+
+#[test]
+fn priorities_in_order() {
+    let mut records = history(&[0.4]);
+    let check = |name: &str| CheckFact { name: name.to_owned(), passed: false, baseline: None };
+    records[0].checks = vec![check("test"), check("build")];
+    records[0].blockers = vec!["no key".to_owned()];
+    let reviews = vec!["Rename this.".to_owned()];
+    let priorities = |records: &[Record]| {
+        let assessment = assessed(records);
+        planned(&Situation { reviews: &reviews, ..situation(&assessment) }).priorities
+    };
+    let checks = [Priority::Check("build".to_owned()), Priority::Check("test".to_owned())];
+    let others = [Priority::Blocker("no key".to_owned()), Priority::Review("Rename this.".to_owned())];
+    assert_eq!(priorities(&records), [checks.clone(), others].concat());
+    records[0].completion = 0.9;
+    assert_eq!(priorities(&records), checks, "near completion only what still fails");
+}
+
+#[test]
+fn before_an_iteration() {
+    let settings = design();
+    let mut records = history(&[0.5; 4]);
+    blocked(&mut records, 1, "no key");
+    let assessment = assessed(&records);
+    let planned = planned(&situation(&assessment));
+    let check = |plan: &StrategyPlan, assessment: &StateAssessment, forecast: Option<f64>| {
+        let found = validate_before(plan, assessment, forecast, &settings);
+        (found.issues.iter().map(|issue| issue.severity).collect::<Vec<_>>(), found.stops())
+    };
+    assert_eq!(check(&planned, &assessment, Some(2.0)), (vec![], false));
+    let late = StateAssessment { budget_used: 0.95, iterations_left: 2.0, ..assessment.clone() };
+    assert_eq!(check(&planned, &late, Some(2.0)), (vec![Severity::Low], false));
+    assert!(check(&planned, &late, Some(3.0)).1);
+    assert!(check(&planned, &late, None).1);
+    let forgetful = StrategyPlan { priorities: Vec::new(), ..planned };
+    let mut several = assessment;
+    several.blockers.extend([several.blockers[0].clone(), several.blockers[0].clone()]);
+    let found = validate_before(&forgetful, &several, None, &settings);
+    let issue = ("nothing is planned about what is in the way: no key and 2 more", Severity::Medium);
+    assert_eq!(found.issues.iter().map(|i| (i.text.as_str(), i.severity)).collect::<Vec<_>>(), [issue]);
+}
+
+#[test]
+fn after_an_iteration() {
+    let check = |record: Record| {
+        let found = validate_after(&record, &design());
+        found.into_iter().map(|issue| (issue.text, issue.advice.is_some())).collect::<Vec<_>>()
+    };
+    let record = Record { completion: 0.9, ..Record::default() };
+    assert_eq!(check(record.clone()), []);
+    let claims = Record { completion_signal: true, ..record.clone() };
+    assert_eq!(check(claims), [("the agent says that it is done and checks fail".to_owned(), false)]);
+    assert_eq!(check(Record { completion: 1.0, completion_signal: true, ..record.clone() }), []);
+    let failed = CheckFact { name: "test".to_owned(), passed: false, baseline: None };
+    let tools = |errors| Record { errors, checks: vec![failed.clone()], ..record.clone() };
+    assert_eq!(check(tools(6.0)), []);
+    assert_eq!(check(tools(7.0)), [("6 errors of the agent's tools".to_owned(), true)]);
+    assert_eq!(check(Record { quality: 0.5, ..record.clone() }), []);
+    assert_eq!(check(Record { quality: 0.3, ..record }), [("quality is 0.30".to_owned(), true)]);
+}
+
+proptest! {
+    #[test]
+    fn any_history_is_planned(
+        completions in prop::collection::vec(prop_oneof![any::<f64>(), 0.0..=1.0], 0..12),
+        texts in prop::collection::vec(any::<String>(), 0..4),
+        flags in any::<[bool; 3]>(),
+        limit in any::<f64>(),
+    ) {
+        let settings = design();
+        let mut records = history(&completions);
+        records.iter_mut().for_each(|record| record.blockers.clone_from(&texts));
+        let facts = TaskFacts { max_iterations: limit, max_cost_usd: Some(limit), ..TaskFacts::default() };
+        let assessment = assess(&records, &facts, None, None, &settings);
+        let redirect = redirected(&texts.concat());
+        let situation = Situation {
+            assessment: &assessment,
+            redirect: flags[0].then_some(&redirect),
+            stuck: flags[1],
+            oscillating: flags[2],
+            reviews: &texts,
+            failed: &texts,
+        };
+        let (mut state, mut twin) = (StrategyState::default(), StrategyState::default());
+        let first = plan(&mut state, &situation, &settings);
+        prop_assert_eq!(&first, &plan(&mut twin, &situation, &settings));
+        prop_assert_eq!(&state, &twin);
+        validate_before(&first, &assessment, Some(limit), &settings);
+        for record in &records {
+            validate_after(record, &settings);
+        }
+    }
+}
+
+#[test]
+fn settings_have_ranges_and_do_not_contradict_each_other() {
+    use crate::domain::model::settings::{Settings, gaps, lines};
+    let settings = design();
+    assert_eq!(settings.validate(), []);
+    assert_eq!(gaps::<StrategySettings>(), [""; 0], "every number has a range");
+    let wrong = |layer| lines(&settings.merged(&layer).unwrap_err());
+    insta::assert_snapshot!(wrong(serde_json::json!({ "early": 0.8, "patience": 8, "blocker_count": 0, "min_quality": 2 })), @r"
+    `strategy.blocker_count` is 0; 1 to 100 is allowed
+    `strategy.min_quality` is 2; 0 to 1 is allowed
+    `strategy.early` is 0.8; it must be below `strategy.late`, which is 0.8
+    `strategy.patience` is 8; at most `strategy.escalation_threshold`, which is 7, is allowed
+    ");
+    insta::assert_snapshot!(wrong(serde_json::json!({ "earl": 0.8, "late": "soon" })), @r#"
+    `strategy.earl` is 0.8; there is no such key; did you mean `early`?
+    `strategy.late` is "soon"; a number is needed
+    "#);
+}

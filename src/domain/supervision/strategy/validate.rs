@@ -1,0 +1,106 @@
+//! Whether an iteration may start, and what to make of how it ended.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Priority, StateAssessment, StrategyPlan, StrategySettings};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::oversight::Severity;
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Issue {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What, in a sentence without a full stop.
+    pub text: String,
+    /// What the agent is told about it, in a sentence.
+    pub advice: Option<String>,
+}
+
+impl Issue {
+    fn new(severity: Severity, text: String) -> Self {
+        Self { severity, text, advice: None }
+    }
+}
+
+/// What was found before an iteration.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PreValidation {
+    /// What is not as it should be.
+    pub issues: Vec<Issue>,
+}
+
+impl PreValidation {
+    /// Whether the loop has to pause instead.
+    pub fn stops(&self) -> bool {
+        self.issues.iter().any(|issue| issue.severity == Severity::Critical)
+    }
+}
+
+/// Looks whether the next iteration may start. `forecast` is how many iterations are still needed, by control; `None` where
+/// there is no telling.
+pub fn validate_before(
+    plan: &StrategyPlan,
+    assessment: &StateAssessment,
+    forecast: Option<f64>,
+    settings: &StrategySettings,
+) -> PreValidation {
+    let mut found = PreValidation::default();
+    found.issues.extend(unaddressed(plan, assessment));
+    if assessment.budget_used > settings.budget_critical {
+        let fits = forecast.is_some_and(|forecast| forecast <= assessment.iterations_left);
+        let severity = if fits { Severity::Low } else { Severity::Critical };
+        let forecast = match forecast {
+            Some(forecast) => format!("{forecast} more iterations are needed"),
+            None => "there is no telling how many more iterations are needed".to_owned(),
+        };
+        let used = assessment.budget_used * 100.0;
+        found.issues.push(Issue::new(severity, format!("{used:.0} % of the budget are used, and {forecast}")));
+    }
+    found
+}
+
+/// What is in the way and not to be worked on.
+fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Issue> {
+    let planned: BTreeSet<&String> = plan
+        .priorities
+        .iter()
+        .filter_map(|priority| match priority {
+            Priority::Blocker(text) => Some(text),
+            Priority::Check(_) | Priority::Review(_) => None,
+        })
+        .collect();
+    let mut left = assessment.blockers.iter().map(|blocker| &blocker.text).filter(|text| !planned.contains(text));
+    let first = left.next()?;
+    let more = match left.count() {
+        0 => String::new(),
+        others => format!(" and {others} more"),
+    };
+    Some(Issue::new(Severity::Medium, format!("nothing is planned about what is in the way: {first}{more}")))
+}
+
+/// Looks at how an iteration ended.
+pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Issue> {
+    let mut found = Vec::new();
+    // The agent is told of that by how often it was so, and its claims are scored (`intelligence::Claims`).
+    if record.completion_signal && !record.is_finished() {
+        found.push(Issue::new(Severity::Medium, "the agent says that it is done and checks fail".to_owned()));
+    }
+    let failed_checks = record.checks.iter().filter(|check| !check.passed).count();
+    let tool_errors = record.errors - failed_checks as f64;
+    if tool_errors > f64::from(settings.tool_errors) {
+        let text = format!("{tool_errors} errors of the agent's tools");
+        let advice =
+            format!("Calls of tools that failed in the last iteration: {tool_errors}. Read why before the next one.");
+        found.push(Issue { advice: Some(advice), ..Issue::new(Severity::Medium, text) });
+    }
+    if record.quality < settings.min_quality {
+        let text = format!("quality is {:.2}", record.quality);
+        let advice = "Quality suffers: mend what linters and type checks find, and leave checks and tests as strict as \
+                      they were.";
+        found.push(Issue { advice: Some(advice.to_owned()), ..Issue::new(Severity::Medium, text) });
+    }
+    found
+}

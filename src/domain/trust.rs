@@ -1,0 +1,9 @@
+//! Trust boundaries: permissions, commands, policy, sanitization of text, test tampering and network egress.
+
+pub mod address;
+pub mod command;
+pub mod egress;
+pub mod permit;
+pub mod policy;
+pub mod sanitize;
+pub mod tamper;

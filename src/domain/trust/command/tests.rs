@@ -1,0 +1,306 @@
+//! Tables of what is a command and what is none.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::domain::model::ids::Money;
+
+fn ok(comment: &str) -> Command {
+    match parse(comment).as_slice() {
+        [Ok(command)] => command.clone(),
+        other => panic!("{comment:?} gave {other:?}"),
+    }
+}
+
+fn problem(comment: &str) -> CommandError {
+    match parse(comment).as_slice() {
+        [Err(error)] => error.clone(),
+        other => panic!("{comment:?} gave {other:?}"),
+    }
+}
+
+fn resume(guidance: &str) -> Command {
+    Command::Resume { options: RunOptions::default(), guidance: guidance.into() }
+}
+
+#[test]
+fn only_plain_lines_of_the_comment_are_commands() {
+    let nothing = [
+        "",
+        "please /ralph resume",
+        " /ralph resume",
+        "   /ralph resume",
+        "    /ralph resume",
+        "\t/ralph resume",
+        "\u{a0}/ralph resume",
+        "> /ralph resume",
+        ">/ralph resume",
+        "> quoted\n/ralph resume",
+        "> > /ralph resume",
+        "> [!NOTE]\n> /ralph resume",
+        "- /ralph resume",
+        "* /ralph resume",
+        "1. /ralph resume",
+        "- item\n/ralph resume",
+        "- [ ] /ralph resume",
+        "```\n/ralph resume\n```",
+        "~~~\n/ralph resume\n~~~",
+        "```sh\n/ralph resume",
+        "````\n```\n/ralph resume\n```\n````",
+        "`/ralph resume`",
+        "`code\n/ralph resume\n`",
+        "<!-- /ralph resume -->",
+        "<!--\n/ralph resume\n-->",
+        "<!--\n/ralph resume",
+        "text <!-- a\n/ralph resume\n-->",
+        "<details>\n/ralph resume\n</details>",
+        "<div>\n/ralph resume\n</div>",
+        "<pre>\n/ralph resume\n</pre>",
+        "# /ralph resume",
+        "/ralph resume\n===",
+        "| a |\n|---|\n| /ralph resume |",
+        "**/ralph resume**",
+        "_/ralph resume_",
+        "[/ralph resume](https://example.org)",
+        "[text\n/ralph resume](https://example.org)",
+        "![/ralph resume](x.png)",
+        "[^1]: /ralph resume",
+        "\\/ralph resume",
+        "&#47;ralph resume",
+        "\u{ff0f}ralph resume",
+        "\u{2044}ralph resume",
+        "\u{2215}ralph resume",
+        "/r\u{430}lph resume",
+        "/ra\u{200b}lph resume",
+        "/ralph\u{200b} resume",
+        "\u{200b}/ralph resume",
+        "\u{202e}/ralph resume",
+        "\u{feff}/ralph resume",
+        "/\u{2060}ralph resume",
+        "/ralph\u{a0}resume",
+        "/ralph\u{3000}resume",
+        "/ralphresume",
+        "/ralph-resume",
+        "/ralph:resume",
+        "/Ralph resume",
+        "/RALPH resume",
+        "//ralph resume",
+        "./ralph resume",
+        "@ralph resume",
+        "!ralph resume",
+        "ralph resume",
+        "/ralp",
+        "/approve",
+    ];
+    assert!(nothing.len() >= 60);
+    for comment in nothing {
+        assert_eq!(parse(comment), vec![], "{comment:?}");
+    }
+}
+
+#[test]
+fn the_canonical_forms_fire() {
+    for comment in [
+        "/ralph resume",
+        "/ralph resume\n",
+        "/ralph resume\r\n",
+        "/ralph   resume  ",
+        "\n\n/ralph resume",
+        "Thanks!\n/ralph resume",
+        "Thanks!\r\n/ralph resume\r\n",
+        "> quoted\n\n/ralph resume",
+        "```\ncode\n```\n/ralph resume",
+        "- item\n\n\nbye\n/ralph resume",
+        "<!-- hidden -->\n/ralph resume",
+    ] {
+        assert_eq!(ok(comment), resume(""), "{comment:?}");
+    }
+}
+
+#[test]
+fn every_command_of_the_table_is_read() {
+    let table = [
+        ("/ralph", Command::Help),
+        ("/ralph help", Command::Help),
+        ("/ralph status", Command::Status),
+        ("/ralph retry", Command::Retry),
+        ("/ralph run", Command::Run { options: RunOptions::default() }),
+        ("/ralph abort", Command::Abort { reason: String::new() }),
+        ("/ralph abort it's wrong\nmore", Command::Abort { reason: "it's wrong".into() }),
+        ("/ralph pause", Command::Pause { now: false, reason: String::new() }),
+        ("/ralph pause --now release \"week\"", Command::Pause { now: true, reason: "release \"week\"".into() }),
+        ("/ralph pause -- --now", Command::Pause { now: false, reason: "--now".into() }),
+        ("/ralph guide use serde", Command::Guide { remember: false, text: "use serde".into() }),
+        ("/ralph guide --remember\nuse serde", Command::Guide { remember: true, text: "use serde".into() }),
+        ("/ralph budget 5", Command::Budget { limit: Money(5_000_000) }),
+        ("/ralph budget $5.05", Command::Budget { limit: Money(5_050_000) }),
+    ];
+    for (comment, command) in table {
+        assert_eq!(ok(comment), command, "{comment:?}");
+    }
+    for info in TABLE {
+        let sample = if info.name == "guide" { "/ralph guide x".into() } else { format!("/ralph {}", info.name) };
+        let sample = if info.name == "budget" { "/ralph budget 5".into() } else { sample };
+        assert_eq!(ok(&sample).info(), info, "{sample}");
+        assert!(info.usage.starts_with(&format!("/ralph {}", info.name)), "{}", info.usage);
+    }
+}
+
+#[test]
+fn options_may_be_written_both_ways_and_quoted() {
+    let expected = RunOptions {
+        checks: vec!["cargo test --all".into(), "npm run lint".into(), "say \"hi\" \\n".into()],
+        max_iterations: Some(12),
+        timeout_s: Some(5_400),
+        budget: Some(Money(2_500_000)),
+        backend: Some("claude".into()),
+        base: Some("release/2.x".into()),
+        confirm: Some("deadbeef".into()),
+    };
+    for comment in [
+        r#"/ralph run --check "cargo test --all" --check 'npm run lint' --check "say \"hi\" \n" --max-iterations 12 --timeout 1h30m --budget $2.50 --backend claude --base release/2.x --confirm DEADBEEF"#,
+        r#"/ralph run --check="cargo test --all" --check='npm run lint' --check 'say "hi" \n' --max-iterations=12 --timeout=90m --budget=2.5 --backend=claude --base=release/2.x --confirm=deadbeef"#,
+    ] {
+        assert_eq!(ok(comment), Command::Run { options: expected.clone() });
+    }
+}
+
+#[test]
+fn guidance_runs_to_the_next_command_or_the_end() {
+    let comment = "/ralph resume --max-iterations 3 Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```\n/ralph status\n\n/ralph guide last words";
+    let options = RunOptions { max_iterations: Some(3), ..RunOptions::default() };
+    let guidance = "Mind the\nedge cases:\n\n- `a`\n- b\n\n> /ralph abort\n\n```\n/ralph abort\n```".to_owned();
+    assert_eq!(
+        parse(comment),
+        vec![
+            Ok(Command::Resume { options, guidance }),
+            Ok(Command::Status),
+            Ok(Command::Guide { remember: false, text: "last words".into() }),
+        ]
+    );
+    assert_eq!(ok("/ralph resume\r\nline one\r\nline two\r\n"), resume("line one\nline two"));
+    assert_eq!(ok("/ralph resume -- --not an option"), resume("--not an option"));
+}
+
+#[test]
+fn long_guidance_is_cut_at_a_character() {
+    let Command::Guide { text, .. } = ok(&format!("/ralph guide {}", "ä".repeat(20_000))) else { panic!() };
+    assert_eq!(text.len(), 16 * 1024);
+}
+
+#[test]
+fn errors_say_what_is_wrong_and_what_is_near() {
+    let table: [(&str, &str, Option<&str>); 36] = [
+        ("/ralph rnu", "no command `rnu`", Some("/ralph run")),
+        ("/ralph RUN", "no command `RUN`", Some("/ralph run")),
+        ("/ralph resmue", "no command", Some("/ralph resume")),
+        ("/ralph stop", "no command", Some("/ralph help")),
+        ("/ralph \u{202e}nur", "no command", Some("/ralph help")),
+        ("/ralph run now", "takes no text", Some("/ralph resume")),
+        ("/ralph status please", "takes no text", Some("/ralph status")),
+        ("/ralph retry 2", "takes no text", Some("/ralph retry")),
+        ("/ralph help me", "takes no text", Some("/ralph help")),
+        ("/ralph run --chekc x", "no option `--chekc`", Some("--check")),
+        ("/ralph run --max-iteration 5", "no option", Some("--max-iterations")),
+        ("/ralph run --iterations=5", "no option", Some("--max-iterations")),
+        ("/ralph run --xyzzy", "no option `--xyzzy`", None),
+        ("/ralph run —check x", "two plain hyphens", None),
+        ("/ralph pause --nwo", "no option", Some("--now")),
+        ("/ralph pause --now=yes", "no option", Some("--now")),
+        ("/ralph guide", "needs the guidance", None),
+        ("/ralph guide --remember", "needs the guidance", None),
+        ("/ralph run --check", "needs a value", Some("--check \"cargo test\"")),
+        ("/ralph run --check \"\"", "needs a value", Some("--check \"cargo test\"")),
+        ("/ralph run --check \"  \"", "needs a command", None),
+        ("/ralph run --check \"cargo test", "not closed", None),
+        ("/ralph run --check “cargo test”", "straight quotes", None),
+        ("/ralph run --max-iterations 0", "from 1 to 1000", None),
+        ("/ralph run --max-iterations 1001", "from 1 to 1000", None),
+        ("/ralph run --max-iterations -1", "from 1 to 1000", None),
+        ("/ralph run --max-iterations +5", "from 1 to 1000", None),
+        ("/ralph run --max-iterations 99999999999999", "from 1 to 1000", None),
+        ("/ralph run --timeout 90", "not a duration", None),
+        ("/ralph run --timeout 0m", "between one second and 30 days", None),
+        ("/ralph run --timeout 30m1h", "not a duration", None),
+        ("/ralph run --budget 5,00", "not an amount", None),
+        ("/ralph run --budget 0", "above $0", None),
+        ("/ralph run --budget 5 --budget 6", "given twice", None),
+        ("/ralph run --base ../main", "not the name of a branch", None),
+        ("/ralph run --confirm xyz", "not the hash", None),
+    ];
+    for (comment, words, nearest) in table {
+        let error = problem(comment);
+        assert!(error.problem.contains(words), "{comment:?}: {error}");
+        assert_eq!(error.nearest.as_deref(), nearest, "{comment:?}");
+        assert_eq!(error.to_string().contains("Did you mean"), nearest.is_some());
+    }
+}
+
+#[test]
+fn values_are_held_to_their_ranges() {
+    for (text, seconds) in [("45s", 45), ("90m", 5_400), ("2h", 7_200), ("1h30m", 5_400), ("1d2h3m4s", 93_784)] {
+        assert_eq!(values::duration(text), Ok(seconds), "{text}");
+    }
+    for text in ["", "h", "1", "1h1h", "1x", "-1h", "1.5h", "31d", "99999999999999999999d", "１h"] {
+        assert!(values::duration(text).is_err(), "{text}");
+    }
+    for (text, millionths) in [("5", 5_000_000), ("0.01", 10_000), ("$5.5", 5_500_000), ("100000", 100_000_000_000)] {
+        assert_eq!(values::money(text), Ok(Money(millionths)), "{text}");
+    }
+    for text in ["", "$", "-5", "5.", ".5", "1e3", "NaN", "inf", "100000.01", "5.0000001", "5 ", "٥"] {
+        assert!(values::money(text).is_err(), "{text}");
+    }
+    for text in ["main", "feature/x-1", "v1.2", "fix/#12"] {
+        assert!(values::branch(text).is_ok(), "{text}");
+    }
+    for text in ["", "-rf", "a b", "a..b", "/a", "a/", "a//b", "x.lock", ".git", "a/.b", "a;rm", "a@{1}", "a\u{3000}b"]
+    {
+        assert!(values::branch(text).is_err(), "{text}");
+    }
+    assert!(values::backend("--flag").is_err() && values::backend("a/b").is_err() && values::backend("mine-2").is_ok());
+    assert!(values::check(&"x".repeat(2_001)).is_err() && values::check("a\u{7}").is_err());
+}
+
+#[test]
+fn a_comment_holds_ten_commands_and_a_command_sixteen_checks() {
+    let results = parse(&"/ralph status\n".repeat(500));
+    assert_eq!(results.len(), 11);
+    assert!(results[..10].iter().all(Result::is_ok) && results[10].is_err());
+    let many = format!("/ralph run {}", "--check x ".repeat(17));
+    assert!(problem(&many).problem.contains("at most 16"));
+}
+
+#[test]
+fn an_error_carries_no_markup_of_the_comment() {
+    let error = problem(&format!("/ralph `@team`{}", "x".repeat(500)));
+    assert!(!error.line.contains('`') && error.line.chars().count() <= 120);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_a_panic(text in "\\PC*") {
+        parse(&text);
+    }
+
+    #[test]
+    fn texts_that_look_like_commands_are_read_without_a_panic(
+        parts in prop::collection::vec(prop::sample::select(vec![
+            "/ralph", " ", "\n", "\r\n", "run", "resume", "--check", "=", "\"", "'", "`", "```", ">", "- ", "<!--", "-->",
+            "<div>", "\\", "--", "--timeout", "1h", "ä", "\u{202e}", "budget", "$5", "[", "](", ")", "|", "---", "\t", "*",
+        ]), 0..60)
+    ) {
+        parse(&parts.concat());
+    }
+
+    #[test]
+    fn quoted_text_holds_no_command(lines in prop::collection::vec("[ -~]{0,30}", 1..8)) {
+        let quoted: String = lines.iter().map(|line| format!("> {line}\n> /ralph abort\n")).collect();
+        prop_assert_eq!(parse(&quoted), vec![]);
+    }
+
+    #[test]
+    fn fenced_text_holds_no_command(lines in prop::collection::vec("[ -_a-~]{0,30}", 1..8)) {
+        let fenced = format!("```\n{}\n/ralph abort\n```", lines.join("\n/ralph abort\n"));
+        prop_assert_eq!(parse(&fenced), vec![]);
+    }
+}

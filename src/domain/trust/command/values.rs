@@ -1,0 +1,114 @@
+//! Values of options: durations, money, counts, names. Every error is a sentence for the person who wrote the command.
+
+use crate::domain::model::ids::Money;
+
+use super::shown;
+
+/// Most iterations that may be asked for.
+const ITERATIONS: u32 = 1_000;
+/// Longest time limit in seconds: 30 days.
+const TIMEOUT_S: u64 = 30 * 24 * 3_600;
+/// Largest limit of money in dollars.
+const DOLLARS: i64 = 100_000;
+/// Longest command of a check in bytes.
+const CHECK_BYTES: usize = 2_000;
+
+/// `90m`, `2h`, `1h30m`, `45s`, `1d`: seconds, from 1 to 30 days, units from large to small.
+pub(super) fn duration(text: &str) -> Result<u64, String> {
+    const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3_600), ('m', 60), ('s', 1)];
+    let problem = || format!("`{}` is not a duration such as `90m`, `2h` or `1h30m`.", shown(text));
+    let (mut total, mut number, mut digits, mut next_unit) = (0_u64, 0_u64, 0, 0);
+    for c in text.chars() {
+        if let Some(digit) = c.to_digit(10) {
+            number = number.saturating_mul(10).saturating_add(u64::from(digit));
+            digits += 1;
+            continue;
+        }
+        let unit = UNITS.iter().position(|(name, _)| *name == c).ok_or_else(problem)?;
+        if digits == 0 || unit < next_unit {
+            return Err(problem());
+        }
+        total = total.saturating_add(number.saturating_mul(UNITS[unit].1));
+        (number, digits, next_unit) = (0, 0, unit + 1);
+    }
+    if digits > 0 || next_unit == 0 {
+        return Err(problem());
+    }
+    match total {
+        1..=TIMEOUT_S => Ok(total),
+        _ => Err(format!("`{}` is not between one second and 30 days.", shown(text))),
+    }
+}
+
+/// `5`, `5.00`, `$5`: money above 0, with at most six decimals.
+pub(super) fn money(text: &str) -> Result<Money, String> {
+    let problem = || format!("`{}` is not an amount of US dollars such as `5` or `5.00`.", shown(text));
+    let plain = text.strip_prefix('$').unwrap_or(text);
+    let (whole, fraction) = plain.split_once('.').unwrap_or((plain, "0"));
+    let well_formed = |part: &str, most: usize| {
+        !part.is_empty() && part.len() <= most && part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if !well_formed(whole, 9) || !well_formed(fraction, 6) {
+        return Err(problem());
+    }
+    let dollars: i64 = whole.parse().map_err(|_| problem())?;
+    let millionths: i64 = format!("{fraction:0<6}").parse().map_err(|_| problem())?;
+    let amount = Money(dollars * 1_000_000 + millionths);
+    if amount.0 == 0 || amount.0 > DOLLARS * 1_000_000 {
+        return Err(format!("A limit of money is above $0 and at most ${DOLLARS}, not `{}`.", shown(text)));
+    }
+    Ok(amount)
+}
+
+/// A number of iterations, 1..=1000.
+pub(super) fn iterations(text: &str) -> Result<u32, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match text.parse::<u32>() {
+        Ok(number) if digits && (1..=ITERATIONS).contains(&number) => Ok(number),
+        _ => Err(format!("The number of iterations is from 1 to {ITERATIONS}, not `{}`.", shown(text))),
+    }
+}
+
+/// The command of a check: not blank, one line, no control characters.
+pub(super) fn check(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("`--check` needs a command, such as `--check \"cargo test\"`.".into());
+    }
+    if text.len() > CHECK_BYTES || text.chars().any(char::is_control) {
+        return Err(format!("The command of a check is one line of at most {CHECK_BYTES} bytes."));
+    }
+    Ok(text.trim().to_owned())
+}
+
+/// The name of a backend, as a key of the configuration can be.
+pub(super) fn backend(text: &str) -> Result<String, String> {
+    let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let begins = text.chars().next().is_some_and(|c| c.is_ascii_alphanumeric());
+    if begins && text.len() <= 64 && text.chars().all(character) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{}` is not the name of a backend: letters, digits, `-`, `_` and `.`.", shown(text)))
+    }
+}
+
+/// A branch that git would accept and that no program takes for an option.
+pub(super) fn branch(text: &str) -> Result<String, String> {
+    let character = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | '#');
+    let parts_well_formed = text.split('/').all(|part| {
+        !part.is_empty() && !part.starts_with(['.', '-']) && !part.ends_with('.') && !part.ends_with(".lock")
+    });
+    if text.len() <= 200 && text.chars().all(character) && parts_well_formed && !text.contains("..") {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{}` is not the name of a branch.", shown(text)))
+    }
+}
+
+/// A hash as the bot showed it: 8 to 64 hexadecimal digits, returned in lower case.
+pub(super) fn hash(text: &str) -> Result<String, String> {
+    if (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err(format!("`{}` is not the hash that was shown: 8 or more hexadecimal digits.", shown(text)))
+    }
+}

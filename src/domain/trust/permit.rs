@@ -1,0 +1,190 @@
+//! Who may make something happen: a pure answer from facts that the forge was asked for at that moment.
+//!
+//! Only numeric ids decide. A login is never looked at: logins are renamed and taken over by others.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::model::ids::{AccountKind, User, UserId};
+
+/// What an account may do in a repository, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Nothing beyond the public.
+    None,
+    /// Read.
+    Read,
+    /// Label and close, not push.
+    Triage,
+    /// Push.
+    Write,
+    /// Push and manage some settings.
+    Maintain,
+    /// Everything.
+    Admin,
+}
+
+/// A team of an organisation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Team {
+    /// Login of the organisation.
+    pub org: String,
+    /// Name of the team as it stands in addresses.
+    pub name: String,
+}
+
+impl Team {
+    /// Reads `organisation/team`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let sensible = |part: &str| {
+            !part.is_empty()
+                && part != "."
+                && part != ".."
+                && !part.contains(|c: char| c.is_whitespace() || "/:?#".contains(c))
+        };
+        let (org, name) = text.split_once('/')?;
+        (sensible(org) && sensible(name)).then(|| Self { org: org.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.org, self.name)
+    }
+}
+
+/// What the answer depends on besides the account and its level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts<'a> {
+    /// Lowest level that is enough, as configured.
+    pub floor: Level,
+    /// People who may whatever their level.
+    pub allowed: &'a [UserId],
+    /// Whether the account is in a team that may whatever the level, asked of the forge now.
+    pub in_allowed_team: bool,
+    /// Bots that may; no other bot does.
+    pub allowed_bots: &'a [UserId],
+    /// Our own account.
+    pub own: UserId,
+}
+
+/// Whether it may happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may.
+    Allow,
+    /// It may not.
+    Deny {
+        /// Why, in a sentence, for the log.
+        reason: String,
+        /// What is shown to the person.
+        answer: DenyAnswer,
+    },
+}
+
+/// What is shown to somebody who may not; never a reply, which would amplify noise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DenyAnswer {
+    /// Nothing.
+    Silent,
+    /// A 👎 on the comment.
+    ThumbsDown,
+}
+
+/// Whether `actor`, whose level in the repository is `permission`, may.
+pub fn may(actor: &User, permission: Level, facts: &Facts<'_>) -> Verdict {
+    let deny = |reason: String, answer| Verdict::Deny { reason, answer };
+    if actor.id == facts.own {
+        return deny("it is the bot's own account".into(), DenyAnswer::Silent);
+    }
+    if actor.kind == AccountKind::Bot {
+        return if facts.allowed_bots.contains(&actor.id) {
+            Verdict::Allow
+        } else {
+            deny(format!("account {} is a bot and not on the list of allowed bots", actor.id), DenyAnswer::Silent)
+        };
+    }
+    if facts.allowed.contains(&actor.id) || facts.in_allowed_team || permission >= facts.floor {
+        return Verdict::Allow;
+    }
+    let reason = format!("account {} has {permission:?} and needs {:?}", actor.id, facts.floor);
+    deny(reason, DenyAnswer::ThumbsDown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: UserId = UserId(1);
+    const FRIEND: UserId = UserId(123_456);
+    const BOT: UserId = UserId(77);
+
+    fn verdict(id: i64, kind: AccountKind, level: Level, floor: Level) -> &'static str {
+        let actor = User { id: UserId(id), login: "same-login".into(), kind };
+        let facts = Facts { floor, allowed: &[FRIEND], in_allowed_team: false, allowed_bots: &[BOT], own: OWN };
+        match may(&actor, level, &facts) {
+            Verdict::Allow => "allow",
+            Verdict::Deny { answer: DenyAnswer::Silent, .. } => "silent",
+            Verdict::Deny { answer: DenyAnswer::ThumbsDown, .. } => "thumbs down",
+        }
+    }
+
+    #[test]
+    fn the_table_of_who_may() {
+        use AccountKind::{Bot, User};
+        use Level::*;
+        let table = [
+            (5, User, Admin, Write, "allow"),
+            (5, User, Maintain, Write, "allow"),
+            (5, User, Write, Write, "allow"),
+            (5, User, Triage, Write, "thumbs down"),
+            (5, User, Read, Write, "thumbs down"),
+            (5, User, None, Write, "thumbs down"),
+            (5, User, Write, Maintain, "thumbs down"),
+            (5, User, Maintain, Admin, "thumbs down"),
+            (123_456, User, None, Admin, "allow"),
+            (9_123_456, User, None, Write, "thumbs down"),
+            (12_345, User, Read, Write, "thumbs down"),
+            (-123_456, User, Read, Write, "thumbs down"),
+            (77, Bot, None, Admin, "allow"),
+            (78, Bot, Admin, Write, "silent"),
+            (123_456, Bot, Admin, Write, "silent"),
+            (77, User, Read, Write, "thumbs down"),
+            (1, User, Admin, Write, "silent"),
+            (1, Bot, Admin, Write, "silent"),
+        ];
+        for (id, kind, level, floor, expected) in table {
+            assert_eq!(verdict(id, kind, level, floor), expected, "{id} {kind:?} {level:?} {floor:?}");
+        }
+    }
+
+    #[test]
+    fn a_team_lets_people_in_and_no_bots() {
+        let facts = Facts { floor: Level::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
+        let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, Level::None, &facts);
+        assert_eq!(of(AccountKind::User), Verdict::Allow);
+        assert!(matches!(of(AccountKind::Bot), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
+    }
+
+    #[test]
+    fn a_team_is_written_with_its_organisation() {
+        let team = Team::parse("acme/maintainers").expect("a team");
+        assert_eq!(
+            (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),
+            ("acme", "maintainers", "acme/maintainers")
+        );
+        for wrong in ["", "acme", "acme/", "/maintainers", "a/b/c", "acme/a b", "../x", "acme/..", "acme/a?b"] {
+            assert_eq!(Team::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn our_own_account_may_not_even_when_it_is_allowed() {
+        let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
+        let facts =
+            Facts { floor: Level::None, allowed: &[OWN], in_allowed_team: true, allowed_bots: &[OWN], own: OWN };
+        assert!(matches!(may(&actor, Level::Admin, &facts), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
+    }
+}

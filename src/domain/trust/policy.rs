@@ -1,0 +1,617 @@
+//! What decisions depend on: the operator's settings and the repository's, merged into one value.
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::domain::checks::criteria::TaskType;
+use crate::domain::knowledge::intelligence::Intelligence;
+use crate::domain::model::ids::{Money, UserId};
+use crate::domain::model::settings::overlay;
+use crate::domain::model::task::{Check, DiffStat};
+use crate::domain::providers::rules::ScheduleEntry;
+use crate::domain::supervision::SupervisionSettings;
+use crate::domain::trust::permit::Team;
+
+/// Paths that an agent may not change unless configured otherwise: CI, ownership, the bot's own file, agents'
+/// configuration, hooks. Globs from the top of the tree.
+pub const PROTECTED_PATHS: &[&str] = &[
+    ".github/ralph.yml",
+    ".gitea/ralph.yml",
+    ".forgejo/ralph.yml",
+    ".ralph.yml",
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".github/dependabot.yml",
+    ".gitea/workflows/**",
+    ".gitea/actions/**",
+    ".forgejo/workflows/**",
+    ".forgejo/actions/**",
+    ".gitlab-ci.yml",
+    "CODEOWNERS",
+    ".github/CODEOWNERS",
+    ".gitea/CODEOWNERS",
+    ".forgejo/CODEOWNERS",
+    ".gitlab/CODEOWNERS",
+    "docs/CODEOWNERS",
+    "**/AGENTS.md",
+    "**/CLAUDE.md",
+    "**/GEMINI.md",
+    ".github/copilot-instructions.md",
+    "**/.claude/**",
+    "**/.codex/**",
+    "**/.gemini/**",
+    "**/.cursor/**",
+    "**/.cursorrules",
+    "**/.opencode/**",
+    "opencode.json",
+    ".aider*",
+    "**/.mcp.json",
+    ".git-hooks/**",
+    ".husky/**",
+    ".gitmodules",
+];
+
+/// Longest name of a check, in characters.
+pub const CHECK_NAME_MAX: usize = 60;
+
+/// Compiles globs of paths from the top of the tree; `*` stays within a folder.
+///
+/// # Errors
+/// The first that is no pattern.
+pub fn path_globs<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, globset::Error> {
+    let mut set = GlobSetBuilder::new();
+    for glob in globs {
+        set.add(GlobBuilder::new(glob.as_ref()).literal_separator(true).build()?);
+    }
+    set.build()
+}
+
+/// The least right that somebody needs for a command or the label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Floor {
+    /// May push.
+    #[default]
+    Write,
+    /// May manage some settings.
+    Maintain,
+    /// May do everything.
+    Admin,
+}
+
+/// How a loop reports on its issue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Progress {
+    /// A comment an iteration, beside the status comment.
+    #[default]
+    Comments,
+    /// The status comment alone.
+    StatusOnly,
+}
+
+/// What happens to a change of a protected path; laxest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProtectedPolicy {
+    /// It is kept, and the pull request names it among what to look at first.
+    Allow,
+    /// It is put back before the commit.
+    #[default]
+    Restore,
+    /// The loop stops and a person is asked.
+    Block,
+}
+
+/// Protected paths and what is done about them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protected {
+    /// What happens to a change.
+    pub policy: ProtectedPolicy,
+    /// Globs from the top of the tree; `*` stays within a folder.
+    pub paths: Vec<String>,
+}
+
+impl Protected {
+    /// Those of a change's files that are protected; all of them where the patterns cannot be compiled.
+    pub fn touched<'a>(&self, change: &'a DiffStat) -> Vec<&'a str> {
+        let globs = path_globs(&self.paths);
+        let is_protected = |path: &&str| globs.as_ref().map_or(true, |globs| globs.is_match(path));
+        change.files.iter().map(|file| file.path.as_str()).filter(is_protected).collect()
+    }
+}
+
+impl Default for Protected {
+    fn default() -> Self {
+        Self { policy: ProtectedPolicy::default(), paths: PROTECTED_PATHS.iter().map(|p| (*p).to_owned()).collect() }
+    }
+}
+
+/// Where the bot stops by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Iterations of one loop.
+    pub iterations: u32,
+    /// Running time of one loop, in seconds.
+    pub timeout_s: u64,
+    /// Money of one loop; 0 for no limit.
+    pub cost: Money,
+    /// Money a day, over the whole service; over one repository where its file sets less. 0 for no limit.
+    pub cost_per_day: Money,
+    /// Loops that run at the same time.
+    pub loops: u32,
+    /// The same on one forge; as many as in all where left open.
+    #[serde(default)]
+    pub loops_per_forge: Option<u32>,
+    /// The same in one repository.
+    pub loops_per_repository: u32,
+    /// Comments on one issue, a day.
+    pub comments_per_day: u32,
+    /// Comments on one issue, an hour.
+    pub comments_per_hour: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            iterations: 10,
+            timeout_s: 2 * 3600,
+            cost: Money(10_000_000),
+            cost_per_day: Money(50_000_000),
+            loops: 4,
+            loops_per_forge: None,
+            loops_per_repository: 1,
+            comments_per_day: 30,
+            comments_per_hour: 6,
+        }
+    }
+}
+
+/// Limits of one run of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentLimits {
+    /// Whole run, in seconds.
+    pub wall_s: u64,
+    /// Without output, in seconds.
+    pub idle_s: u64,
+    /// Turns, where the agent counts them; `None` for the agent's own limit.
+    #[serde(default)]
+    pub turns: Option<u32>,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self { wall_s: 30 * 60, idle_s: 10 * 60, turns: None }
+    }
+}
+
+/// Everything that decisions about one repository depend on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    /// What the bot's labels begin with (`ralph:`).
+    pub label_prefix: String,
+    /// The least right for commands and the label.
+    pub floor: Floor,
+    /// Accounts of this forge that may give commands whatever their right.
+    pub allow: Vec<UserId>,
+    /// Teams of this forge whose members may, whatever their right.
+    #[serde(default)]
+    pub teams: Vec<Team>,
+    /// Bot accounts of this forge that are listened to.
+    pub allow_bots: Vec<UserId>,
+    /// Where the bot stops by itself.
+    pub limits: Limits,
+    /// How a loop reports.
+    pub progress: Progress,
+    /// Whether checks may be found from the tree where nobody named any.
+    pub detect_checks: bool,
+    /// What an agent may not change.
+    pub protected: Protected,
+    /// Logins asked for review, beside the person who labelled.
+    pub reviewers: Vec<String>,
+    /// What the bot's branches begin with (`ralph/`).
+    pub branch_prefix: String,
+    /// Whether the branch of an ended loop is deleted.
+    pub delete_branch: bool,
+    /// Commands run in a fresh work tree before the first check.
+    pub setup: Vec<String>,
+    /// Checks of the repository's file.
+    pub checks: Vec<Check>,
+    /// Branch to work from; the default branch where `None`.
+    pub base: Option<String>,
+    /// Task type that the repository's file names.
+    pub task_type: Option<TaskType>,
+    /// Rules of the operator that act at given moments.
+    #[serde(default)]
+    pub schedule: Vec<ScheduleEntry>,
+    /// How much of the intelligence layer a loop uses.
+    #[serde(default = "off")]
+    pub intelligence: Intelligence,
+    /// Limits of one run of an agent.
+    pub agent: AgentLimits,
+    /// How long an escalation stays unanswered before the one reminder, in seconds.
+    #[serde(default = "remind_after_default")]
+    pub remind_after_s: u64,
+    /// What the files set of `preset`, `control`, `oversight` and `strategy`, the repository's over the operator's; what they
+    /// leave alone is not kept.
+    pub thresholds: Map<String, Value>,
+}
+
+/// What was stored before there was a choice uses nothing of it.
+fn off() -> Intelligence {
+    Intelligence::Off
+}
+
+/// A day.
+fn remind_after_default() -> u64 {
+    24 * 3_600
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            label_prefix: "ralph:".to_owned(),
+            floor: Floor::default(),
+            allow: Vec::new(),
+            teams: Vec::new(),
+            allow_bots: Vec::new(),
+            limits: Limits::default(),
+            progress: Progress::default(),
+            detect_checks: true,
+            protected: Protected::default(),
+            reviewers: Vec::new(),
+            branch_prefix: "ralph/".to_owned(),
+            delete_branch: false,
+            setup: Vec::new(),
+            checks: Vec::new(),
+            base: None,
+            task_type: None,
+            schedule: Vec::new(),
+            intelligence: Intelligence::Off,
+            agent: AgentLimits::default(),
+            remind_after_s: remind_after_default(),
+            thresholds: Map::new(),
+        }
+    }
+}
+
+/// Limits that a repository sets for itself; `None` leaves the operator's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LimitOverrides {
+    /// Iterations of one loop.
+    pub iterations: Option<u32>,
+    /// Running time of one loop, in seconds.
+    pub timeout_s: Option<u64>,
+    /// Money of one loop.
+    pub cost: Option<Money>,
+    /// Money of this repository, a day.
+    pub cost_per_day: Option<Money>,
+    /// Loops of this repository at the same time.
+    pub loops: Option<u32>,
+    /// Comments on one issue, a day.
+    pub comments_per_day: Option<u32>,
+    /// Comments on one issue, an hour.
+    pub comments_per_hour: Option<u32>,
+}
+
+/// What the repository's file says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct RepositorySettings {
+    /// Checks, in order.
+    pub checks: Vec<Check>,
+    /// Commands run in a fresh work tree.
+    pub setup: Vec<String>,
+    /// The sort of work its issues ask for.
+    pub task_type: Option<TaskType>,
+    /// How loops report.
+    pub progress: Option<Progress>,
+    /// What happens to a change of a protected path; can be stricter than the operator's, never laxer.
+    pub protected: Option<ProtectedPolicy>,
+    /// Protected paths beside the operator's.
+    pub protected_paths: Vec<String>,
+    /// Logins asked for review.
+    pub reviewers: Option<Vec<String>>,
+    /// Branch to work from.
+    pub base: Option<String>,
+    /// Limits; can be lower than the operator's, never higher.
+    pub limits: LimitOverrides,
+    /// Whether checks may be found from the tree; cannot be switched on against the operator.
+    pub detect_checks: Option<bool>,
+    /// How much of the intelligence layer its loops use; can be less than the operator's, never more.
+    #[serde(default)]
+    pub intelligence: Option<Intelligence>,
+    /// What it sets of `preset`, `control`, `oversight` and `strategy`.
+    pub thresholds: Map<String, Value>,
+}
+
+/// The lower of the operator's and the repository's value.
+fn lower<T: Ord + Copy>(operator: T, repository: Option<T>) -> T {
+    repository.map_or(operator, |r| r.min(operator))
+}
+
+/// The same for money, of which an operator's 0 is no limit.
+fn lower_money(operator: Money, repository: Option<Money>) -> Money {
+    match repository {
+        Some(wanted) if operator == Money(0) => wanted,
+        wanted => lower(operator, wanted),
+    }
+}
+
+impl Policy {
+    /// How long an escalation stays unanswered before the one reminder, in milliseconds.
+    pub fn remind_after_ms(&self) -> i64 {
+        i64::try_from(self.remind_after_s).unwrap_or(i64::MAX).saturating_mul(1_000)
+    }
+
+    /// This policy as the repository's file changes it: limits only go down, protection only up.
+    pub fn with_repository(&self, file: &RepositorySettings) -> Policy {
+        let mut policy = self.clone();
+        let (limits, wanted) = (&mut policy.limits, &file.limits);
+        limits.iterations = lower(limits.iterations, wanted.iterations);
+        limits.timeout_s = lower(limits.timeout_s, wanted.timeout_s);
+        limits.cost = lower_money(limits.cost, wanted.cost);
+        limits.cost_per_day = lower_money(limits.cost_per_day, wanted.cost_per_day);
+        limits.loops_per_repository = lower(limits.loops_per_repository, wanted.loops);
+        limits.comments_per_day = lower(limits.comments_per_day, wanted.comments_per_day);
+        limits.comments_per_hour = lower(limits.comments_per_hour, wanted.comments_per_hour);
+        policy.protected.policy = policy.protected.policy.max(file.protected.unwrap_or(ProtectedPolicy::Allow));
+        for path in &file.protected_paths {
+            if !policy.protected.paths.contains(path) {
+                policy.protected.paths.push(path.clone());
+            }
+        }
+        policy.detect_checks = self.detect_checks && file.detect_checks.unwrap_or(true);
+        policy.intelligence = lower(self.intelligence, file.intelligence);
+        policy.progress = file.progress.unwrap_or(self.progress);
+        policy.reviewers = file.reviewers.clone().unwrap_or_else(|| self.reviewers.clone());
+        policy.base = file.base.clone().or_else(|| self.base.clone());
+        policy.task_type = file.task_type.or(self.task_type);
+        policy.setup.extend(file.setup.iter().cloned());
+        policy.checks = file.checks.clone();
+        overlay(&mut policy.thresholds, &file.thresholds);
+        policy
+    }
+
+    /// The settings of control, oversight and strategy. Where a group that was stored long ago holds no more, it is as in
+    /// its preset.
+    pub fn supervision(&self) -> SupervisionSettings {
+        SupervisionSettings::tolerant(&self.thresholds)
+    }
+
+    /// What of `file` does not take effect because the operator's setting stands, one sentence each.
+    pub fn overruled(&self, file: &RepositorySettings) -> Vec<String> {
+        let (ours, theirs) = (&self.limits, &file.limits);
+        let mut notes = Vec::new();
+        let mut above = |key: &str, wanted: Option<String>, stands: String| {
+            if let Some(wanted) = wanted {
+                notes.push(format!("`limits.{key}`: {wanted} is above the operator's limit; {stands} stands"));
+            }
+        };
+        let count = |wanted: Option<u32>, ours: u32| wanted.filter(|w| *w > ours).map(|w| w.to_string());
+        let money =
+            |wanted: Option<Money>, ours: Money| wanted.filter(|w| ours > Money(0) && *w > ours).map(|w| w.to_string());
+        above("iterations", count(theirs.iterations, ours.iterations), ours.iterations.to_string());
+        let timeout = theirs.timeout_s.filter(|w| *w > ours.timeout_s).map(|w| format!("{w} s"));
+        above("timeout", timeout, format!("{} s", ours.timeout_s));
+        above("cost_usd", money(theirs.cost, ours.cost), ours.cost.to_string());
+        above("cost_usd_per_day", money(theirs.cost_per_day, ours.cost_per_day), ours.cost_per_day.to_string());
+        above("loops", count(theirs.loops, ours.loops_per_repository), ours.loops_per_repository.to_string());
+        let (day, hour) = (ours.comments_per_day, ours.comments_per_hour);
+        above("comments_per_day", count(theirs.comments_per_day, day), day.to_string());
+        above("comments_per_hour", count(theirs.comments_per_hour, hour), hour.to_string());
+        if file.protected.is_some_and(|wanted| wanted < self.protected.policy) {
+            notes.push("`protected.policy`: laxer than the operator's, which stands".to_owned());
+        }
+        if file.detect_checks == Some(true) && !self.detect_checks {
+            notes.push("`detect`: the operator has switched detection of checks off".to_owned());
+        }
+        if file.intelligence.is_some_and(|wanted| wanted > self.intelligence) {
+            notes.push("`intelligence`: more than the operator's, which stands".to_owned());
+        }
+        notes
+    }
+}
+
+/// Whether `c` may stand in the name of a check: names are shown, logged and used as keys, so nothing that a shell, a
+/// terminal or Markdown takes for more than text.
+fn name_character(c: char) -> bool {
+    c.is_alphanumeric() || " -_./:+,=@%".contains(c)
+}
+
+/// Whether `name` can name a check: 1 to [`CHECK_NAME_MAX`] harmless characters, no blank at either end.
+pub fn valid_check_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.trim() == name
+        && name.chars().count() <= CHECK_NAME_MAX
+        && name.chars().all(name_character)
+}
+
+/// A valid name for a check that was given as a bare command: its harmless characters, shortened.
+pub fn check_name_for(command: &str) -> String {
+    let harmless: String = command.chars().map(|c| if name_character(c) { c } else { ' ' }).collect();
+    let words = harmless.split_whitespace().collect::<Vec<_>>().join(" ");
+    let name: String = words.chars().take(CHECK_NAME_MAX).collect();
+    let name = name.trim_end();
+    if name.is_empty() { "check".to_owned() } else { name.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::model::task::FileStat;
+
+    fn settings(change: impl FnOnce(&mut RepositorySettings)) -> RepositorySettings {
+        let mut file = RepositorySettings::default();
+        change(&mut file);
+        file
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_compiled_protect_everything() {
+        let file = |path: &str| FileStat { path: path.into(), added: 1, removed: 0, binary: false };
+        let change = DiffStat { files: vec![file("deploy/run.sh"), file("src/deploy/a.rs")] };
+        let touched =
+            |path: &str| Protected { paths: vec![path.into()], ..Protected::default() }.touched(&change).len();
+        assert_eq!((touched("deploy/*"), touched("other/*"), touched("deploy/[")), (1, 0, 2));
+    }
+
+    #[test]
+    fn an_empty_repository_file_changes_nothing() {
+        let policy = Policy { checks: Vec::new(), ..Policy::default() };
+        assert_eq!(policy.with_repository(&RepositorySettings::default()), policy);
+        assert!(policy.overruled(&RepositorySettings::default()).is_empty());
+    }
+
+    #[test]
+    fn limits_go_down_and_never_up() {
+        let policy = Policy::default();
+        let lower = settings(|f| {
+            f.limits = LimitOverrides { iterations: Some(3), cost: Some(Money::from_usd(1.5)), ..Default::default() };
+        });
+        let merged = policy.with_repository(&lower);
+        assert_eq!((merged.limits.iterations, merged.limits.cost), (3, Money::from_usd(1.5)));
+        assert_eq!(merged.limits.timeout_s, policy.limits.timeout_s);
+        assert!(policy.overruled(&lower).is_empty());
+
+        let higher = settings(|f| {
+            f.limits = LimitOverrides {
+                iterations: Some(99),
+                timeout_s: Some(u64::MAX),
+                cost: Some(Money::from_usd(1e6)),
+                cost_per_day: Some(Money::from_usd(1e6)),
+                loops: Some(50),
+                comments_per_day: Some(1000),
+                comments_per_hour: Some(1000),
+            };
+        });
+        assert_eq!(policy.with_repository(&higher).limits, policy.limits);
+        let notes = policy.overruled(&higher);
+        assert_eq!(notes.len(), 7, "{notes:?}");
+        assert_eq!(notes[0], "`limits.iterations`: 99 is above the operator's limit; 10 stands");
+        assert_eq!(notes[2], "`limits.cost_usd`: $1000000.00 is above the operator's limit; $10.00 stands");
+    }
+
+    #[test]
+    fn money_without_an_operators_limit_is_limited_by_the_repository() {
+        let mut policy = Policy::default();
+        (policy.limits.cost, policy.limits.cost_per_day) = (Money(0), Money(0));
+        let file = settings(|f| {
+            f.limits = LimitOverrides { cost: Some(Money(5)), cost_per_day: Some(Money(20)), ..Default::default() };
+        });
+        let merged = policy.with_repository(&file).limits;
+        assert_eq!((merged.cost, merged.cost_per_day), (Money(5), Money(20)));
+        assert!(policy.overruled(&file).is_empty(), "{:?}", policy.overruled(&file));
+        assert_eq!(policy.with_repository(&RepositorySettings::default()).limits, policy.limits);
+    }
+
+    #[test]
+    fn protection_goes_up_and_never_down() {
+        for (operator, repository, result) in [
+            (ProtectedPolicy::Restore, Some(ProtectedPolicy::Allow), ProtectedPolicy::Restore),
+            (ProtectedPolicy::Restore, Some(ProtectedPolicy::Block), ProtectedPolicy::Block),
+            (ProtectedPolicy::Allow, None, ProtectedPolicy::Allow),
+            (ProtectedPolicy::Block, None, ProtectedPolicy::Block),
+        ] {
+            let mut policy = Policy::default();
+            policy.protected.policy = operator;
+            let file = settings(|f| {
+                f.protected = repository;
+                f.protected_paths = vec!["deploy/**".to_owned(), "CODEOWNERS".to_owned()];
+            });
+            let merged = policy.with_repository(&file).protected;
+            assert_eq!(merged.policy, result);
+            assert_eq!(merged.paths.len(), PROTECTED_PATHS.len() + 1, "added once, none taken away");
+            assert_eq!(policy.overruled(&file).len(), usize::from(repository.is_some_and(|r| r < operator)));
+        }
+    }
+
+    #[test]
+    fn detection_that_the_operator_refuses_stays_refused() {
+        let refused = Policy { detect_checks: false, ..Policy::default() };
+        let file = settings(|f| f.detect_checks = Some(true));
+        assert!(!refused.with_repository(&file).detect_checks);
+        assert_eq!(refused.overruled(&file).len(), 1);
+        assert!(!Policy::default().with_repository(&settings(|f| f.detect_checks = Some(false))).detect_checks);
+    }
+
+    #[test]
+    fn a_repository_can_ask_for_less_intelligence_and_not_for_more() {
+        let of = |ours, theirs| {
+            let operator = Policy { intelligence: ours, ..Policy::default() };
+            let file = settings(|f| f.intelligence = theirs);
+            (operator.with_repository(&file).intelligence, operator.overruled(&file).len())
+        };
+        use Intelligence::{Fallback, Full, Off};
+        assert_eq!(of(Full, None), (Full, 0));
+        assert_eq!(of(Full, Some(Off)), (Off, 0));
+        assert_eq!(of(Fallback, Some(Fallback)), (Fallback, 0));
+        assert_eq!(of(Off, Some(Full)), (Off, 1));
+    }
+
+    #[test]
+    fn a_policy_from_before_there_was_a_choice_uses_no_intelligence() {
+        let mut stored = serde_json::to_value(Policy::default()).unwrap();
+        let fields = stored.as_object_mut().unwrap();
+        assert!(fields.remove("intelligence").is_some() && fields.remove("schedule").is_some());
+        let policy: Policy = serde_json::from_value(stored).unwrap();
+        assert_eq!((policy.intelligence, policy.schedule), (Intelligence::Off, Vec::new()));
+    }
+
+    #[test]
+    fn thresholds_of_the_repository_lie_over_those_of_the_operator() {
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let operator = Policy {
+            thresholds: map(
+                serde_json::json!({ "control": { "window": 9, "decay": 0.8 }, "oversight": { "climb_after": 3 } }),
+            ),
+            ..Policy::default()
+        };
+        let file = settings(|f| {
+            f.thresholds = map(serde_json::json!({ "control": { "decay": 0.7 }, "strategy": { "late": 0.7 } }))
+        });
+        let merged = operator.with_repository(&file);
+        assert_eq!(
+            Value::Object(merged.thresholds.clone()),
+            serde_json::json!({
+                "control": { "window": 9, "decay": 0.7 },
+                "oversight": { "climb_after": 3 },
+                "strategy": { "late": 0.7 },
+            })
+        );
+        let supervision = merged.supervision();
+        assert_eq!((supervision.control.window, supervision.control.decay), (9, 0.7));
+        assert_eq!((supervision.oversight.climb_after, supervision.strategy.late), (3, 0.7));
+        assert_eq!(Policy::default().supervision(), SupervisionSettings::default());
+        let old = Policy { thresholds: map(serde_json::json!({ "control": { "gone": 1 }, "stuck": 4 })), ..operator };
+        assert_eq!(old.supervision(), SupervisionSettings::default());
+    }
+
+    #[test]
+    fn names_of_checks_hold_nothing_that_a_shell_reads() {
+        for good in ["test", "cargo test --all", "täst", "lint/ui"] {
+            assert!(valid_check_name(good), "{good}");
+        }
+        let long = "x".repeat(CHECK_NAME_MAX + 1);
+        for bad in
+            ["", " a", "a ", "a;b", "a\nb", "$(id)", "`id`", "a|b", "a&b", "a>b", "a'b", "a\"b", "\u{1b}[1m", &long]
+        {
+            assert!(!valid_check_name(bad), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_made_from_a_command_is_always_valid() {
+        let long = "a;".repeat(500);
+        for (command, name) in [
+            ("cargo test", "cargo test"),
+            ("npm ci && npm test", "npm ci npm test"),
+            ("$()`", "check"),
+            ("", "check"),
+            ("\n\n", "check"),
+        ] {
+            assert_eq!(check_name_for(command), name);
+        }
+        assert!(valid_check_name(&check_name_for(&long)));
+    }
+}

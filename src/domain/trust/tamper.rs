@@ -1,0 +1,181 @@
+//! Finds changes that weaken what measures them: tests, assertions, check configuration, workflows, thresholds.
+//!
+//! Reads a unified git diff as text. What it cannot see (a test's body far from the changed lines) it does not guess; a
+//! move or a rename is no finding. Findings are told to people, so each names the line that shows it.
+
+mod config;
+mod diff;
+mod language;
+mod loosened;
+mod tests_lost;
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+
+use crate::domain::model::task::{DiffStat, TamperFinding, TamperKind};
+use diff::FileDiff;
+
+/// Most findings that are given for one diff; more say nothing new.
+const MAX_FINDINGS: usize = 100;
+/// Longest evidence, in characters.
+const MAX_EVIDENCE: usize = 200;
+
+/// Workflows of the forges' CI.
+const WORKFLOWS: [&str; 7] = [
+    ".github/workflows/**",
+    ".github/actions/**",
+    ".gitea/workflows/**",
+    ".forgejo/workflows/**",
+    ".gitlab-ci.yml",
+    ".gitlab/ci/**",
+    ".woodpecker/**",
+];
+/// The bot's own file, wherever a forge wants it.
+const RALPH_FILES: [&str; 4] = [".github/ralph.yml", ".gitea/ralph.yml", ".forgejo/ralph.yml", ".ralph.yml"];
+/// Names of manifests and lock files: what decides which foreign code runs.
+const MANIFESTS: [&str; 39] = [
+    "Cargo.toml",
+    "Cargo.lock",
+    "package.json",
+    "package-lock.json",
+    "npm-shrinkwrap.json",
+    "yarn.lock",
+    "pnpm-lock.yaml",
+    "bun.lock",
+    "bun.lockb",
+    ".npmrc",
+    ".yarnrc.yml",
+    "pyproject.toml",
+    "setup.py",
+    "setup.cfg",
+    "Pipfile",
+    "Pipfile.lock",
+    "poetry.lock",
+    "uv.lock",
+    "requirements.txt",
+    "go.mod",
+    "go.sum",
+    "go.work",
+    "pom.xml",
+    "build.gradle",
+    "build.gradle.kts",
+    "settings.gradle",
+    "settings.gradle.kts",
+    "gradle.lockfile",
+    "Gemfile",
+    "Gemfile.lock",
+    "composer.json",
+    "composer.lock",
+    "mix.exs",
+    "mix.lock",
+    "Package.swift",
+    "Package.resolved",
+    "Dockerfile",
+    "packages.lock.json",
+    "flake.lock",
+];
+
+/// What a repository counts as its checks, besides what every repository has. Globs are from the top of the tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TamperContext {
+    /// Further files whose every change is a change of the checks.
+    pub check_config: Vec<String>,
+    /// The bot's own file.
+    pub ralph_files: Vec<String>,
+    /// CI workflows.
+    pub workflows: Vec<String>,
+}
+
+impl Default for TamperContext {
+    fn default() -> Self {
+        let owned = |globs: &[&str]| globs.iter().map(|glob| (*glob).to_owned()).collect();
+        Self { check_config: Vec::new(), ralph_files: owned(&RALPH_FILES), workflows: owned(&WORKFLOWS) }
+    }
+}
+
+/// Reads a unified git diff and says what in it weakens the checks, in the order of the diff, at most 100 findings. Text
+/// that is no diff gives none. Globs that do not compile match nothing.
+pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
+    let files = diff::parse(diff);
+    let places = Places {
+        check_config: globs(&context.check_config),
+        ralph_files: globs(&context.ralph_files),
+        workflows: globs(&context.workflows),
+    };
+    let mut findings = Findings::default();
+    let whole = tests_lost::Whole::of(&files);
+    for file in &files {
+        let place = places.of(file);
+        if let Some(kind) = place {
+            findings.add(file.path(), kind, &config::summary(file));
+        }
+        tests_lost::scan(file, &whole, &mut findings);
+        loosened::scan(file, &whole, &mut findings);
+        if place.is_none() {
+            config::scan(file, &mut findings);
+        }
+    }
+    findings.list
+}
+
+/// Paths of the change that are manifests or lock files, for the top of the pull request.
+pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
+    let flagged = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        MANIFESTS.contains(&name)
+            || name.starts_with("requirements") && name.ends_with(".txt")
+            || name.starts_with("Dockerfile.")
+            || path.ends_with(".cargo/config.toml")
+    };
+    stat.files.iter().filter(|file| flagged(&file.path)).map(|file| file.path.clone()).collect()
+}
+
+/// The configured places, compiled.
+struct Places {
+    check_config: GlobSet,
+    ralph_files: GlobSet,
+    workflows: GlobSet,
+}
+
+impl Places {
+    /// What a file is by where it lies or lay, if any change of it matters.
+    fn of(&self, file: &FileDiff) -> Option<TamperKind> {
+        let is = |set: &GlobSet| file.paths().any(|path| set.is_match(path));
+        if is(&self.ralph_files) {
+            Some(TamperKind::RalphFileEdited)
+        } else if is(&self.workflows) {
+            Some(TamperKind::WorkflowEdited)
+        } else if is(&self.check_config) {
+            Some(TamperKind::CheckConfigEdited)
+        } else {
+            None
+        }
+    }
+}
+
+fn globs(patterns: &[String]) -> GlobSet {
+    let mut builder = GlobSetBuilder::new();
+    patterns.iter().filter_map(|pattern| Glob::new(pattern).ok()).for_each(|glob| {
+        builder.add(glob);
+    });
+    builder.build().unwrap_or_default()
+}
+
+/// Findings so far, each once.
+#[derive(Default)]
+struct Findings {
+    list: Vec<TamperFinding>,
+}
+
+impl Findings {
+    fn add(&mut self, path: &str, kind: TamperKind, evidence: &str) {
+        let evidence: String =
+            evidence.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_EVIDENCE).collect();
+        let finding = TamperFinding { path: path.to_owned(), kind, evidence };
+        if self.list.len() < MAX_FINDINGS && !self.list.contains(&finding) {
+            self.list.push(finding);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
