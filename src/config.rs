@@ -34,7 +34,7 @@ pub use problem::{Place, Problem, Problems};
 pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
 
-use crate::domain::knowledge::intelligence::{ContextSettings, Intelligence};
+use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
 use crate::domain::providers::backends::{BackendsSettings, Thresholds};
@@ -43,6 +43,7 @@ use crate::domain::providers::rules::ModelRules;
 use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::permit::Team;
+use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::Policy;
 use operator::OperatorFile;
 use problem::Reporter;

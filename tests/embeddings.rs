@@ -7,9 +7,11 @@ use std::path::Path;
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, Spread, State};
-use ralph_bot::domain::lifecycle::{self, Start, Task};
-use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, State};
+use ralph_bot::domain::lifecycle;
+use ralph_bot::domain::loops::{Start, Task};
+use ralph_bot::domain::model::dispersion::Dispersion;
+use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
 use ralph_bot::domain::trust::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
@@ -179,7 +181,7 @@ fn repository() -> RepoRef {
 /// Two approaches that are believed, of which one is about animals.
 fn learnings(now: Timestamp) -> Vec<Learning> {
     let learning = |approach: &str| {
-        let (approach, iterations) = (approach.into(), Spread::of(2.0));
+        let (approach, iterations) = (approach.into(), Dispersion::of(2.0));
         let content = Content::Strategy { approach, tools: Vec::new(), resolution: String::new(), iterations };
         let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
         let learning = Learning::new(&repository(), TaskType::Other, content, 0.9, source, now);
@@ -213,7 +215,7 @@ async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
     let begun = lifecycle::start(
         Start {
             id: LoopId::new("r-2"),
-            place: Place { repo: repository(), issue: Number(1) },
+            place: IssueRef { repo: repository(), issue: Number(1) },
             by: User { id: UserId(5), login: "mira".into(), kind: AccountKind::User },
             task,
             options: RunOptions::default(),

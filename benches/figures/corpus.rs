@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, Query, Source, Spread, State};
+use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, Query, Source, State};
+use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
 /// When all of it happens.
@@ -143,7 +144,7 @@ impl Corpus {
         let content = if self.made.is_multiple_of(10) {
             Content::Antipattern { pattern: gist, consequence: more, alternative: String::new() }
         } else {
-            Content::Strategy { approach: gist, tools: Vec::new(), resolution: more, iterations: Spread::of(3.0) }
+            Content::Strategy { approach: gist, tools: Vec::new(), resolution: more, iterations: Dispersion::of(3.0) }
         };
         let source = Source { loop_id: LoopId::new(format!("r-{}", self.made)), iteration: None };
         let learning = Learning::new(of, TaskType::TestFix, content, 0.9, source, NOW).about(&about);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::lifecycle::{Loop, Step};
+use ralph_bot::domain::loops::{Loop, Step};
 use ralph_bot::engine::Role;
 
 use crate::machine::median;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::engine::Role;
 
 use crate::machine::median;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use ralph_bot::domain::lifecycle::{Input, Start, State, Task};
-use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::loops::{Input, Start, State, Task};
+use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::{command, policy::Policy};
 use ralph_bot::fake::{Access, Dialect, FakeForge};
@@ -180,7 +180,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     };
     let start = Start {
         id: id.clone(),
-        place: Place { repo, issue },
+        place: IssueRef { repo, issue },
         by: by.clone(),
         task,
         options: command::RunOptions::default(),

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::model::record::{Record, TaskFacts};
+use ralph_bot::domain::model::record::Record;
 use ralph_bot::domain::simulate::{Agent, Mix, Order, seed_of};
 use ralph_bot::domain::supervision::SupervisionSettings;
+use ralph_bot::domain::supervision::TaskFacts;
 use ralph_bot::domain::supervision::control::{ControlSettings, ControlState};
 use ralph_bot::domain::supervision::oversight::{self, ControlView, OverseerState, OversightSettings};
 use ralph_bot::domain::supervision::replay::{Line, Trace};

@@ -9,7 +9,7 @@ use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
 use ralph_bot::domain::knowledge::session::{Role, Turn, extract};
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
 use ralph_bot::domain::providers::backends::Observation;
 use ralph_bot::domain::providers::limit::{Signals, classify};

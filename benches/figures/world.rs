@@ -8,7 +8,7 @@ use anyhow::Context;
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::lifecycle::Loop;
+use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::fake::{Access, Dialect, FakeForge, Refusal};

@@ -12,8 +12,8 @@ use globset::GlobSet;
 use rustix::fs::OFlags;
 
 use super::counts::read_junit;
+use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::TestCounts;
-use crate::domain::trust::policy::path_globs;
 
 /// Largest report that is read, in bytes.
 const MAX_REPORT: u64 = 16 << 20;

@@ -15,7 +15,7 @@ use super::{CliError, CliResult, Global};
 use crate::app::{App, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
-use crate::domain::lifecycle::{Loop, State};
+use crate::domain::loops::{Loop, State};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
 use crate::fake::{Access, Dialect, FakeForge};

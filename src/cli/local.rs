@@ -19,9 +19,9 @@ use super::{CliError, CliResult, Global, block_on, print};
 use crate::app::{self, App, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, Reach, operator_file};
-use crate::domain::lifecycle::{Input, Loop, Start, State, Task};
-use crate::domain::model::effect::Place;
+use crate::domain::loops::{Input, Loop, Start, State, Task};
 use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number};
 use crate::domain::trust::command::RunOptions;
 use crate::engine::EngineSettings;
@@ -196,7 +196,7 @@ async fn begin(
     let id = LoopId::from_parts(issue.number, random);
     let start = Start {
         id: id.clone(),
-        place: Place { repo: forge.repo().clone(), issue: issue.number },
+        place: IssueRef { repo: forge.repo().clone(), issue: issue.number },
         by: forge.person(),
         task: given(issue),
         options,

@@ -12,7 +12,7 @@ use super::{CliError, CliResult, Global, block_on, database, load, moment, one_l
 use crate::clock::Clock;
 use crate::config::{Config, Env, Reach};
 use crate::domain::knowledge::intelligence::Claims;
-use crate::domain::lifecycle::{Input, Loop};
+use crate::domain::loops::{Input, Loop};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::Role;

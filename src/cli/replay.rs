@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{CliError, CliResult, Global, loops, print};
 use crate::config::Env;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::record::Record;
 use crate::domain::supervision::Review;
 use crate::domain::supervision::replay::{Line, Summary, Trace};

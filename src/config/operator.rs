@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub use backend::{Backend, BackendKind, Models, OutputFormat, Role, StdinUse, WireName};
 pub use escalation::{ChannelKindName, ChannelSection, EscalationSection, LevelName};
 
-use crate::domain::knowledge::intelligence::{ContextSettings, Intelligence};
+use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::providers::backends::{Orders, ParkingSettings, RotationSettings};
@@ -24,6 +24,7 @@ use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
+use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{AgentLimits, Limits, PROTECTED_PATHS};
 
 /// The operator's file, `ralph-control.yaml`. Relative paths are relative to the folder it is in.

@@ -14,7 +14,6 @@ use super::thresholds::{self, Thresholds};
 use super::tree::Node;
 use super::{schema, typed, validate};
 use crate::domain::checks::criteria::{TaskType, report_path};
-use crate::domain::knowledge::intelligence::Intelligence;
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
@@ -22,6 +21,7 @@ use crate::domain::supervision::Preset;
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
+use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{
     CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
 };

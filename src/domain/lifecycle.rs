@@ -5,26 +5,23 @@
 //! that the loop waits for; every state but the three last can be left; nothing is pushed or run in a state other than
 //! `running`; `review` is reached only through checks that all held in a fresh checkout of the very commit.
 
-mod course;
-mod input;
+mod channel_notices;
+pub mod effect;
 mod judge;
 mod people;
+#[cfg(test)]
+pub(crate) mod samples;
 mod schedule;
-mod state;
 #[cfg(test)]
 mod tests;
 mod waits;
 mod work;
 
-pub use course::Course;
-pub use input::{AgentEnd, AgentRunFacts, AgentSession, Change, CommentRef, Input, Prepared, Served, Start};
-pub use judge::{Found, Judged, error_signature};
-pub use state::{
-    Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
-    Step, Task, Wait, WaitsFor, Wanted,
-};
+pub use channel_notices::notices;
 
-use crate::domain::model::effect::{Effect, Mark, TimerKind};
+use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::loops::TimerKind;
+use crate::domain::loops::{CommentRef, Input, Loop, LoopPull, PULL_CLOSED, Start, State, Step};
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::View;
@@ -41,11 +38,6 @@ pub const LONGEST_WAIT_MS: i64 = 3_600_000;
 
 /// Wait for a backend from which on a person is told, milliseconds.
 pub const LONG_WAIT_MS: i64 = 3_600_000;
-
-/// Why a loop is closed whose pull request was.
-pub(crate) const PULL_CLOSED: &str = "the pull request was closed";
-/// What is told of an iteration that was a merge without conflicts, in which no agent ran.
-pub(crate) const CLEAN_MERGE: &str = "Merged the other side; there was no conflict.";
 
 /// What a step decided: the loop as it is now, what to do, and why, one sentence each.
 #[derive(Debug, Clone, PartialEq)]

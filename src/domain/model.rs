@@ -1,9 +1,11 @@
 //! Values that every part of the core shares: identifiers, quantities, events, effects, tasks and the record of an iteration.
 
 pub mod causes;
-pub mod effect;
+pub mod characters;
+pub mod dispersion;
 pub mod event;
 pub mod ids;
+pub mod path_patterns;
 pub mod quantity;
 pub mod record;
 pub mod settings;

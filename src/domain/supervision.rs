@@ -9,5 +9,7 @@ pub mod strategy;
 
 mod pipeline;
 mod settings;
+mod task_facts;
 
 pub use pipeline::*;
+pub use task_facts::TaskFacts;

@@ -17,7 +17,7 @@ use super::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::clock::Stopwatch;
 use crate::domain::knowledge::intelligence::{Ask, Job, ask};
 use crate::domain::knowledge::session;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::backends::Role;
 use crate::domain::providers::chat::{AnswerSchema, Usage as Tokens, estimated_tokens};

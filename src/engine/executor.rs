@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::Engine;
 use super::hands::Hands;
-use crate::domain::lifecycle::Input;
-use crate::domain::model::effect::{Effect, Lane, Place, SEEN_QUEUE};
+use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
+use crate::domain::loops::Input;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::policy::Limits;
 use crate::failpoint::kill_point;
@@ -81,7 +82,7 @@ impl Engine {
     pub(super) async fn claim(
         &self,
         queue: String,
-        may: impl Fn(&Place) -> bool + Send + 'static,
+        may: impl Fn(&IssueRef) -> bool + Send + 'static,
     ) -> Result<Option<Claimed>, StoreError> {
         self.mind_the_clock().await?;
         let (owner, now) = (self.owner.name(), self.clock.now());

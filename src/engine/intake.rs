@@ -11,9 +11,10 @@ use sha2::{Digest, Sha256};
 
 use self::pulls::Reviewed;
 use super::{Engine, ForgeSeat};
-use crate::domain::lifecycle::Input;
-use crate::domain::model::effect::{Effect, Place};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::Input;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::trust::policy::{Floor, Policy};
@@ -254,7 +255,7 @@ impl Engine {
     }
 
     /// Asks for an effect on an issue that needs no loop.
-    pub(super) async fn say(&self, place: &Place, effect: Effect) -> Result<(), Trouble> {
+    pub(super) async fn say(&self, place: &IssueRef, effect: Effect) -> Result<(), Trouble> {
         let (place, now) = (place.clone(), self.clock.now());
         self.store.write(move |c| outbox::push(c, &place.key(), None, &place, &effect, now)).await?;
         self.wake.said();
@@ -277,11 +278,7 @@ impl Engine {
         self.tell(&current.id, input, origin, 0).await
     }
 
-    async fn open_loop(
-        &self,
-        repo: &RepoRef,
-        number: Number,
-    ) -> Result<Option<crate::domain::lifecycle::Loop>, Trouble> {
+    async fn open_loop(&self, repo: &RepoRef, number: Number) -> Result<Option<crate::domain::loops::Loop>, Trouble> {
         let repo = repo.clone();
         let found = self
             .store

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::domain::knowledge::session;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::memory::{self, Memory};
 use crate::store::session as sessions;

@@ -7,7 +7,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::Engine;
-use crate::domain::model::effect::{Effect, channel_queue};
+use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, Notice, Occasion};
 use crate::escalate::{Channel, Outcome};
 use crate::forge::http::jitter;

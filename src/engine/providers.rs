@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Engine;
-use crate::domain::lifecycle::{AgentSession, Iteration, Loop};
+use crate::domain::loops::{AgentSession, Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{

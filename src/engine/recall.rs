@@ -6,7 +6,7 @@ use super::Engine;
 use crate::domain::knowledge::intelligence::{Learning, LearningKind, SummarySoFar};
 use crate::domain::knowledge::memory::{self, Content, Kind, Query, Reflection};
 use crate::domain::knowledge::session::Summary;
-use crate::domain::lifecycle::{Loop, error_signature};
+use crate::domain::loops::{Loop, error_signature};
 use crate::domain::model::task::CheckReport;
 use crate::domain::trust::sanitize;
 use crate::store::memory::{self as store, vectors};

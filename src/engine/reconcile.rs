@@ -11,9 +11,10 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner, logs};
-use crate::domain::lifecycle::{Input, Loop, State};
-use crate::domain::model::effect::{Effect, Place};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{Input, Loop, State};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::providers::backends::Observation;
 use crate::failpoint::kill_point;
@@ -243,7 +244,7 @@ impl Engine {
     /// A label whose event was missed: who set it and what the text was then is not known, so nothing starts; the bot
     /// asks to be told by a command.
     async fn ask_about(&self, repo: &RepoRef, issue: &IssueSnapshot, run: &str) {
-        let place = Place { repo: repo.clone(), issue: issue.number };
+        let place = IssueRef { repo: repo.clone(), issue: issue.number };
         let hash = super::intake::text_hash(&issue.title, &issue.body);
         let view = crate::domain::report::view::View::NeedsConfirm(crate::domain::report::view::NeedsConfirmView {
             loop_id: None,

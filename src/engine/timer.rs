@@ -1,8 +1,8 @@
 //! Due times in the store become inputs of their loops.
 
 use super::Engine;
-use crate::domain::lifecycle::{Input, State};
-use crate::domain::model::effect::TimerKind;
+use crate::domain::loops::TimerKind;
+use crate::domain::loops::{Input, State};
 use crate::store::{StoreError, leases, loops, timers};
 
 impl Engine {

@@ -6,8 +6,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::memory::Memory;
 use super::{StoreError, StoreResult, audit, facts, outbox, timers};
-use crate::domain::lifecycle::{self, Decision, Input, Loop, Start, State};
-use crate::domain::model::effect::Effect;
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::{self, Decision};
+use crate::domain::loops::{Input, Loop, Start, State};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
@@ -399,7 +400,7 @@ fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Times
             Effect::Audit { entries } => audit::append(c, &next.id, entries, now)?,
             effect => {
                 outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
-                for notice in notice::notices(effect, next, audiences, open, now) {
+                for notice in lifecycle::notices(effect, next, audiences, open, now) {
                     outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;
                 }
             }

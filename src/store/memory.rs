@@ -25,8 +25,8 @@ pub use transfer::{Imported, export, import, parse};
 
 use super::StoreResult;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::intelligence::Estimate;
 use crate::domain::knowledge::memory::{Asked, Content, Learning, Match, MemorySettings, State, Taken, take_in};
+use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
 use crate::process::Masker;

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{StoreResult, leases};
-use crate::domain::model::effect::{Effect, Lane, Place, channel_queue};
+use crate::domain::lifecycle::effect::{Effect, Lane, channel_queue};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Timestamp};
 
 /// An effect that we have taken on.
@@ -24,7 +25,7 @@ pub struct Claimed {
     /// What to do.
     pub effect: Effect,
     /// Where.
-    pub place: Place,
+    pub place: IssueRef,
     /// How often it was begun before: more than 0 means that it may have happened already.
     pub attempts: u32,
     /// How often it was taken on before; the time between two tries grows with it.
@@ -53,7 +54,7 @@ pub fn push(
     c: &Connection,
     subject: &str,
     loop_id: Option<&LoopId>,
-    place: &Place,
+    place: &IssueRef,
     effect: &Effect,
     now: Timestamp,
 ) -> StoreResult<()> {
@@ -84,7 +85,7 @@ pub fn push(
 pub fn claim(
     c: &Connection,
     queue: &str,
-    may: impl Fn(&Place) -> bool,
+    may: impl Fn(&IssueRef) -> bool,
     owner: &str,
     now: Timestamp,
     lease_ms: i64,
@@ -101,7 +102,8 @@ pub fn claim(
     while let Some(row) = rows.next()? {
         let (id, key): (i64, String) = (row.get(0)?, row.get(3)?);
         let (effect, place): (String, String) = (row.get(4)?, row.get(5)?);
-        let (Ok(effect), Ok(place)) = (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<Place>(&place))
+        let (Ok(effect), Ok(place)) =
+            (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<IssueRef>(&place))
         else {
             // Written by another version: nothing behind it must wait for it.
             drop(rows);

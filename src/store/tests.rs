@@ -4,8 +4,9 @@ mod races;
 
 use super::inbox::Delivery;
 use super::*;
-use crate::domain::lifecycle::State;
-use crate::domain::model::effect::{Effect, Mark, Place, SEEN_QUEUE};
+use crate::domain::lifecycle::effect::{Effect, Mark, SEEN_QUEUE};
+use crate::domain::loops::State;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use outbox::{Claimed, Ended};
 use posted::Posted;
@@ -16,9 +17,9 @@ fn file() -> (tempfile::TempDir, PathBuf) {
     (folder, path)
 }
 
-fn place() -> Place {
+fn place() -> IssueRef {
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
-    Place { repo, issue: Number(1) }
+    IssueRef { repo, issue: Number(1) }
 }
 
 /// Bytes that cannot be packed.
@@ -162,12 +163,13 @@ async fn what_says_that_a_comment_was_seen_waits_for_nothing_else() {
 #[tokio::test]
 async fn what_may_not_be_done_now_lets_the_next_pass() {
     let store = Store::in_memory().expect("opened");
-    let other = Place { issue: Number(2), ..place() };
+    let other = IssueRef { issue: Number(2), ..place() };
     push(&store, status()).await;
     let to = other.clone();
     store.write(move |c| outbox::push(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
-    let claim =
-        |only: Place| store.write(move |c| outbox::claim(c, "talk", |place| *place == only, "a", Timestamp(10), 100));
+    let claim = |only: IssueRef| {
+        store.write(move |c| outbox::claim(c, "talk", |place| *place == only, "a", Timestamp(10), 100))
+    };
     assert_eq!(claim(other.clone()).await.expect("claimed").expect("an effect").place, other);
     assert_eq!(claim(other).await.expect("claimed"), None);
     assert_eq!(claim(place()).await.expect("claimed").expect("an effect").place, place());

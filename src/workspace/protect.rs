@@ -9,7 +9,7 @@ use super::git::Call;
 use super::layout::Place;
 use super::{WorkspaceError, Workspaces, files};
 use crate::domain::model::ids::Sha;
-use crate::domain::trust::policy::path_globs;
+use crate::domain::model::path_patterns::path_globs;
 
 /// Builds the set of patterns.
 pub(super) fn patterns<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, WorkspaceError> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};

@@ -9,7 +9,7 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use ralph_bot::domain::knowledge::intelligence::count;
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
 use ralph_bot::fake::Dialect;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::fake::{Dialect, Fault, Outgoing};
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{inbox, loops};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
 use ralph_bot::domain::knowledge::session::{Role, Turn};
-use ralph_bot::domain::lifecycle::{Start, Task};
-use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::loops::{Start, Task};
+use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
 };
@@ -130,7 +130,7 @@ async fn with_a_loop(folder: &Path) {
     let id = LoopId::from_parts(Number(1), 0);
     let start = Start {
         id: id.clone(),
-        place: Place { repo: repo.clone(), issue: Number(1) },
+        place: IssueRef { repo: repo.clone(), issue: Number(1) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
         task: Task {
             title: "Fix it".into(),

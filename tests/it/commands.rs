@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{GuidanceSource, State, Step};
+use ralph_bot::domain::loops::{GuidanceSource, State, Step};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
@@ -39,7 +39,7 @@ const SECOND_RUN: &str = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else 
 /// An agent that never gets there, but changes something each time.
 const NEVER: &str = "echo \"$RALPH_ITERATION\" >answer.txt\n";
 
-fn waits_for_agent(l: &ralph_bot::domain::lifecycle::Loop) -> bool {
+fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
     l.step == Step::Agent
 }
 

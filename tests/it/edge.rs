@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::fake::{Dialect, Outgoing};
 use ralph_bot::forge::signature::sign;
 use secrecy::SecretString;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::fake::Dialect;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};

@@ -1,6 +1,6 @@
 //! Agents that do whatever the text of an issue tells them: what they can reach then, and what of it gets out.
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;

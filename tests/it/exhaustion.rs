@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::fake::Dialect;
 use reqwest::Client;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};

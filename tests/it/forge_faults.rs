@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};

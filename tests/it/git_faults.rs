@@ -1,7 +1,7 @@
 //! What goes wrong with branches and work trees: other people's pushes, what an agent leaves behind, what must not be
 //! pushed.
 
-use ralph_bot::domain::lifecycle::{Loop, State, Step};
+use ralph_bot::domain::loops::{Loop, State, Step};
 use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::fake::Dialect;
 

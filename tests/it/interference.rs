@@ -1,6 +1,6 @@
 //! What people and forges do to a loop's pull request and repository while it works.
 
-use ralph_bot::domain::lifecycle::{Loop, State, Step};
+use ralph_bot::domain::loops::{Loop, State, Step};
 use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Access, Dialect, Op, OpKind};
 

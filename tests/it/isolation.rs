@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::fake::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::forge::http::Patience;

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt, StreamExt, stream};
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Money, Number};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};

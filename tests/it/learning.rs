@@ -1,6 +1,6 @@
 //! What one loop learnt is in the prompts of the next one, unless memory is off.
 
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::memory;

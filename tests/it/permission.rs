@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::fake::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
@@ -638,7 +638,7 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
 "#;
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     world.label().await;
-    let first = |l: &ralph_bot::domain::lifecycle::Loop| {
+    let first = |l: &ralph_bot::domain::loops::Loop| {
         l.step == Step::Agent && l.pull.is_some() && l.iterations.iter().any(|i| i.ended_at.is_some())
     };
     world.stop_at("the second run", first).await;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::lifecycle::{Start, State, Task};
-use ralph_bot::domain::model::effect::Place;
+use ralph_bot::domain::loops::{Start, State, Task};
+use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
@@ -339,7 +339,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
             let issue = Number(1_000_000 + n);
             let start = Start {
                 id: LoopId::from_parts(issue, n as u32),
-                place: Place { repo: repo.clone(), issue },
+                place: IssueRef { repo: repo.clone(), issue },
                 by: by.clone(),
                 task: Task {
                     hash: String::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::Step;
+use ralph_bot::domain::loops::Step;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};

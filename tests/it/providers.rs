@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::knowledge::session::{EventKind, Query};
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
 use ralph_bot::fake::Dialect;

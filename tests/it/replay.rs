@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::supervision::oversight::{Kind, Level};
 use ralph_bot::fake::Dialect;
 

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::Loop;
+use ralph_bot::domain::loops::Loop;
 use ralph_bot::failpoint;
 use ralph_bot::store::{Store, facts, inbox, loops, outbox};
 use rustix::process::{Pid, Signal, kill_process};

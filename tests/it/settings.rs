@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{State, Step};
+use ralph_bot::domain::loops::{State, Step};
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use ralph_bot::fake::{Access, Dialect};
@@ -49,7 +49,7 @@ async fn a_repositorys_limits_hold(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, issue, run).await.expect("commented");
     }
     world.forge.flush().await;
-    let at_work = |all: &[ralph_bot::domain::lifecycle::Loop]| all.iter().filter(|l| l.state.holds_slot()).count();
+    let at_work = |all: &[ralph_bot::domain::loops::Loop]| all.iter().filter(|l| l.state.holds_slot()).count();
     for _ in 0..200 {
         let engine = world.engine();
         let mut any = engine.intake_step().await.expect("intake");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
 use ralph_bot::fake::Dialect;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use serde_json::json;
 
 use crate::world::World;

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ralph_bot::domain::lifecycle::{self, Input, Loop, Start, State, Task};
-use ralph_bot::domain::model::effect::{Effect, Lane, Place, SEEN_QUEUE, TimerKind};
+use ralph_bot::domain::lifecycle;
+use ralph_bot::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
+use ralph_bot::domain::loops::TimerKind;
+use ralph_bot::domain::loops::{Input, Loop, Start, State, Task};
+use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::trust::command::{Command, RunOptions};
 use ralph_bot::domain::trust::policy::{Policy, Progress};
@@ -118,10 +121,10 @@ impl Sim {
         format!("process-{}", self.process)
     }
 
-    fn place(issue: u64) -> Place {
+    fn place(issue: u64) -> IssueRef {
         let repo =
             RepoRef { forge: ForgeName::new("f"), id: RepoId(issue as i64), owner: "acme".into(), name: "app".into() };
-        Place { repo, issue: Number(issue) }
+        IssueRef { repo, issue: Number(issue) }
     }
 
     /// The newest loop of an issue.

@@ -1,6 +1,6 @@
 //! What happens in a run: who says what about which issue, what the agents do, all drawn from the seed beforehand.
 
-use ralph_bot::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop};
+use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Input, Loop};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
 use ralph_bot::domain::trust::command::{Command, RunOptions};
 

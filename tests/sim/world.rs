@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_bot::domain::lifecycle::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
-use ralph_bot::domain::model::effect::{CheckPurpose, Effect};
+use ralph_bot::domain::lifecycle::effect::{CheckPurpose, Effect};
+use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
 use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
 use ralph_bot::domain::supervision::experience::Experience;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use notify_rust::{Notification, Urgency};
 
 use crate::config::Env;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::trust::sanitize::visible;
 
 /// Longest wait for the desktop.
@@ -58,8 +58,9 @@ fn has_session(env: &Env) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::lifecycle::{self, Start, State, Task};
-    use crate::domain::model::effect::Place;
+    use crate::domain::lifecycle;
+    use crate::domain::loops::{Start, State, Task};
+    use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::command::RunOptions;
     use crate::domain::trust::policy::Policy;
@@ -67,7 +68,7 @@ mod tests {
     fn at_rest() -> Loop {
         let start = Start {
             id: LoopId::new("r-42-k7m2qa"),
-            place: Place {
+            place: IssueRef {
                 repo: RepoRef { forge: ForgeName::new("local"), id: RepoId(1), owner: "me".into(), name: "app".into() },
                 issue: Number(42),
             },

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::{one_line, print};
-use crate::domain::lifecycle::{Iteration, Loop, State};
+use crate::domain::loops::{Iteration, Loop, State};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport};
 use crate::forge::local::Said;

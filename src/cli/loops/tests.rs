@@ -1,8 +1,8 @@
 //! `loops` on real databases, with and without a service that takes the steps.
 
 use super::*;
-use crate::domain::lifecycle::{Start, State, Task};
-use crate::domain::model::effect::Place;
+use crate::domain::loops::{Start, State, Task};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::trust::policy::Policy;
 use crate::store::memory::Memory;
@@ -15,7 +15,7 @@ fn start(number: u64) -> Start {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     Start {
         id: LoopId::from_parts(Number(number), 0),
-        place: Place { repo, issue: Number(number) },
+        place: IssueRef { repo, issue: Number(number) },
         by: user(5, "alice"),
         task: Task {
             title: "Fix\u{1b}[2J it".into(),

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::trust::policy::path_globs;
 
 pub use detect::detect;
 pub use issue::from_issue;

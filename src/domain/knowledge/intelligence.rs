@@ -21,17 +21,12 @@ mod text;
 mod tokens;
 
 #[cfg(test)]
-pub(crate) mod samples;
-#[cfg(test)]
 mod tests;
-
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 pub use adapt::{ToolUse, adapt};
 pub use analysis::{Analysis, GeneratedPrompt, PromptUrgency};
 pub use best::{Candidate, Standing, best, best_state};
-pub use budget::{Estimate, usual};
+pub use budget::usual;
 pub use claims::Claims;
 pub use context::{
     Block, Compressed, Compression, Context, ErrorSeen, FileTouched, History, Learning, LearningKind, Project, Session,
@@ -47,28 +42,3 @@ pub use tokens::count;
 
 /// Counts the tokens of a text; [`count`] is the real one, tests take what suits them.
 pub type Count<'a> = &'a (dyn Fn(&str) -> usize + Sync);
-
-/// How much of the intelligence layer a loop uses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Intelligence {
-    /// The plain prompt: task, checks, what fails, guidance, what supervision orders. Nothing is added, no model is asked.
-    Off,
-    /// All that needs no model: the context block, sentences for the moment, reports read from final messages.
-    #[default]
-    Fallback,
-    /// The same, and models are asked first; where one does not answer, it is as with `fallback`.
-    Full,
-}
-
-impl Intelligence {
-    /// Whether what needs no model is used.
-    pub fn adapts(self) -> bool {
-        self != Self::Off
-    }
-
-    /// Whether models are asked.
-    pub fn asks(self) -> bool {
-        self == Self::Full
-    }
-}

@@ -2,10 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::knowledge::intelligence::{Block, Intelligence, Middle, ToolUse, adapt, best_state};
-use crate::domain::lifecycle::{Course, GuidanceSource, Iteration, Loop};
+use crate::domain::knowledge::intelligence::{Block, Middle, ToolUse, adapt, best_state};
+use crate::domain::loops::{Course, GuidanceSource, Iteration, Loop};
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
+use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
 /// Output of a failing check that a prompt carries, in bytes; its end is kept.

@@ -3,24 +3,21 @@
 //! The judgement is part of the loop before anything acts on it: a loop that is to pause is paused in the same step, and
 //! no effect that follows can run an agent.
 
-use serde::{Deserialize, Serialize};
-
-use super::course::Course;
-use super::state::{Halt, Halting, Iteration, Loop, State, Step};
 use super::{Turn, people};
 use crate::domain::knowledge::intelligence::{Standing, best_state};
 use crate::domain::knowledge::memory;
-use crate::domain::model::effect::Effect;
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{Course, Found, Halt, Halting, Iteration, Judged, Loop, State, Step, error_signature};
 use crate::domain::model::ids::Sha;
-use crate::domain::model::record::{CheckFact, Record, TaskFacts};
-use crate::domain::model::signature::{first_error, normalise};
-use crate::domain::model::task::{CheckOutcome, CheckReport, CheckRule};
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::model::task::{CheckOutcome, CheckRule};
 use crate::domain::report;
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view;
-use crate::domain::supervision::control::{Trend, Urgency, out_of_range};
+use crate::domain::supervision::TaskFacts;
+use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::experience::Earlier;
-use crate::domain::supervision::oversight::{self, AuditEntry, Health, Kind, Level, Severity};
+use crate::domain::supervision::oversight::{self, AuditEntry, Kind, Level};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 use crate::domain::trust::sanitize;
@@ -54,65 +51,6 @@ const BREAKING: [&str; 3] = ["breaking", "breaking-change", "incompatible"];
 
 /// Approaches of earlier loops that a loop keeps in mind.
 const MAX_FAILED: usize = 20;
-
-/// What supervision made of an iteration, as far as people are shown it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
-    /// Error now, 0..1.
-    pub p: f64,
-    /// Error that stays, -1..5.
-    pub i: f64,
-    /// Change of the error, -1..1; above 0 is getting worse.
-    pub d: f64,
-    /// Control signal, 0..1.
-    pub signal: f64,
-    /// Its band.
-    pub urgency: Urgency,
-    /// Where the loop is going.
-    pub trend: Trend,
-    /// Profile that the gains move to.
-    pub profile: String,
-    /// Iterations still needed; `None` where there is no telling.
-    pub forecast: Option<u64>,
-    /// How the loop is.
-    pub health: Health,
-    /// What was found, the most severe first.
-    pub found: Vec<Found>,
-    /// How the next iteration goes at the task.
-    pub approach: Approach,
-    /// Name of the way chosen; empty where it goes on as before.
-    pub way: String,
-    /// Why.
-    pub reasoning: String,
-    /// Actuators that moved, a sentence each, with the cause.
-    pub moved: Vec<String>,
-    /// Why the loop stops, where it does.
-    pub stops: Option<String>,
-}
-
-impl Judged {
-    /// What the most was done about; of several the most severe.
-    pub fn worst(&self) -> Option<&Found> {
-        self.found.iter().max_by_key(|found| (found.level, found.severity))
-    }
-}
-
-/// A detection and what was done about it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// What.
-    pub kind: Kind,
-    /// How bad.
-    pub severity: Severity,
-    /// What was done about it.
-    pub level: Level,
-    /// Whether that is new.
-    pub fresh: bool,
-    /// What shows it.
-    pub evidence: String,
-    /// What could be done.
-    pub recommendations: Vec<String>,
-}
 
 impl Loop {
     /// What the records say of the task.
@@ -262,14 +200,6 @@ impl Loop {
             None => self.kept().next().map(|first| first.parent.clone()),
         }
     }
-}
-
-/// Signature of the first error of the first check that fails; of the last line it printed where that has no error.
-pub fn error_signature(checks: &CheckReport) -> Option<String> {
-    // That a check failed is no error by which two failures are the same; its last word is the least that is.
-    let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
-    let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
-    first_error(&failing.output).or_else(|| last().map(normalise))
 }
 
 fn is_coverage(rule: &CheckRule) -> bool {

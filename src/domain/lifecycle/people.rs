@@ -1,10 +1,12 @@
 //! What people ask of a loop: start, commands, labels, reviews.
 
-use super::input::{CommentRef, Input, Start};
-use super::state::{Guidance, GuidanceSource, Loop, LoopLimits, MergeWith, Spent, State, Step, Wanted};
 use super::{Decision, Turn, judge, work};
 use crate::domain::checks::criteria;
-use crate::domain::model::effect::{Effect, Mark, TimerKind};
+use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::loops::TimerKind;
+use crate::domain::loops::{
+    CommentRef, Guidance, GuidanceSource, Input, Loop, LoopLimits, MergeWith, Spent, Start, State, Step, Wanted,
+};
 use crate::domain::model::ids::{Money, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckSource};
 use crate::domain::report;

@@ -2,11 +2,11 @@
 //! models speak of.
 
 use super::Turn;
-use super::state::{Loop, State, WaitsFor};
 use super::waits::{give_back, wait_for_backend};
 use super::work::next_iteration;
 use crate::domain::checks::criteria::task_type;
 use crate::domain::knowledge::intelligence::usual;
+use crate::domain::loops::{Loop, State, WaitsFor};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
 

@@ -6,7 +6,9 @@ mod waits;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::model::effect::{CheckPurpose, Mark, Place};
+use crate::domain::lifecycle::effect::{CheckPurpose, Mark};
+use crate::domain::loops::*;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, LoopId, Money, Percent, RepoId, RepoRef, Sha, User, UserId,
 };
@@ -46,7 +48,7 @@ fn a_start(change: impl FnOnce(&mut Start)) -> Start {
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
     let mut start = Start {
         id: LoopId::new("r-42-aaaaaa"),
-        place: Place { repo, issue: Number(42) },
+        place: IssueRef { repo, issue: Number(42) },
         by: user("maja"),
         task: Task {
             title: "Fix the parser".into(),

@@ -1,8 +1,9 @@
 //! Waits that end by themselves: for a backend, and for the next day's money.
 
-use super::state::{State, Wait, WaitsFor};
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, Turn};
-use crate::domain::model::effect::{Effect, TimerKind};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::TimerKind;
+use crate::domain::loops::{State, Wait, WaitsFor};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 

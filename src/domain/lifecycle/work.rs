@@ -1,15 +1,17 @@
 //! What came of the loop's own work: tree, checks, agent, commit, push; and what is next.
 
-use super::input::{AgentEnd, AgentRunFacts, Change, Input, Prepared, Served};
 use super::judge::{self, Onward};
 use super::people::used_up;
 use super::schedule;
-use super::state::{Guidance, GuidanceSource, Iteration, Loop, MergeWith, Merging, State, Step, WaitsFor};
 use super::waits::{give_back, wait};
-use super::{CLEAN_MERGE, MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
+use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::checks::criteria;
 use crate::domain::knowledge::intelligence::{self, Claims};
-use crate::domain::model::effect::{CheckPurpose, Effect};
+use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
+use crate::domain::loops::{
+    AgentEnd, AgentRunFacts, CLEAN_MERGE, Change, Guidance, GuidanceSource, Input, Iteration, Loop, MergeWith, Merging,
+    Prepared, Served, State, Step, WaitsFor,
+};
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::task::{AgentReport, CheckReport, DiffStat};
 use crate::domain::report;

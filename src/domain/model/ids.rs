@@ -199,6 +199,22 @@ pub struct RepoRef {
     pub name: String,
 }
 
+/// An issue or pull request of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IssueRef {
+    /// Repository.
+    pub repo: RepoRef,
+    /// Number of the issue or pull request.
+    pub issue: Number,
+}
+
+impl IssueRef {
+    /// Key of the issue, unique over all forges: `FORGE/REPOSITORY_ID#NUMBER`.
+    pub fn key(&self) -> String {
+        format!("{}/{}#{}", self.repo.forge, self.repo.id, self.issue)
+    }
+}
+
 impl RepoRef {
     /// `owner/name`.
     pub fn full_name(&self) -> String {

@@ -4,7 +4,7 @@ mod ending;
 
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder};
 
-use crate::domain::lifecycle::{Found, Iteration, Judged, Loop, Served, State, Step};
+use crate::domain::loops::{Found, Iteration, Judged, Loop, Served, State, Step};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{

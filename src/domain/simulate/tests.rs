@@ -2,7 +2,8 @@
 
 use super::agent::TASK;
 use super::*;
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{Kind, Level};
 use crate::domain::supervision::{Evidence, Preset, Supervision};
 

@@ -23,7 +23,8 @@ mod test_tampering;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 use scene::Scene;
 
 pub use audit::{AuditEntry, AuditEvent};

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 pub use super::settings::{PRESET, Preset, SupervisionSettings, operators_alone};
 
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
 use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{self, Action, ControlState, ModelTier};
 use crate::domain::supervision::oversight::{self, AuditEntry, ControlView, Kind, OverseerState, Verdict};
 use crate::domain::supervision::pace::Pace;

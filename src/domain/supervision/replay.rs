@@ -12,7 +12,8 @@ mod tests;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::out_of_range;
 use crate::domain::supervision::{Evidence, Review, Supervision, SupervisionSettings};
 

@@ -1,12 +1,12 @@
 //! What decisions depend on: the operator's settings and the repository's, merged into one value.
 
-use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::intelligence::Intelligence;
 use crate::domain::model::ids::{Money, UserId};
+use crate::domain::model::path_patterns::path_globs;
 use crate::domain::model::settings::overlay;
 use crate::domain::model::task::{Check, DiffStat};
 use crate::domain::providers::rules::ScheduleEntry;
@@ -52,20 +52,33 @@ pub const PROTECTED_PATHS: &[&str] = &[
     ".gitmodules",
 ];
 
+/// How much of the intelligence layer a loop uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Intelligence {
+    /// The plain prompt: task, checks, what fails, guidance, what supervision orders. Nothing is added, no model is asked.
+    Off,
+    /// All that needs no model: the context block, sentences for the moment, reports read from final messages.
+    #[default]
+    Fallback,
+    /// The same, and models are asked first; where one does not answer, it is as with `fallback`.
+    Full,
+}
+
+impl Intelligence {
+    /// Whether what needs no model is used.
+    pub fn adapts(self) -> bool {
+        self != Self::Off
+    }
+
+    /// Whether models are asked.
+    pub fn asks(self) -> bool {
+        self == Self::Full
+    }
+}
+
 /// Longest name of a check, in characters.
 pub const CHECK_NAME_MAX: usize = 60;
-
-/// Compiles globs of paths from the top of the tree; `*` stays within a folder.
-///
-/// # Errors
-/// The first that is no pattern.
-pub fn path_globs<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, globset::Error> {
-    let mut set = GlobSetBuilder::new();
-    for glob in globs {
-        set.add(GlobBuilder::new(glob.as_ref()).literal_separator(true).build()?);
-    }
-    set.build()
-}
 
 /// The least right that somebody needs for a command or the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

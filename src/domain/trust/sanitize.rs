@@ -4,7 +4,6 @@
 //! text of a forge that goes to an agent. Neither is a filter of opinions: they take away what acts on others (mentions,
 //! references, commands, pictures, markup) and what people do not see.
 
-mod characters;
 mod people;
 mod prompt;
 
@@ -16,7 +15,7 @@ pub use prompt::{Prompted, for_prompt};
 
 /// Removes terminal sequences, control, bidirectional and invisible characters; keeps line feeds and tabs.
 pub fn visible(text: &str) -> String {
-    characters::visible(text).0
+    crate::domain::model::characters::visible(text).0
 }
 
 /// `for_people` on one line: white space of any sort becomes one space.

@@ -1,9 +1,10 @@
 //! Comments: which commands are in them, and whether their author may give them.
 
 use super::{Intake, Origin, Trouble, done, ignored, text_hash};
-use crate::domain::lifecycle::{CommentRef, Input};
-use crate::domain::model::effect::{Effect, Mark, Place};
+use crate::domain::lifecycle::effect::{Effect, Mark};
+use crate::domain::loops::{CommentRef, Input};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
@@ -56,7 +57,7 @@ impl Engine {
         if comment.author.as_ref().is_some_and(|author| author.id != sender.id) {
             return ignored("not sent by its author");
         }
-        let place = Place { repo, issue: issue.number };
+        let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };
         if let Verdict::Deny { reason, answer } = self.permitted(seat, &place.repo, &sender).await? {
             if answer == DenyAnswer::ThumbsDown {
@@ -76,7 +77,7 @@ impl Engine {
     pub(super) async fn command(
         &self,
         seat: &ForgeSeat,
-        place: &Place,
+        place: &IssueRef,
         issue: &IssueSnapshot,
         parsed: Result<Command, CommandError>,
         sender: &User,
@@ -144,7 +145,7 @@ impl Engine {
     /// A command that can be carried out; of another one it is said what is wrong with it.
     pub(super) async fn understood(
         &self,
-        place: &Place,
+        place: &IssueRef,
         parsed: Result<Command, CommandError>,
         at: CommentRef,
         key: &str,
@@ -162,7 +163,7 @@ impl Engine {
     }
 
     /// Answers a command that cannot be carried out.
-    async fn refuse(&self, place: &Place, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), Trouble> {
+    async fn refuse(&self, place: &IssueRef, at: CommentRef, key: &str, reply: CommandReply) -> Result<(), Trouble> {
         let view = Box::new(View::Reply(reply));
         self.say(place, Effect::Comment { key: key.to_owned(), on: at.on, view }).await?;
         match at.id {

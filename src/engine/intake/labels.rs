@@ -1,9 +1,10 @@
 //! The label that starts a loop: who set it, on whose text, and who took it off.
 
 use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
-use crate::domain::lifecycle::{CommentRef, Input, Start, Task};
-use crate::domain::model::effect::{Effect, Place};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{CommentRef, Input, Start, Task};
 use crate::domain::model::event::IssueSnapshot;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
@@ -103,7 +104,7 @@ impl Engine {
             }
             Ok(_) => {}
         }
-        let place = Place { repo: repo.clone(), issue: issue.number };
+        let place = IssueRef { repo: repo.clone(), issue: issue.number };
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             self.tell_who_may(&place, &sender).await?;
             return ignored(format!("{} may not start a loop: {reason}", sender.login));
@@ -121,7 +122,7 @@ impl Engine {
     pub(super) async fn begin(
         &self,
         seat: &ForgeSeat,
-        place: Place,
+        place: IssueRef,
         issue: IssueSnapshot,
         by: User,
         options: RunOptions,
@@ -171,7 +172,7 @@ impl Engine {
     pub(super) async fn outside_editor(
         &self,
         seat: &ForgeSeat,
-        place: &Place,
+        place: &IssueRef,
         issue: &IssueSnapshot,
         received_at: Timestamp,
     ) -> Result<Option<String>, Trouble> {
@@ -200,7 +201,7 @@ impl Engine {
     }
 
     /// One comment an issue that says who may, to somebody who may not.
-    pub(super) async fn tell_who_may(&self, place: &Place, sender: &User) -> Result<(), Trouble> {
+    pub(super) async fn tell_who_may(&self, place: &IssueRef, sender: &User) -> Result<(), Trouble> {
         let policy = self.settings.policy(&place.repo.forge);
         let view = View::WhoMay(WhoMayView {
             who: sender.login.clone(),

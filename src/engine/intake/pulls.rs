@@ -1,9 +1,10 @@
 //! Pull requests: merged, closed, reviewed, remarked upon.
 
 use super::{Intake, Origin, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored};
-use crate::domain::lifecycle::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
-use crate::domain::model::effect::{Effect, Place};
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::command::{self};
 use crate::domain::trust::permit::Verdict;
@@ -62,7 +63,7 @@ impl Engine {
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &review.sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", review.sender.login));
         }
-        let place = Place { repo: repo.clone(), issue: pull.number };
+        let place = IssueRef { repo: repo.clone(), issue: pull.number };
         let told = self.commands_of_review(&current.id, &place, &review.body, &review.sender, origin).await?;
         let commanded = told > 0;
         let changes = review.verdict == ReviewVerdict::ChangesRequested;
@@ -135,7 +136,7 @@ impl Engine {
     async fn commands_of_review(
         &self,
         id: &LoopId,
-        place: &Place,
+        place: &IssueRef,
         text: &str,
         by: &User,
         origin: &Origin,
@@ -185,7 +186,7 @@ impl Engine {
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
-        let place = Place { repo: repo.clone(), issue: pull.number };
+        let place = IssueRef { repo: repo.clone(), issue: pull.number };
         let from = Origin::remark(&repo, &comment, origin.received_at);
         if self.commands_of_review(&current.id, &place, &comment.body, &sender, &from).await? > 0 {
             return done("commands of a remark");

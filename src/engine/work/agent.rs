@@ -14,7 +14,7 @@ use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::providers::backends::{Advice, Role, Session};
 use crate::domain::providers::prices::Usage;

@@ -9,12 +9,13 @@ use tokio_util::sync::CancellationToken;
 use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
-    Analysis, Block, Compressed, Compression, Context, ContextSettings, Estimate, MessageAnalysis, Middle, Reflecting,
+    Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, Middle, Reflecting,
     Summarising, ToolUse, count, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
 use crate::domain::knowledge::session::Summary;
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, Iteration, Loop};
+use crate::domain::loops::Estimate;
+use crate::domain::loops::{AgentEnd, AgentRunFacts, Iteration, Loop};
 use crate::domain::model::ids::{Money, RepoRef};
 use crate::domain::supervision::experience::Experience;
 use crate::engine::Engine;

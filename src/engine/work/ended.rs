@@ -2,7 +2,7 @@
 
 use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
-use crate::domain::lifecycle::{AgentEnd, AgentRunFacts, AgentSession, Served};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Served};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, Signals, classify};
 use crate::domain::providers::prices::Usage;

@@ -1,6 +1,6 @@
 //! Commits, pushes, merges, and files that are put back.
 
-use crate::domain::lifecycle::{Change, Input, Loop, MergeWith};
+use crate::domain::loops::{Change, Input, Loop, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{MemorySettings, Query};
 use crate::domain::knowledge::session::{Event, EventKind};
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, RepoRef, Timestamp};
 use crate::domain::providers::prices::Usage;
 use crate::embed::StaticModel;

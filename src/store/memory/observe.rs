@@ -7,7 +7,7 @@ use crate::domain::knowledge::memory::{
     Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
 };
 use crate::domain::knowledge::session;
-use crate::domain::lifecycle::{Input, Loop};
+use crate::domain::loops::{Input, Loop};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;

@@ -5,9 +5,8 @@ mod vectors;
 
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{
-    Content, Evidence, Query, Reflection, ReflectionFacts, Source, Spread, correct,
-};
+use crate::domain::knowledge::memory::{Content, Evidence, Query, Reflection, ReflectionFacts, Source, correct};
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use crate::store::{Store, StoreError};
 
@@ -26,7 +25,7 @@ fn strategy(approach: &str) -> Content {
         approach: approach.to_owned(),
         tools: Vec::new(),
         resolution: String::new(),
-        iterations: Spread::of(2.0),
+        iterations: Dispersion::of(2.0),
     }
 }
 

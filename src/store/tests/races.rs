@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 
 use super::*;
-use crate::domain::lifecycle::{Input, Loop, Start, Task};
-use crate::domain::model::effect::TimerKind;
+use crate::domain::loops::TimerKind;
+use crate::domain::loops::{Input, Loop, Start, Task};
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::command::RunOptions;
 use crate::domain::trust::policy::Policy;
@@ -27,7 +27,7 @@ async fn two() -> (tempfile::TempDir, [Store; 2]) {
 
 fn start(repo: i64, issue: u64, variant: usize) -> Start {
     let mira = User { id: UserId(3), login: "mira".into(), kind: AccountKind::User };
-    let place = Place { repo: RepoRef { id: RepoId(repo), ..place().repo }, issue: Number(issue) };
+    let place = IssueRef { repo: RepoRef { id: RepoId(repo), ..place().repo }, issue: Number(issue) };
     Start {
         id: LoopId::from_parts(Number(issue), u32::try_from(variant).expect("small")),
         place,

@@ -5,7 +5,7 @@
 use std::process::Stdio;
 
 use axum::http::Method;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -7,7 +7,7 @@
 use axum::http::Method;
 use data_encoding::BASE64;
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::fake::{Access, Dialect, FakeForge};
 use serde_json::{Value, json};

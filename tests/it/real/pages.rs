@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use ralph_bot::domain::lifecycle::State;
+use ralph_bot::domain::loops::State;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};

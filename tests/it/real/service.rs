@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, State};
 use ralph_bot::engine::{EngineSettings, Role};
 use ralph_bot::fake::Dialect;
 use ralph_bot::forge::http::Pace;

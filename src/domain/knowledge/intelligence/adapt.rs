@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
 use super::text;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::signature::normalise;
 use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, assess};

@@ -7,7 +7,7 @@ use super::claims::Claims;
 use super::job::{Job, JobKind};
 use super::middle::Middle;
 use super::text;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::report::rule_words;
 use crate::domain::supervision::strategy::assess;
 use crate::domain::trust::sanitize;

@@ -1,6 +1,6 @@
 //! Which state a pull request carries when a limit is reached: the best one, not the last.
 
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::Record;
 

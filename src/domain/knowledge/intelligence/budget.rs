@@ -1,10 +1,8 @@
 //! What a task usually takes: iterations by the design's figures for its type, time and money by the limits, all of them
 //! moved by what loops took.
 
-use serde::{Deserialize, Serialize};
-
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::Spread;
+use crate::domain::loops::Estimate;
 
 /// Loops that the design's figures and the limits weigh as much as.
 const PRIOR_SAMPLES: f64 = 5.0;
@@ -12,61 +10,6 @@ const PRIOR_SAMPLES: f64 = 5.0;
 const SPREAD: f64 = 2.0;
 /// Iterations that are believed at most.
 const MOST: f64 = 1000.0;
-
-/// What loops of a type took.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
-    /// Mean of their iterations.
-    pub mean: f64,
-    /// Standard deviation of their iterations, from 0.
-    pub deviation: f64,
-    /// How many loops.
-    pub samples: u32,
-    /// Minutes that hardly any of them took more of; 0 where that is not known.
-    #[serde(default)]
-    pub minutes: f64,
-    /// US dollars that hardly any of them cost more of; 0 where that is not known.
-    #[serde(default)]
-    pub dollars: f64,
-}
-
-impl Estimate {
-    /// Of what each of some loops took.
-    pub fn of(iterations: Spread, minutes: Spread, dollars: Spread) -> Self {
-        let most = |spread: Spread| spread.mean + SPREAD * spread.deviation();
-        Self {
-            mean: iterations.mean,
-            deviation: iterations.deviation(),
-            samples: u32::try_from(iterations.samples).unwrap_or(u32::MAX),
-            minutes: most(minutes),
-            dollars: most(dollars),
-        }
-    }
-
-    /// Iterations that such a task usually takes at most, where it may take `limit`.
-    pub fn usual_runs(&self, limit: f64) -> f64 {
-        self.usual_use(limit, self.mean + SPREAD * self.deviation)
-    }
-
-    /// Minutes that such a task usually takes at most, where it may take `limit`.
-    pub fn usual_minutes(&self, limit: f64) -> f64 {
-        self.usual_use(limit, self.minutes)
-    }
-
-    /// US dollars that such a task usually costs at most, where it may cost `limit`.
-    pub fn usual_dollars(&self, limit: f64) -> f64 {
-        self.usual_use(limit, self.dollars)
-    }
-
-    /// The limit counts as five loops that used all of it: as long as little else is known, it is the estimate.
-    fn usual_use(&self, limit: f64, seen: f64) -> f64 {
-        if !(seen.is_finite() && seen > 0.0) {
-            return limit;
-        }
-        let samples = f64::from(self.samples);
-        (PRIOR_SAMPLES * limit + samples * seen.min(limit)) / (PRIOR_SAMPLES + samples)
-    }
-}
 
 /// Iterations that such a task usually takes, least and most. The type's range counts as five loops with its ends two
 /// standard deviations from its middle; figures that cannot be are ignored.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::message::reported;
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::task::AgentReport;
 

@@ -11,7 +11,7 @@ use super::job::{Job, JobKind};
 use super::message::reported;
 use super::middle::is_out_of_place;
 use super::text;
-use crate::domain::lifecycle::{Iteration, Loop};
+use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobKind};
 use super::text;
-use crate::domain::lifecycle::Iteration;
+use crate::domain::loops::Iteration;
 use crate::domain::model::task::AgentReport;
 
 /// Bytes of a message that are read: its end, where conclusions stand.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::job::{Job, JobKind};
 use super::middle::is_out_of_place;
 use super::text;
-use crate::domain::lifecycle::Iteration;
+use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 
 /// Longest part of a reflection, characters.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobKind};
 use super::text;
-use crate::domain::lifecycle::Iteration;
+use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 
 /// Longest summary, characters.

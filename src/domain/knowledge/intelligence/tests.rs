@@ -6,11 +6,12 @@ mod message;
 mod scores;
 
 use super::adapt::tool_suggestions;
-use super::samples::*;
 use super::*;
 use crate::domain::knowledge::prompt::{Extras, view, view_with};
+use crate::domain::lifecycle::samples::*;
 use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::strategy::Approach;
+use crate::domain::trust::policy::Intelligence;
 
 #[test]
 fn sentences_fit_the_moment() {
@@ -94,4 +95,4 @@ fn off_adds_nothing_and_a_model_adds_below() {
     assert!(best.starts_with("The best state so far was that after iteration 8 (commit "), "{best}");
 }
 
-use crate::domain::lifecycle::Loop;
+use crate::domain::loops::Loop;

@@ -462,7 +462,7 @@ fn poison(family: &Family) -> [Learning; 2] {
         approach: family.approaches[family.worst].clone(),
         tools: Vec::new(),
         resolution: String::new(),
-        iterations: super::Spread::of(1.0),
+        iterations: crate::domain::model::dispersion::Dispersion::of(1.0),
     };
     let antipattern = Content::Antipattern {
         pattern: family.approaches[family.best].clone(),

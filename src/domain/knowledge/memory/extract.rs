@@ -6,9 +6,9 @@
 use super::learning::{ASKED_FOR, Content, Learning, Source, State};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
-use super::spread::Spread;
 use super::worth::{Evidence, MIN_GAIN};
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 
 /// Confidence in an approach that raised completion.
@@ -153,7 +153,7 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
                 approach: approach.to_owned(),
                 tools: facts.tools.clone(),
                 resolution: facts.resolution.join("; "),
-                iterations: Spread::of(f64::from(facts.iteration)),
+                iterations: Dispersion::of(f64::from(facts.iteration)),
             };
             found.push(learnt(content, if done { VERIFIED } else { HELPED }, &about));
         }
@@ -193,7 +193,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
                 approach,
                 tools: facts.tools.clone(),
                 resolution: facts.resolution.join("; "),
-                iterations: Spread::of(f64::from(facts.iterations)),
+                iterations: Dispersion::of(f64::from(facts.iterations)),
             };
             let mut strategy = learnt(facts.task_type, content, VERIFIED);
             strategy.merged = facts.ended == Ended::Merged;
@@ -220,9 +220,9 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     }
     if facts.ended != Ended::Stopped && facts.iterations > 0 {
         let content = Content::Estimate {
-            iterations: Spread::of(f64::from(facts.iterations)),
-            minutes: Spread::of(facts.minutes),
-            cost_usd: Spread::of(facts.cost.usd()),
+            iterations: Dispersion::of(f64::from(facts.iterations)),
+            minutes: Dispersion::of(facts.minutes),
+            cost_usd: Dispersion::of(facts.cost.usd()),
         };
         found.push(learnt(facts.task_type, content, estimate_confidence(1)));
     }

@@ -6,9 +6,9 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::spread::Spread;
 use super::worth::Evidence;
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
 /// Longest text of one field, in characters.
@@ -82,7 +82,7 @@ pub enum Content {
         #[serde(default)]
         resolution: String,
         #[serde(default)]
-        iterations: Spread,
+        iterations: Dispersion,
     },
     /// An approach that failed, what came of it, and what to do instead, where that is known.
     Antipattern {
@@ -93,7 +93,7 @@ pub enum Content {
         alternative: String,
     },
     /// Iterations, minutes and US dollars that tasks of the type took.
-    Estimate { iterations: Spread, minutes: Spread, cost_usd: Spread },
+    Estimate { iterations: Dispersion, minutes: Dispersion, cost_usd: Dispersion },
     /// A rule, and where it was seen.
     Convention {
         rule: String,

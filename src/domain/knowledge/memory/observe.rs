@@ -6,7 +6,7 @@
 use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::intelligence::reported;
-use crate::domain::lifecycle::{
+use crate::domain::loops::{
     CLEAN_MERGE, Found, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
 };
 use crate::domain::model::task::AgentReport;

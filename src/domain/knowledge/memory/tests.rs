@@ -7,6 +7,7 @@ mod retrieval;
 use super::experiment::{outcomes, table};
 use super::*;
 use crate::domain::checks::criteria::TaskType;
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
 const DAY: i64 = 86_400_000;
@@ -24,7 +25,7 @@ fn strategy(approach: &str) -> Content {
         approach: approach.to_owned(),
         tools: Vec::new(),
         resolution: String::new(),
-        iterations: Spread::of(3.0),
+        iterations: Dispersion::of(3.0),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Event, EventKind};
 use crate::domain::knowledge::memory::judged_anew;
-use crate::domain::lifecycle::{AgentRunFacts, Input, Judged, Loop, Served, State, Step, error_signature};
+use crate::domain::loops::{AgentRunFacts, Input, Judged, Loop, Served, State, Step, error_signature};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::oversight::Level;

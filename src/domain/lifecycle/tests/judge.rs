@@ -5,14 +5,15 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::knowledge::intelligence::{Estimate, Intelligence};
-use crate::domain::knowledge::memory::Spread;
 use crate::domain::knowledge::prompt;
+use crate::domain::loops::Estimate;
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::task::{FileStat, TamperFinding, TamperKind, TestCounts};
 use crate::domain::supervision::control::ModelTier;
 use crate::domain::supervision::experience::{Earlier, Experience};
 use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, Kind, Level};
 use crate::domain::supervision::strategy::Approach;
+use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::Limits;
 
 /// The outcome of a check that counts its tests.
@@ -524,7 +525,7 @@ fn money_and_time_are_held_against_what_earlier_loops_took() {
                 Limits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..Limits::default() };
             s.policy.intelligence = Intelligence::Fallback;
         });
-        let spread = |value: f64| Spread { samples: 495, mean: value, squares: 0.0 };
+        let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
         let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
         let kind = run.current.task_type();
         run.tell(Input::SlotGranted).prepared(|tree| {

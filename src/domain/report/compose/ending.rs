@@ -3,7 +3,7 @@
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, link, outcome_words, pull_link, seconds, sentence,
 };
-use crate::domain::lifecycle::{Found, Loop, State};
+use crate::domain::loops::{Found, Loop, State};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::report::view::{

@@ -1,13 +1,17 @@
 //! Bodies as the services get them, hostile text in them, and who is told what.
 
+use crate::domain::lifecycle::effect::Effect;
+use crate::domain::lifecycle::notices;
+use crate::domain::report::view::View;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::domain::lifecycle::{self, Start, State, Task};
-use crate::domain::model::effect::Place;
+use crate::domain::lifecycle;
+use crate::domain::loops::{Start, State, Task};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::Severity;
 use crate::domain::supervision::oversight::{self, Kind, Level};
@@ -70,7 +74,7 @@ fn a_loop() -> Loop {
     };
     let start = Start {
         id: notice.loop_id,
-        place: Place { repo: notice.repo, issue: notice.issue },
+        place: IssueRef { repo: notice.repo, issue: notice.issue },
         by: User { id: UserId(1), login: "mira".into(), kind: AccountKind::User },
         task,
         options: RunOptions::default(),

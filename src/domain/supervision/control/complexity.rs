@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 
 /// Characters of the task that are looked at.
 const MAX_CHARS: usize = 20_000;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metrics::{Metrics, Trend};
 use super::settings::{AUTO, ControlSettings};
-use crate::domain::model::record::TaskFacts;
+use crate::domain::supervision::TaskFacts;
 
 /// Complexity up to which a task is simple.
 const SIMPLE: f64 = 3.0;

@@ -1,6 +1,6 @@
 //! What of iterations, time and money is used, and whether what is left will do.
 
-use crate::domain::model::record::TaskFacts;
+use crate::domain::supervision::TaskFacts;
 
 /// Seconds of a minute.
 const MINUTE_S: f64 = 60.0;

@@ -13,7 +13,8 @@ use super::metrics::{self, MAX_INTEGRAL, MIN_INTEGRAL, Sample};
 use super::resources::Resources;
 use super::settings::{ControlSettings, MAX_WINDOW};
 use super::signal::{Terms, Urgency};
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 
 /// Largest exported state, bytes.
 pub const MAX_STATE: usize = 64 * 1024;

@@ -6,7 +6,8 @@ mod reach;
 mod vectors;
 
 use super::{ControlSettings, ControlState, Decision};
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 
 /// The decisions over a whole loop.
 pub(super) fn run(records: &[Record], facts: &TaskFacts, settings: &ControlSettings) -> Vec<Decision> {

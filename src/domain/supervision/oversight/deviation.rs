@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use super::detection::{Detection, Evidence, Kind, Severity};
 use super::scene::{Scene, percent};
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
 use crate::domain::model::similarity::{Rarity, Words};
+use crate::domain::supervision::TaskFacts;
 
 /// Bytes of the objective that are compared.
 const MAX_TASK: usize = 500;

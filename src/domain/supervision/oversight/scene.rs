@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::detection::{Kind, Severity};
 use super::settings::OversightSettings;
-use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::characters::visible;
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::Trend;
 use crate::domain::supervision::pace::Pace;
-use crate::domain::trust::sanitize::visible;
 
 /// What control says about an iteration.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -124,7 +125,7 @@ pub(super) fn check<'a>(record: &'a Record, at: usize, name: &str) -> Option<&'a
 /// Text of others on one line, at most 200 bytes.
 pub(super) fn line(text: &str) -> String {
     let start = &text[..text.floor_char_boundary(MAX_LINE)];
-    visible(start).split_whitespace().collect::<Vec<_>>().join(" ")
+    visible(start).0.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A share as a percentage for people.

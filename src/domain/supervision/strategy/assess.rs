@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::StrategySettings;
-use crate::domain::model::record::{MAX_BLOCKERS, Met, Record, TaskFacts};
+use crate::domain::model::record::{MAX_BLOCKERS, Met, Record};
 use crate::domain::model::signature::{first_error, normalise};
 use crate::domain::model::task::{CheckReport, DiffStat};
+use crate::domain::supervision::TaskFacts;
 
 /// Iterations in which blockers are counted.
 const BLOCKER_WINDOW: usize = 10;

@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckReport, DiffStat, FileStat};
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::oversight::{Intervention, Kind, Level, Severity};
 use crate::domain::supervision::{Preset, SupervisionSettings};
 

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd, TextMergeStream};
 use regex::Regex;
 
-use super::{characters, longest_run};
+use super::longest_run;
+use crate::domain::model::characters;
 
 /// Longest text that is read, in bytes; forges take less.
 const LONGEST: usize = 512 * 1024;

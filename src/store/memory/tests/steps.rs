@@ -2,10 +2,8 @@
 
 use super::*;
 use crate::domain::knowledge::memory::{Kind, ReflectionOutcome};
-use crate::domain::lifecycle::{
-    AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task,
-};
-use crate::domain::model::effect::Place;
+use crate::domain::loops::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
 use crate::domain::supervision::experience::Experience;
@@ -46,7 +44,7 @@ impl Run {
         let id = LoopId::new(name);
         let start = Start {
             id: id.clone(),
-            place: Place {
+            place: IssueRef {
                 repo: repository(1),
                 issue: Number(name.len() as u64 * 100 + u64::from(name.as_bytes()[2])),
             },

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::domain::knowledge::intelligence::samples::*;
 use crate::domain::knowledge::intelligence::*;
+use crate::domain::lifecycle::samples::*;
 use crate::domain::model::task::AgentReport;
 
 /// Words, for what suits quick tests.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::domain::knowledge::intelligence::samples::*;
 use crate::domain::knowledge::intelligence::*;
+use crate::domain::lifecycle::samples::*;
 
 fn generated(prompt: &str) -> GeneratedPrompt {
     GeneratedPrompt { prompt: prompt.into(), ..GeneratedPrompt::default() }

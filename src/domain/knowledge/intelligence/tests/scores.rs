@@ -1,11 +1,12 @@
 //! Claims, the best state, and usual budgets.
 
+use crate::domain::loops::Estimate;
 use proptest::prelude::*;
 
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::intelligence::samples::*;
 use crate::domain::knowledge::intelligence::*;
-use crate::domain::knowledge::memory::Spread;
+use crate::domain::lifecycle::samples::*;
+use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::AgentReport;
@@ -111,7 +112,7 @@ fn usual_budgets_move_with_what_loops_took() {
 
 #[test]
 fn usual_time_and_money_are_the_limits_until_loops_took_less() {
-    let spread = |values: &[f64]| values.iter().fold(Spread::default(), |sum, value| sum.with(*value));
+    let spread = |values: &[f64]| values.iter().fold(Dispersion::default(), |sum, value| sum.with(*value));
     let after = |loops: usize| {
         let minutes: Vec<f64> = (0..loops).map(|n| 10.0 + (n % 2) as f64).collect();
         Estimate::of(spread(&vec![3.0; loops]), spread(&minutes), spread(&vec![0.5; loops]))

@@ -1,5 +1,6 @@
 //! From a sighting to a prompt, and from there to the archive.
 
+use crate::domain::model::dispersion::Dispersion;
 use proptest::prelude::*;
 
 use super::*;
@@ -275,10 +276,11 @@ fn any_change_shows_in_the_checksum() {
 
 #[test]
 fn estimates_have_mean_and_spread() {
-    let spread = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN].into_iter().fold(Spread::default(), Spread::with);
+    let spread =
+        [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN].into_iter().fold(Dispersion::default(), Dispersion::with);
     assert_eq!((spread.samples, spread.mean), (8, 5.0));
     assert!((spread.deviation() - (32.0f64 / 7.0).sqrt()).abs() < 1e-12);
-    assert_eq!((Spread::default().deviation(), Spread::of(3.0).deviation()), (0.0, 0.0));
+    assert_eq!((Dispersion::default().deviation(), Dispersion::of(3.0).deviation()), (0.0, 0.0));
     let settings = MemorySettings::default();
     let estimate = |n: u32| {
         let facts = LoopFacts { loop_id: LoopId::new(format!("r-{n}")), iterations: n, ..ended(Ended::Failed) };
@@ -351,7 +353,7 @@ proptest! {
     fn sums_of_samples_do_not_depend_on_their_order(
         left in prop::collection::vec(-1e6f64..1e6, 0..20), right in prop::collection::vec(-1e6f64..1e6, 0..20),
     ) {
-        let of = |samples: &[f64]| samples.iter().fold(Spread::default(), |sum, sample| sum.with(*sample));
+        let of = |samples: &[f64]| samples.iter().fold(Dispersion::default(), |sum, sample| sum.with(*sample));
         let (there, back) = (of(&left).plus(of(&right)), of(&right).plus(of(&left)));
         prop_assert_eq!(there.samples as usize, left.len() + right.len());
         prop_assert!((there.mean - back.mean).abs() < 1e-3);

@@ -1,8 +1,8 @@
 //! What steps of sample loops show.
 
 use super::*;
-use crate::domain::knowledge::intelligence::samples::{begin, checks, ended, fresh, guide, judged, said, sha};
-use crate::domain::lifecycle::{CLEAN_MERGE, Found, Guidance, GuidanceSource, Loop, PULL_CLOSED, State as Stage};
+use crate::domain::lifecycle::samples::{begin, checks, ended, fresh, guide, judged, said, sha};
+use crate::domain::loops::{CLEAN_MERGE, Found, Guidance, GuidanceSource, Loop, PULL_CLOSED, State as Stage};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{AgentReport, TamperFinding, TamperKind};
 use crate::domain::supervision::control::{Trend, Urgency};
@@ -39,7 +39,7 @@ fn end(before: &Loop, after: &Loop) -> Option<(LoopFacts, Option<bool>)> {
     }
 }
 
-fn last(current: &mut Loop) -> &mut crate::domain::lifecycle::Iteration {
+fn last(current: &mut Loop) -> &mut crate::domain::loops::Iteration {
     current.current_mut().expect("an iteration")
 }
 

@@ -1,7 +1,7 @@
 //! Each alarm: raised, updated, cleared.
 
 use super::*;
-use crate::domain::model::record::TaskFacts;
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::tests::{completions, long, run};
 use crate::domain::supervision::control::{ControlSettings, Decision};
 

@@ -1,7 +1,8 @@
 //! Loops that go well are left alone.
 
 use super::{completions, long, run};
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{Action, ControlSettings, Severity};
 
 /// Numbers in -1..1 from a linear congruential generator.

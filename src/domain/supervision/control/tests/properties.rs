@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::{completions, long, run};
-use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{ControlSettings, ControlState, MAX_STATE};
 
 /// Any number at all, and more often one that a record could have.

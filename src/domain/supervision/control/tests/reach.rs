@@ -1,7 +1,8 @@
 //! Every alarm, severity, profile, action, trend, urgency and place of an actuator can be reached, each by a trace.
 
 use super::{completions, long, run};
-use crate::domain::model::record::{CheckFact, Record, TaskFacts};
+use crate::domain::model::record::{CheckFact, Record};
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::{
     Action, AlarmKind, Breadth, ControlSettings, ControlState, Decision, ModelTier, Severity, Trend, Urgency,
 };

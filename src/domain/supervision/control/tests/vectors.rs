@@ -5,7 +5,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::run;
-use crate::domain::model::record::{Record, TaskFacts};
+use crate::domain::model::record::Record;
+use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::control::Decision;
 use crate::domain::supervision::{Preset, SupervisionSettings};
 

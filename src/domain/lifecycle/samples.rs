@@ -1,7 +1,8 @@
 //! Loops in some states, for tests.
 
-use crate::domain::lifecycle::{Course, Guidance, GuidanceSource, Iteration, Judged, Loop, Start, Task, start};
-use crate::domain::model::effect::Place;
+use crate::domain::lifecycle::start;
+use crate::domain::loops::{Course, Guidance, GuidanceSource, Iteration, Judged, Loop, Start, Task};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
@@ -61,7 +62,7 @@ pub(crate) fn fresh() -> Loop {
     let mut current = start(
         Start {
             id: LoopId::new("r-42-k7m2qa"),
-            place: Place { repo, issue: Number(42) },
+            place: IssueRef { repo, issue: Number(42) },
             by: user,
             task,
             options: RunOptions::default(),
@@ -124,7 +125,7 @@ pub(crate) fn begin(current: &mut Loop) {
         whole: None,
         refused_hosts: Vec::new(),
         restored_to: None,
-        served: crate::domain::lifecycle::Served::default(),
+        served: crate::domain::loops::Served::default(),
     });
 }
 

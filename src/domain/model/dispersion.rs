@@ -1,44 +1,44 @@
-//! Mean and spread of samples that come one by one.
+//! Mean and standard deviation of samples, updated one sample at a time.
 
 use serde::{Deserialize, Serialize};
 
-/// Samples summed up: how many, their mean, and the squared distances from it.
+/// Count, mean and squared deviations of samples.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Spread {
-    /// How many samples there were.
+pub struct Dispersion {
+    /// Number of samples.
     pub samples: u64,
-    /// Their mean; 0 without samples.
+    /// Mean; 0 without samples.
     pub mean: f64,
     /// Sum of the squared distances from the mean.
     pub squares: f64,
 }
 
-impl Spread {
-    /// Of a single sample; of none where it is not a finite number.
+impl Dispersion {
+    /// Dispersion of a single sample; of none if `value` is not finite.
     pub fn of(value: f64) -> Self {
         Self::default().with(value)
     }
 
-    /// These and one sample more (Welford's update). What is not a finite number is left out.
+    /// Returns the dispersion with one more sample (Welford's update). A value that is not finite is ignored.
     #[must_use]
     pub fn with(self, value: f64) -> Self {
         if value.is_finite() { self.plus(Self { samples: 1, mean: value, squares: 0.0 }) } else { self }
     }
 
-    /// Both together (Chan, Golub and LeVeque's update for two sets).
+    /// Returns the dispersion of both sets together (Chan, Golub and LeVeque's update for two sets).
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let samples = self.samples.saturating_add(other.samples);
         if samples == 0 {
             return Self::default();
         }
-        let (here, there, all) = (self.samples as f64, other.samples as f64, samples as f64);
-        let apart = other.mean - self.mean;
+        let (left, right, total) = (self.samples as f64, other.samples as f64, samples as f64);
+        let difference = other.mean - self.mean;
         Self {
             samples,
-            mean: self.mean + apart * there / all,
-            squares: self.squares + other.squares + apart * apart * here * there / all,
+            mean: self.mean + difference * right / total,
+            squares: self.squares + other.squares + difference * difference * left * right / total,
         }
     }
 

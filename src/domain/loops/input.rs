@@ -4,16 +4,44 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{Guidance, Task};
+use super::aggregate::{Guidance, Task};
+use super::estimate::Estimate;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::intelligence::Estimate;
-use crate::domain::model::effect::{Place, TimerKind};
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, LoopId, Money, Number, Sha, Timestamp, User};
 use crate::domain::model::task::{AgentReport, Check, CheckReport, DiffStat, TamperFinding};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::command::{Command, RunOptions};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
+
+/// Timers of a loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimerKind {
+    /// The loop's time is spent.
+    Deadline,
+    /// A wait for a backend is over.
+    Reactivate,
+    /// Nobody answered an escalation for a day.
+    Remind,
+}
+
+impl TimerKind {
+    /// Name in the store.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Reactivate => "reactivate",
+            Self::Remind => "remind",
+        }
+    }
+
+    /// The timer of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Deadline, Self::Reactivate, Self::Remind].into_iter().find(|kind| kind.as_str() == name)
+    }
+}
 
 /// A comment that carried a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +128,7 @@ pub struct Start {
     /// Its id, made by the shell.
     pub id: LoopId,
     /// Repository and issue.
-    pub place: Place,
+    pub place: IssueRef,
     /// Who asked.
     pub by: User,
     /// The task.

@@ -14,7 +14,7 @@ static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Whether a character shows nothing by itself, or changes how others are shown.
-pub(super) fn is_invisible(c: char) -> bool {
+pub(in crate::domain) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
         | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
@@ -32,7 +32,7 @@ fn is_private(c: char) -> bool {
 
 /// Without terminal sequences, invisible characters and our markers; line ends become `\n`, line and paragraph
 /// separators too. Also the number of runs of invisible characters that were taken away (line ends not counted).
-pub(super) fn visible(text: &str) -> (String, usize) {
+pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     let mut text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'], "\n");
     if text.contains(['\u{1b}', '\u{9b}', '\u{9d}']) {
         text = TERMINAL.replace_all(&text, "").into_owned();
@@ -73,7 +73,7 @@ fn without_markers(mut text: String) -> String {
 
 /// Decodes character references once: numbers, and names of ASCII punctuation and of the invisible. References to `&`
 /// that begin another are followed at once.
-pub(super) fn decode_once(text: &str) -> String {
+pub(in crate::domain) fn decode_once(text: &str) -> String {
     let mut decoded = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('&') {
@@ -113,7 +113,7 @@ fn reference(text: &str) -> Option<(usize, char)> {
 
 /// Decodes character references until none is left, taking invisible characters away in between, so that nothing can
 /// come together afterwards.
-pub(super) fn decoded(text: &str) -> String {
+pub(in crate::domain) fn decoded(text: &str) -> String {
     /// Nobody nests references deeper than this but to waste our time.
     const PASSES: usize = 8;
     let mut text = visible(text).0;

@@ -30,7 +30,7 @@ pub struct Course {
 
 impl Course {
     /// What a review comes to for the next run.
-    pub(super) fn of(review: &Review) -> Self {
+    pub(in crate::domain) fn of(review: &Review) -> Self {
         let control = &review.control;
         let mut advice = control.prompt_adjustments.clone();
         advice.extend(review.plan.adjustments.iter().cloned());

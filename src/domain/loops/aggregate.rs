@@ -4,10 +4,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::course::Course;
+use super::estimate::Estimate;
 use super::input::{AgentSession, Served};
-use super::judge::Judged;
-use crate::domain::knowledge::intelligence::Estimate;
-use crate::domain::model::effect::Place;
+use super::judged::Judged;
+use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::record::Record;
 use crate::domain::model::task::{AgentReport, Check, CheckReport, CheckSource, DiffStat, TamperFinding};
@@ -385,7 +385,7 @@ pub struct Loop {
     /// Its id.
     pub id: LoopId,
     /// Repository and issue.
-    pub place: Place,
+    pub place: IssueRef,
     /// State.
     pub state: State,
     /// What it waits for while it runs.

@@ -5,8 +5,9 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::lifecycle::State;
-use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp};
+use crate::domain::loops::State;
+use crate::domain::loops::TimerKind;
+use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
 use crate::domain::report::view::{Severity, View};
 use crate::domain::supervision::oversight::{AuditEntry, EscalationLevel};
@@ -46,34 +47,6 @@ pub enum CheckPurpose {
     Clean,
 }
 
-/// Timers of a loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TimerKind {
-    /// The loop's time is spent.
-    Deadline,
-    /// A wait for a backend is over.
-    Reactivate,
-    /// Nobody answered an escalation for a day.
-    Remind,
-}
-
-impl TimerKind {
-    /// Name in the store.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Deadline => "deadline",
-            Self::Reactivate => "reactivate",
-            Self::Remind => "remind",
-        }
-    }
-
-    /// The timer of that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        [Self::Deadline, Self::Reactivate, Self::Remind].into_iter().find(|kind| kind.as_str() == name)
-    }
-}
-
 /// What the bot says about a comment that it read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,22 +59,6 @@ pub enum Mark {
     Wrong,
     /// Not allowed.
     Refused,
-}
-
-/// Where an effect goes: a repository and the issue of the loop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// Repository.
-    pub repo: RepoRef,
-    /// The issue that it is about.
-    pub issue: Number,
-}
-
-impl Place {
-    /// Key of the issue over all forges; the budget of comments counts by it.
-    pub fn key(&self) -> String {
-        format!("{}/{}#{}", self.repo.forge, self.repo.id, self.issue)
-    }
 }
 
 /// One thing to do. Work effects bear the ticket of the step that asked for them: an outcome with another ticket is late

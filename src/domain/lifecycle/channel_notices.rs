@@ -1,0 +1,57 @@
+//! Notices for channels that follow from an effect of a step.
+
+use super::effect::Effect;
+use crate::domain::loops::Loop;
+use crate::domain::model::ids::Timestamp;
+use crate::domain::report::notice::{Audience, Notice, Occasion};
+use crate::domain::report::view::View;
+use crate::domain::supervision::oversight::EscalationLevel;
+
+/// The notices that an effect of a step brings about, each as an effect of its own. `open` gives the causes that a
+/// channel was told of and that were not ended before this step.
+///
+/// A service that keeps incidents reminds by itself for as long as nobody has seen one, and an event about one that
+/// somebody has resolved by hand opens another. So it gets a reminder only of what it was never told.
+pub fn notices(
+    effect: &Effect,
+    current: &Loop,
+    audiences: &[Audience],
+    open: impl Fn(&str) -> Vec<String>,
+    now: Timestamp,
+) -> Vec<Effect> {
+    let to = |audience: &Audience, notice: Notice| Effect::Notify {
+        channel: audience.channel.clone(),
+        notice: Box::new(notice),
+    };
+    match effect {
+        Effect::Escalate { cause, view, level, reminder } => {
+            let occasion = if *reminder { Occasion::Reminder } else { Occasion::Raised };
+            let notice = Notice::of(occasion, *level, current, cause, now);
+            let notice = match &**view {
+                View::Escalation(view) => notice.with(view),
+                _ => notice,
+            };
+            let reminds = |audience: &Audience| {
+                *reminder && audience.kind.keeps_incidents() && open(&audience.channel).contains(cause)
+            };
+            let wanting = audiences.iter().filter(|audience| audience.levels.contains(level) && !reminds(audience));
+            wanting.map(|audience| to(audience, notice.clone())).collect()
+        }
+        Effect::Warn { notice } => {
+            let wanting = audiences.iter().filter(|audience| audience.levels.contains(&notice.level));
+            wanting.map(|audience| to(audience, (**notice).clone())).collect()
+        }
+        Effect::CloseEscalations { why } => {
+            let keeping = audiences.iter().filter(|audience| audience.kind.keeps_incidents());
+            let ended = keeping.flat_map(|audience| open(&audience.channel).into_iter().map(move |c| (audience, c)));
+            ended
+                .map(|(audience, cause)| {
+                    let mut notice = Notice::of(Occasion::Resolved, EscalationLevel::Info, current, &cause, now);
+                    notice.what_happened.clone_from(why);
+                    to(audience, notice)
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
