@@ -118,7 +118,7 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
         let due = deliveries.iter().filter(|(state, _)| !matches!(state.as_str(), "done" | "ignored"));
         edge.metrics.waiting("deliveries", due.map(|(_, n)| n).sum());
         edge.metrics.waiting("effects", effects.iter().map(|(_, n)| n).sum());
-        for state in crate::domain::loops::State::ALL.iter().filter(|s| s.is_open()) {
+        for state in crate::domain::loops::LoopState::ALL.iter().filter(|s| s.is_open()) {
             let count = loops.iter().find(|(name, _)| name == state.as_str()).map_or(0, |(_, n)| *n);
             edge.metrics.loops_in_state(state.as_str(), i64::try_from(count).unwrap_or(i64::MAX));
         }

@@ -9,7 +9,7 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::checks::criteria::TaskType;
 use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, State};
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::{Start, Task};
+use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
@@ -202,7 +202,7 @@ async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
     let now = app.engine.clock.now();
     let learnt = learnings(now);
     app.engine.store.write(move |c| import(c, &learnt, &MemorySettings::default(), now)).await.expect("imported");
-    let task = Task {
+    let task = LoopTask {
         title: "The groundhog is hungry".into(),
         body: String::new(),
         url: String::new(),
@@ -213,7 +213,7 @@ async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
         labels: Vec::new(),
     };
     let begun = lifecycle::start(
-        Start {
+        LoopStart {
             id: LoopId::new("r-2"),
             place: IssueRef { repo: repository(), issue: Number(1) },
             by: User { id: UserId(5), login: "mira".into(), kind: AccountKind::User },

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::loops::{Loop, Step};
+use ralph_bot::domain::loops::{Loop, LoopStep};
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
@@ -85,9 +85,9 @@ async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
             spent += told.elapsed();
             let after = world.newest().await?.unwrap_or_else(|| before.clone());
             work = match before.step {
-                Step::Agent => work.saturating_sub(agent_time(&after).saturating_sub(agent_time(&before))),
-                Step::Check => work.saturating_sub(check_time(&after)),
-                Step::Commit => work,
+                LoopStep::Agent => work.saturating_sub(agent_time(&after).saturating_sub(agent_time(&before))),
+                LoopStep::Check => work.saturating_sub(check_time(&after)),
+                LoopStep::Commit => work,
                 _ => Duration::ZERO,
             };
             spent += work;
@@ -95,8 +95,9 @@ async fn iterate(world: &World) -> anyhow::Result<Vec<Duration>> {
         if before.spent.iterations as usize > own.len() {
             own.push(Duration::ZERO);
         }
-        if let Some(current) =
-            own.last_mut().filter(|_| matches!(before.step, Step::Agent | Step::Commit | Step::Push | Step::Check))
+        if let Some(current) = own
+            .last_mut()
+            .filter(|_| matches!(before.step, LoopStep::Agent | LoopStep::Commit | LoopStep::Push | LoopStep::Check))
         {
             *current += spent;
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::engine::Role;
 
 use crate::machine::median;
@@ -63,7 +63,7 @@ async fn one(world: &World) -> anyhow::Result<Duration> {
     world
         .until("the end of the loop", async || {
             let found = world.newest().await?;
-            Ok(found.filter(|l| !matches!(l.state, State::Queued | State::Running)).map(drop))
+            Ok(found.filter(|l| !matches!(l.state, LoopState::Queued | LoopState::Running)).map(drop))
         })
         .await?;
     Ok(Duration::from_millis(u64::try_from(began - labelled.0).unwrap_or(0)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use ralph_bot::domain::loops::{Input, Start, State, Task};
+use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::{command, policy::Policy};
@@ -148,7 +148,10 @@ impl Parked {
             stored = to;
         }
         let open = store.read(loops::counts).await?;
-        anyhow::ensure!(count == 0 || open == [(State::Paused.as_str().to_owned(), count)], "not all parked: {open:?}");
+        anyhow::ensure!(
+            count == 0 || open == [(LoopState::Paused.as_str().to_owned(), count)],
+            "not all parked: {open:?}"
+        );
         store.close().await;
         let seat = Seat { kind: "gitea", url: forge.url().to_string(), token: forge.token_for(&bot), own: bot.id.0 };
         Ok(Self { _forge: forge, seat })
@@ -168,7 +171,7 @@ fn body() -> String {
 fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: Timestamp) -> Result<(), StoreError> {
     let repo = RepoRef { forge: ForgeName::new("forge"), id: repo, owner: "mira".into(), name: "app".into() };
     let id = LoopId::from_parts(issue, issue.0 as u32);
-    let task = Task {
+    let task = LoopTask {
         title: "Make the tests pass".into(),
         body: body(),
         url: format!("http://127.0.0.1/mira/app/issues/{issue}"),
@@ -178,7 +181,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
         unconfirmed_editor: None,
         labels: vec!["ralph:run".into()],
     };
-    let start = Start {
+    let start = LoopStart {
         id: id.clone(),
         place: IssueRef { repo, issue },
         by: by.clone(),
@@ -191,7 +194,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     };
     loops::begin(c, start, &format!("figures/begin/{issue}"), now)?;
     let pause = command::Command::Pause { now: true, reason: String::new() };
-    let input = Input::Command { by: by.clone(), command: pause, comment: None };
+    let input = LoopInput::Command { by: by.clone(), command: pause, comment: None };
     loops::tell(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
     while loops::step_next(c, &[], &Memory::default(), now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;

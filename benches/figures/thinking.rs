@@ -9,7 +9,7 @@ use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
 use ralph_bot::domain::knowledge::session::{Role, Turn, extract};
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
 use ralph_bot::domain::providers::backends::Observation;
 use ralph_bot::domain::providers::limit::{Signals, classify};
@@ -101,7 +101,7 @@ async fn failover(world: &World, logs: &Path) -> anyhow::Result<(Duration, Durat
     let ended = world
         .until("the end of the loop", async || {
             let found = world.newest().await?.filter(|l| l.place.issue == issue);
-            Ok(found.filter(|l| !matches!(l.state, State::Queued | State::Running)))
+            Ok(found.filter(|l| !matches!(l.state, LoopState::Queued | LoopState::Running)))
         })
         .await?;
     let served = ended.iterations.first().map(|iteration| &iteration.served);

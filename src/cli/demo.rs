@@ -15,7 +15,7 @@ use super::{CliError, CliResult, Global};
 use crate::app::{App, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env};
-use crate::domain::loops::{Loop, State};
+use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
 use crate::fake::{Access, Dialect, FakeForge};
@@ -197,7 +197,7 @@ struct Viewer<'a> {
     maintainer: &'a User,
     /// Text of each comment by its id, and of each issue by its number, negative.
     seen: HashMap<i64, String>,
-    state: Option<State>,
+    state: Option<LoopState>,
     /// Whether the maintainer has answered the escalation.
     answered: bool,
 }
@@ -214,18 +214,20 @@ impl Viewer<'_> {
                     let words = format!("The loop {} is {}: {}", current.id, current.state.as_str(), current.why);
                     let facts = json!({ "state": current.state.as_str(), "why": current.why, "loop": current.id });
                     // The last line, with the pull request, is said by the caller.
-                    if current.state != State::Review {
+                    if current.state != LoopState::Review {
                         screen.say("state", &words, facts);
                     }
                 }
-                if current.state == State::Paused && !self.answered {
+                if current.state == LoopState::Paused && !self.answered {
                     self.answer(screen).await?;
                 }
-                let ended =
-                    matches!(current.state, State::Failed | State::LimitReached | State::Closed | State::Aborted);
+                let ended = matches!(
+                    current.state,
+                    LoopState::Failed | LoopState::LimitReached | LoopState::Closed | LoopState::Aborted
+                );
                 anyhow::ensure!(!ended, "the loop is {}: {}", current.state.as_str(), current.why);
                 let ready = current.pull.as_ref().is_some_and(|p| self.is_ready(p.number));
-                if current.state == State::Review && ready {
+                if current.state == LoopState::Review && ready {
                     return Ok(current);
                 }
             }

@@ -19,7 +19,7 @@ use super::{CliError, CliResult, Global, block_on, print};
 use crate::app::{self, App, Options};
 use crate::clock::Clock;
 use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, Reach, operator_file};
-use crate::domain::loops::{Input, Loop, Start, State, Task};
+use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number};
@@ -194,7 +194,7 @@ async fn begin(
     let issue = forge.add_task(title, body, &policy.branch_prefix, above).await.map_err(|e| failed(&e))?;
     let random = (uuid::Uuid::now_v7().as_u128() & u128::from(u32::MAX)) as u32;
     let id = LoopId::from_parts(issue.number, random);
-    let start = Start {
+    let start = LoopStart {
         id: id.clone(),
         place: IssueRef { repo: forge.repo().clone(), issue: issue.number },
         by: forge.person(),
@@ -208,7 +208,7 @@ async fn begin(
     let now = app.engine.clock.now();
     let begun = store.write(move |c| -> StoreResult<bool> {
         for old in earlier.iter().filter(|old| old.state.is_open()) {
-            let input = Input::IssueEnded { how: "left behind by an earlier run".into() };
+            let input = LoopInput::IssueEnded { how: "left behind by an earlier run".into() };
             loops::tell(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
         }
         let origin = format!("local/{}", start.id);
@@ -223,9 +223,9 @@ async fn begin(
     }
 }
 
-fn given(issue: IssueSnapshot) -> Task {
+fn given(issue: IssueSnapshot) -> LoopTask {
     let digest = Sha256::digest(format!("{}\n{}", issue.title, issue.body));
-    Task {
+    LoopTask {
         hash: data_encoding::HEXLOWER.encode(&digest),
         title: issue.title,
         body: issue.body,
@@ -248,7 +248,7 @@ async fn follow(app: &App, id: &LoopId, signals: &mut Signals, json: bool) -> Re
         for news in progress.take(&current) {
             print(&news.text(json))?;
         }
-        if !matches!(current.state, State::Queued | State::Running | State::Waiting) {
+        if !matches!(current.state, LoopState::Queued | LoopState::Running | LoopState::Waiting) {
             return Ok(Some(current));
         }
         tokio::select! {
@@ -266,12 +266,12 @@ async fn follow(app: &App, id: &LoopId, signals: &mut Signals, json: bool) -> Re
 
 /// The last words, and the exit code.
 fn finish(ended: &Loop, from: &str, json: bool) -> CliResult {
-    let nothing_to_do = ended.state == State::Closed && ended.iterations.is_empty();
-    let good = ended.state == State::Review || nothing_to_do;
+    let nothing_to_do = ended.state == LoopState::Closed && ended.iterations.is_empty();
+    let good = ended.state == LoopState::Review || nothing_to_do;
     let branch = ended.pushed.is_some().then(|| ended.branch.clone());
     let diff = branch.as_ref().map(|branch| format!("git diff {from}...{branch}"));
     let mut why = ended.why.clone();
-    if ended.state == State::NeedsCriteria {
+    if ended.state == LoopState::NeedsCriteria {
         why.push_str("; say with --check COMMAND what has to hold when it is done");
     }
     let news = News::Ended { state: ended.state.as_str().to_owned(), good, why, branch, diff };

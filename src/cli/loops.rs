@@ -12,7 +12,7 @@ use super::{CliError, CliResult, Global, block_on, database, load, moment, one_l
 use crate::clock::Clock;
 use crate::config::{Config, Env, Reach};
 use crate::domain::knowledge::intelligence::Claims;
-use crate::domain::loops::{Input, Loop};
+use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
 use crate::domain::providers::backends::Role;
@@ -378,7 +378,7 @@ impl Shell<'_> {
             return Err(CliError::Failed(format!("{id} is {state}; set the label again to start a new loop")));
         }
         let origin = format!("cli/{}", uuid::Uuid::now_v7());
-        let input = Input::Command { by: by(&current), command, comment: None };
+        let input = LoopInput::Command { by: by(&current), command, comment: None };
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
         let left = self.store.write(move |c| loops::tell(c, &loop_id, &key, &told, now)).await;
         left.map_err(|error| CliError::Failed(error.to_string()))?;
@@ -396,7 +396,7 @@ impl Shell<'_> {
         let reason = line.and_then(|line| line.reasons.first()).map(|reason| one_line(reason)).unwrap_or_default();
         let refused = refused(&input, &reason);
         let says = match &input {
-            Input::Command { by, command: Command::Resume { .. }, .. } if !refused => {
+            LoopInput::Command { by, command: Command::Resume { .. }, .. } if !refused => {
                 format!("the operator resumed it, on the authority of {}", one_line(&by.login))
             }
             _ => reason,
@@ -450,10 +450,10 @@ impl Shell<'_> {
 }
 
 /// Whether the loop only said why it does not do what it was told. Ending a loop is never refused.
-fn refused(input: &Input, reason: &str) -> bool {
+fn refused(input: &LoopInput, reason: &str) -> bool {
     match input {
-        Input::Command { command: Command::Resume { .. }, .. } => !reason.ends_with("resumed it"),
-        Input::Command { command: Command::Pause { .. }, .. } => reason.contains("nothing to pause"),
+        LoopInput::Command { command: Command::Resume { .. }, .. } => !reason.ends_with("resumed it"),
+        LoopInput::Command { command: Command::Pause { .. }, .. } => reason.contains("nothing to pause"),
         _ => false,
     }
 }
@@ -512,7 +512,7 @@ fn age(ms: i64) -> String {
 }
 
 /// The name that an input has in the log.
-fn input_name(input: &Input) -> String {
+fn input_name(input: &LoopInput) -> String {
     let value = serde_json::to_value(input).unwrap_or_default();
     let word = |key: &str| value.get(key).and_then(serde_json::Value::as_str).map(str::to_owned);
     let inner = value.get("command").and_then(|c| c.get("command")).and_then(serde_json::Value::as_str);

@@ -21,7 +21,7 @@ pub use channel_notices::notices;
 
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{CommentRef, Input, Loop, LoopPull, PULL_CLOSED, Start, State, Step};
+use crate::domain::loops::{CommentRef, Loop, LoopInput, LoopPull, LoopStart, LoopState, LoopStep, PULL_CLOSED};
 use crate::domain::model::ids::{Number, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::View;
@@ -51,12 +51,12 @@ pub struct Decision {
 }
 
 /// A loop that comes to be.
-pub fn start(start: Start, now: Timestamp) -> Decision {
+pub fn start(start: LoopStart, now: Timestamp) -> Decision {
     people::start(start, now)
 }
 
 /// One input to an existing loop.
-pub fn step(current: &Loop, input: Input, now: Timestamp) -> Decision {
+pub fn step(current: &Loop, input: LoopInput, now: Timestamp) -> Decision {
     let mut turn = Turn { next: current.clone(), effects: Vec::new(), reasons: Vec::new(), now };
     turn.next.version += 1;
     turn.next.updated_at = now.max(current.updated_at);
@@ -69,9 +69,9 @@ pub fn step(current: &Loop, input: Input, now: Timestamp) -> Decision {
 }
 
 /// Rebuilds a loop from its log; `None` where the log does not begin with a start.
-pub fn replay(log: impl IntoIterator<Item = (Timestamp, Input)>) -> Option<Loop> {
+pub fn replay(log: impl IntoIterator<Item = (Timestamp, LoopInput)>) -> Option<Loop> {
     let mut log = log.into_iter();
-    let (at, Input::Start(first)) = log.next()? else { return None };
+    let (at, LoopInput::Start(first)) = log.next()? else { return None };
     Some(log.fold(start(*first, at).next, |current, (at, input)| step(&current, input, at).next))
 }
 
@@ -88,37 +88,37 @@ impl Turn {
         Decision { next: self.next, effects: self.effects, reasons: self.reasons }
     }
 
-    fn take(&mut self, input: Input) {
+    fn take(&mut self, input: LoopInput) {
         match input {
-            Input::Start(_) => self.because("there is a loop already"),
-            Input::SlotGranted => self.slot_granted(),
-            Input::Command { by, command, comment } => people::command(self, by, command, comment),
-            Input::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
-            Input::RunLabelAdded { by } => people::label_added(self, by),
-            Input::IssueEnded { how } => self.end(State::Closed, &format!("the issue was {how}")),
-            Input::PullOpened { number, url } => {
+            LoopInput::Start(_) => self.because("there is a loop already"),
+            LoopInput::SlotGranted => self.slot_granted(),
+            LoopInput::Command { by, command, comment } => people::command(self, by, command, comment),
+            LoopInput::RunLabelRemoved { by } => people::label_removed(self, by.as_ref()),
+            LoopInput::RunLabelAdded { by } => people::label_added(self, by),
+            LoopInput::IssueEnded { how } => self.end(LoopState::Closed, &format!("the issue was {how}")),
+            LoopInput::PullOpened { number, url } => {
                 self.next.pull = Some(LoopPull { number, url });
                 self.effects.push(Effect::Status { fresh: false });
             }
-            Input::PullMerged => self.end(State::Merged, "the pull request was merged"),
-            Input::PullClosed => self.end(State::Closed, PULL_CLOSED),
-            Input::PullRetargeted { base } => self.retargeted(base),
-            Input::Reviewed { by, items } => people::reviewed(self, by, items),
-            Input::Inspected { commit, failed, pending, conflict } => {
+            LoopInput::PullMerged => self.end(LoopState::Merged, "the pull request was merged"),
+            LoopInput::PullClosed => self.end(LoopState::Closed, PULL_CLOSED),
+            LoopInput::PullRetargeted { base } => self.retargeted(base),
+            LoopInput::Reviewed { by, items } => people::reviewed(self, by, items),
+            LoopInput::Inspected { commit, failed, pending, conflict } => {
                 people::inspected(self, &commit, failed, pending, conflict);
             }
             // Asked before a push only; where nothing runs, the next push asks again.
-            Input::AuthorityLost { .. }
-                if !matches!(self.next.state, State::Running | State::Queued | State::Waiting) =>
+            LoopInput::AuthorityLost { .. }
+                if !matches!(self.next.state, LoopState::Running | LoopState::Queued | LoopState::Waiting) =>
             {
                 self.because("authority was lost where nothing runs");
             }
-            Input::AuthorityLost { who } => {
-                self.stop(State::Paused, &format!("{who} may not give commands here any more"));
+            LoopInput::AuthorityLost { who } => {
+                self.stop(LoopState::Paused, &format!("{who} may not give commands here any more"));
                 self.escalate("authority", "somebody with permission has to take the loop over");
             }
-            Input::TimerDue { timer } => self.timer(timer),
-            Input::ClockSet { by_ms } => self.clock_set(by_ms),
+            LoopInput::TimerDue { timer } => self.timer(timer),
+            LoopInput::ClockSet { by_ms } => self.clock_set(by_ms),
             work_outcome => work::outcome(self, work_outcome),
         }
     }
@@ -130,7 +130,7 @@ impl Turn {
         }
         self.next.options.base = Some(base.clone());
         self.next.base_branch = base;
-        if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == State::Review) {
+        if let Some(commit) = self.next.pushed.clone().filter(|_| self.next.state == LoopState::Review) {
             self.effects.push(Effect::Inspect { commit });
         }
     }
@@ -140,24 +140,24 @@ impl Turn {
     }
 
     /// Goes to another state: keeps the time account, the timers, the label and the status comment in step with it.
-    fn go(&mut self, state: State, why: &str) {
+    fn go(&mut self, state: LoopState, why: &str) {
         let changed = self.next.state != state;
-        if self.next.state == State::Running && state != State::Running {
+        if self.next.state == LoopState::Running && state != LoopState::Running {
             self.next.spent.time_ms = self.next.spent.time_at(self.now);
             self.next.spent.since = None;
             self.effects.push(Effect::ClearTimer { kind: TimerKind::Deadline });
         }
-        if state == State::Running && self.next.spent.since.is_none() {
+        if state == LoopState::Running && self.next.spent.since.is_none() {
             self.start_clock(self.now);
         }
-        if self.next.state == State::Waiting && state != State::Waiting {
+        if self.next.state == LoopState::Waiting && state != LoopState::Waiting {
             self.effects.push(Effect::ClearTimer { kind: TimerKind::Reactivate });
         }
-        if state != State::Running {
-            self.next.step = Step::Idle;
+        if state != LoopState::Running {
+            self.next.step = LoopStep::Idle;
             self.next.pause_wanted = None;
         }
-        self.next.queued_at = (state == State::Queued).then_some(self.now);
+        self.next.queued_at = (state == LoopState::Queued).then_some(self.now);
         self.next.state = state;
         self.next.why = why.to_owned();
         self.because(format!("{}: {why}", state.as_str()));
@@ -196,7 +196,7 @@ impl Turn {
     }
 
     /// Stops work under way and goes to a state from which a person takes it further.
-    fn stop(&mut self, state: State, why: &str) {
+    fn stop(&mut self, state: LoopState, why: &str) {
         self.drop_work();
         self.go(state, why);
     }
@@ -204,7 +204,7 @@ impl Turn {
     /// Makes any outcome of work under way count for nothing, and stops it.
     fn drop_work(&mut self) {
         self.next.ticket += 1;
-        self.next.step = Step::Idle;
+        self.next.step = LoopStep::Idle;
         self.next.pause_wanted = None;
         self.effects.push(Effect::CancelWork);
     }
@@ -214,11 +214,11 @@ impl Turn {
         self.next.escalated = None;
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
         self.effects.push(Effect::CloseEscalations { why: why.to_owned() });
-        self.go(State::Queued, why);
+        self.go(LoopState::Queued, why);
     }
 
     /// Asks for work and waits for its outcome.
-    fn work(&mut self, step: Step, effect: impl FnOnce(u64) -> Effect) {
+    fn work(&mut self, step: LoopStep, effect: impl FnOnce(u64) -> Effect) {
         self.next.ticket += 1;
         self.next.step = step;
         let effect = effect(self.next.ticket);
@@ -226,16 +226,16 @@ impl Turn {
     }
 
     fn slot_granted(&mut self) {
-        if self.next.state != State::Queued {
+        if self.next.state != LoopState::Queued {
             return self.because("a slot came for a loop that does not wait for one");
         }
-        self.go(State::Running, "a slot was free");
-        self.work(Step::Prepare, |ticket| Effect::Prepare { ticket });
+        self.go(LoopState::Running, "a slot was free");
+        self.work(LoopStep::Prepare, |ticket| Effect::Prepare { ticket });
     }
 
     fn timer(&mut self, timer: TimerKind) {
         match timer {
-            TimerKind::Deadline if self.next.state == State::Running => {
+            TimerKind::Deadline if self.next.state == LoopState::Running => {
                 let left = self.next.limits.time_ms - self.next.spent.time_at(self.now);
                 if left <= 0 {
                     return self.reach_limit("time", "its time is spent");
@@ -243,8 +243,8 @@ impl Turn {
                 self.effects.push(Effect::SetTimer { kind: TimerKind::Deadline, at: self.now.plus_ms(left) });
                 self.because("there is time left after all");
             }
-            TimerKind::Reactivate if self.next.state == State::Waiting => {
-                self.go(State::Queued, "the wait is over");
+            TimerKind::Reactivate if self.next.state == LoopState::Waiting => {
+                self.go(LoopState::Queued, "the wait is over");
             }
             TimerKind::Remind if report::wants_person(self.next.state) => {
                 let Some(cause) = self.next.escalated.clone() else {
@@ -267,7 +267,7 @@ impl Turn {
 
     fn end_at_limit(&mut self, which: &str, why: &str) {
         self.next.halting = None;
-        self.stop(State::LimitReached, why);
+        self.stop(LoopState::LimitReached, why);
         // The words about it depend on which limit it was.
         self.next.escalated = Some(format!("limit_{which}"));
         self.close_open_iteration(why);
@@ -279,7 +279,7 @@ impl Turn {
 
     /// Gives up until a person has mended something.
     fn fail(&mut self, why: &str, advice: &str) {
-        self.stop(State::Failed, why);
+        self.stop(LoopState::Failed, why);
         self.close_open_iteration(why);
         self.escalate("failed", advice);
     }
@@ -315,7 +315,7 @@ impl Turn {
     }
 
     /// The end of a loop.
-    fn end(&mut self, state: State, why: &str) {
+    fn end(&mut self, state: LoopState, why: &str) {
         self.stop(state, why);
         self.close_open_iteration(why);
         self.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
@@ -323,7 +323,7 @@ impl Turn {
         self.effects.push(Effect::DropRunLabel);
         let view = report::completion(&self.next, self.now);
         self.comment("end", view);
-        let delete_branch = self.next.policy.delete_branch && state != State::Aborted;
+        let delete_branch = self.next.policy.delete_branch && state != LoopState::Aborted;
         self.effects.push(Effect::Release { delete_branch });
     }
 

@@ -3,19 +3,22 @@
 //! Values with queries only. `lifecycle` decides what an input changes.
 
 mod aggregate;
-mod course;
 mod estimate;
 mod input;
-mod judged;
+mod judgement;
+mod next_run;
 
 pub use aggregate::{
-    Guidance, GuidanceSource, Halt, Halting, Iteration, Loop, LoopLimits, LoopPull, MergeWith, Merging, Spent, State,
-    Step, Task, Wait, WaitsFor, Wanted,
+    BackendRequest, Guidance, GuidanceSource, Iteration, Loop, LoopLimits, LoopPull, LoopState, LoopStep, LoopTask,
+    LoopUsage, LoopWait, MergeInProgress, MergeWith, StopAfterRestore, StopReason, WaitReason,
 };
-pub use course::Course;
 pub use estimate::Estimate;
-pub use input::{AgentEnd, AgentRunFacts, AgentSession, Change, CommentRef, Input, Prepared, Served, Start, TimerKind};
-pub use judged::{Found, Judged, error_signature};
+pub use input::{
+    AgentEnd, AgentRunFacts, AgentSession, CommentRef, IterationChange, LoopInput, LoopStart, PreparedTree, ServedBy,
+    TimerKind,
+};
+pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
+pub use next_run::NextRunPlan;
 
 /// Why a loop is closed whose pull request was.
 pub(crate) const PULL_CLOSED: &str = "the pull request was closed";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::Engine;
 use super::hands::Hands;
 use crate::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
-use crate::domain::loops::Input;
+use crate::domain::loops::LoopInput;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::LoopId;
 use crate::domain::trust::policy::Limits;
@@ -25,7 +25,7 @@ pub(super) struct Receipt {
     /// For people and the audit.
     pub text: String,
     /// What the loop is told.
-    pub input: Option<Input>,
+    pub input: Option<LoopInput>,
     /// What now exists on the forge, by key and text digest.
     pub posted: Option<(String, posted::Posted)>,
     /// An issue or pull request that now belongs to the loop.
@@ -37,7 +37,7 @@ impl Receipt {
         Self { text: text.into(), ..Self::default() }
     }
 
-    pub(super) fn telling(text: impl Into<String>, input: Input) -> Self {
+    pub(super) fn telling(text: impl Into<String>, input: LoopInput) -> Self {
         Self { input: Some(input), ..Self::text(text) }
     }
 }
@@ -168,7 +168,7 @@ impl Engine {
                         let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
                             return Ok(());
                         };
-                        loops::tell(c, id, &origin, &Input::PutOff { ticket, until: at }, now).map(drop)
+                        loops::tell(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
                     })
                     .await
             }

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use self::pulls::Reviewed;
 use super::{Engine, ForgeSeat};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::Input;
+use crate::domain::loops::LoopInput;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -194,7 +194,7 @@ impl Engine {
             ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(seat, &repo, issue.number, origin).await,
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
-                let input = Input::IssueEnded { how: "deleted or moved away".into() };
+                let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
                 self.tell_open(&repo, number, Role::Issue, input, origin).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
@@ -274,7 +274,7 @@ impl Engine {
             Some(pull) => seat.forge.pull(repo, pull.number).await?.merged,
             None => false,
         };
-        let input = if merged { Input::PullMerged } else { Input::IssueEnded { how: "closed".into() } };
+        let input = if merged { LoopInput::PullMerged } else { LoopInput::IssueEnded { how: "closed".into() } };
         self.tell(&current.id, input, origin, 0).await
     }
 
@@ -290,7 +290,7 @@ impl Engine {
         Ok(found)
     }
 
-    async fn tell_open(&self, repo: &RepoRef, number: Number, role: Role, input: Input, origin: &Origin) -> Intake {
+    async fn tell_open(&self, repo: &RepoRef, number: Number, role: Role, input: LoopInput, origin: &Origin) -> Intake {
         let at = repo.clone();
         match self.store.read(move |c| loops::find(c, &at, number)).await? {
             Some((id, found, true)) if found == role => self.tell(&id, input, origin, 0).await,
@@ -299,7 +299,7 @@ impl Engine {
     }
 
     /// Leaves an input for a loop; the same origin again is a no-op.
-    async fn tell(&self, id: &LoopId, input: Input, origin: &Origin, part: usize) -> Intake {
+    async fn tell(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> Intake {
         let origin = origin.part(part);
         let (to, now) = (id.clone(), self.clock.now());
         self.store.write(move |c| loops::tell(c, &to, &origin, &input, now)).await?;

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use super::intake::{Origin, QUIET_BEFORE_LABEL_MS, Trouble};
 use super::{Engine, ForgeSeat, Owner, logs};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Input, Loop, State};
+use crate::domain::loops::{Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
@@ -76,7 +76,7 @@ impl Engine {
         let forges = self.forges.values().map(|seat| self.reconcile_forge(seat, everything));
         join_all(forges).await.into_iter().collect::<Result<(), _>>()?;
         // No list of the forge tells what CI came to, or that an issue is gone.
-        for id in self.store.read(|c| loops::open_ids(c, Some(State::Review))).await? {
+        for id in self.store.read(|c| loops::open_ids(c, Some(LoopState::Review))).await? {
             self.look_at_ci(&id).await?;
         }
         let (standing, looked_at) = (self.workspaces.standing(), self.clock.now());
@@ -306,7 +306,7 @@ impl Engine {
             Err(_) => return Ok(()),
         };
         let at = current.updated_at.0;
-        let tell = async |what: &str, input: Input| {
+        let tell = async |what: &str, input: LoopInput| {
             let (id, origin, now) =
                 (current.id.clone(), format!("reconcile/{}/{what}/{at}", current.id), self.clock.now());
             let told = self.store.write(move |c| loops::tell(c, &id, &origin, &input, now)).await;
@@ -315,7 +315,7 @@ impl Engine {
         };
         let issue = match seat.forge.issue(&repo, current.place.issue).await {
             Err(e) if e.kind == ForgeErrorKind::NotFound => {
-                return tell("gone", Input::IssueEnded { how: "deleted or moved away".into() }).await;
+                return tell("gone", LoopInput::IssueEnded { how: "deleted or moved away".into() }).await;
             }
             Err(error) => {
                 tracing::debug!(%error, "the issue could not be looked at");
@@ -323,15 +323,15 @@ impl Engine {
             }
             Ok(issue) => issue,
         };
-        let closed = Input::IssueEnded { how: "closed".into() };
+        let closed = LoopInput::IssueEnded { how: "closed".into() };
         if let Some(pull) = &current.pull {
             match seat.forge.pull(&repo, pull.number).await {
                 // A merge may close the issue as well.
-                Ok(now) if now.merged => return tell("merged", Input::PullMerged).await,
-                Ok(now) if !now.open => return tell("pull-closed", Input::PullClosed).await,
+                Ok(now) if now.merged => return tell("merged", LoopInput::PullMerged).await,
+                Ok(now) if !now.open => return tell("pull-closed", LoopInput::PullClosed).await,
                 Ok(_) if !issue.open => return tell("closed", closed).await,
                 Ok(now) if now.base_branch != current.base_branch => {
-                    let input = Input::PullRetargeted { base: now.base_branch.clone() };
+                    let input = LoopInput::PullRetargeted { base: now.base_branch.clone() };
                     return tell(&format!("pull-to-{}", now.base_branch), input).await;
                 }
                 Ok(_) => {}
@@ -360,7 +360,7 @@ impl Engine {
             }
             facts::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
             // What was read is older than what has been heard since, where that stays.
-            Ok(!knows(c)? && loops::tell(c, &id, &origin, &Input::RunLabelRemoved { by: None }, now)?)
+            Ok(!knows(c)? && loops::tell(c, &id, &origin, &LoopInput::RunLabelRemoved { by: None }, now)?)
         });
         if told.await? {
             self.wake.step.notify_one();

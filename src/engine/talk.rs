@@ -6,7 +6,7 @@ use super::comments::digest;
 use super::executor::{Failure, Receipt};
 use super::{Engine, ForgeSeat};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{Guidance, GuidanceSource, Input, Loop, State};
+use crate::domain::loops::{Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha};
 use crate::domain::report;
@@ -178,11 +178,11 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         issue: Number,
-        state: Option<State>,
+        state: Option<LoopState>,
     ) -> Result<Receipt, Failure> {
         let prefix = self.settings.policy(&repo.forge).label_prefix;
         let wanted = state.map(|s| format!("{prefix}{}", s.label()));
-        let all: Vec<String> = State::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
+        let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("{prefix}{}", s.label())).collect();
         let present = seat.forge.issue(repo, issue).await?.labels;
         kill_point("K28");
         let stale = present.iter().filter(|l| all.contains(*l) && wanted.as_ref() != Some(*l));
@@ -222,7 +222,7 @@ impl Engine {
                 };
                 receipt = Receipt::telling(
                     pull.url.clone(),
-                    Input::PullOpened { number: pull.number, url: pull.url.clone() },
+                    LoopInput::PullOpened { number: pull.number, url: pull.url.clone() },
                 );
                 receipt.number = Some((pull.number, Role::Pull));
                 pull.number
@@ -234,7 +234,7 @@ impl Engine {
             seat.forge.update_pull(repo, number, &title, &body).await?;
         }
         receipt.posted = Some(("pull".into(), Posted { forge_id: number.0 as i64, digest }));
-        if ready && current.state == State::Review {
+        if ready && current.state == LoopState::Review {
             seat.forge.set_pull_ready(repo, number).await?;
             if !reviewers.is_empty() {
                 seat.forge.request_reviewers(repo, number, reviewers).await?;
@@ -397,8 +397,8 @@ impl Engine {
         let Some(pull) = &current.pull else { return Ok(Receipt::text("there is no pull request")) };
         let pull = seat.forge.pull(repo, pull.number).await?;
         let end = match (pull.merged, pull.open) {
-            (true, _) => Some(Input::PullMerged),
-            (false, false) => Some(Input::PullClosed),
+            (true, _) => Some(LoopInput::PullMerged),
+            (false, false) => Some(LoopInput::PullClosed),
             _ => None,
         };
         if let Some(input) = end {
@@ -412,7 +412,7 @@ impl Engine {
             path: Some(failure.name),
             remember: false,
         });
-        let input = Input::Inspected {
+        let input = LoopInput::Inspected {
             commit: commit.clone(),
             failed: failed.collect(),
             pending: ci.pending,
@@ -429,22 +429,22 @@ pub fn label_specs(prefix: &str) -> Vec<LabelSpec> {
         color: color.into(),
         description: description.into(),
     };
-    let state = |state: State| match state {
-        State::NeedsCriteria => ("fbca04", "ralph-bot needs a check to measure the work by"),
-        State::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
-        State::Queued => ("c5def5", "ralph-bot waits for a free slot"),
-        State::Running => ("1d76db", "ralph-bot is working on it"),
-        State::Waiting => ("c5def5", "ralph-bot waits for its backend"),
-        State::Paused => ("fbca04", "ralph-bot is paused; /ralph resume goes on"),
-        State::Review => ("0e8a16", "ralph-bot is done; the pull request is ready for review"),
-        State::LimitReached => ("d93f0b", "ralph-bot used up a limit; /ralph resume raises it"),
-        State::Failed => ("b60205", "ralph-bot could not go on; /ralph resume once mended"),
-        State::Merged => ("6f42c1", "the work of ralph-bot was merged"),
-        State::Closed => ("cccccc", "the work of ralph-bot was closed"),
-        State::Aborted => ("cccccc", "ralph-bot was told to stop"),
+    let state = |state: LoopState| match state {
+        LoopState::NeedsCriteria => ("fbca04", "ralph-bot needs a check to measure the work by"),
+        LoopState::NeedsConfirm => ("fbca04", "ralph-bot needs the text to be confirmed"),
+        LoopState::Queued => ("c5def5", "ralph-bot waits for a free slot"),
+        LoopState::Running => ("1d76db", "ralph-bot is working on it"),
+        LoopState::Waiting => ("c5def5", "ralph-bot waits for its backend"),
+        LoopState::Paused => ("fbca04", "ralph-bot is paused; /ralph resume goes on"),
+        LoopState::Review => ("0e8a16", "ralph-bot is done; the pull request is ready for review"),
+        LoopState::LimitReached => ("d93f0b", "ralph-bot used up a limit; /ralph resume raises it"),
+        LoopState::Failed => ("b60205", "ralph-bot could not go on; /ralph resume once mended"),
+        LoopState::Merged => ("6f42c1", "the work of ralph-bot was merged"),
+        LoopState::Closed => ("cccccc", "the work of ralph-bot was closed"),
+        LoopState::Aborted => ("cccccc", "ralph-bot was told to stop"),
     };
     let mut specs = vec![spec(format!("{prefix}run"), "5319e7", "ralph-bot works on this issue")];
-    specs.extend(State::ALL.iter().map(|s| {
+    specs.extend(LoopState::ALL.iter().map(|s| {
         let (color, description) = state(*s);
         spec(format!("{prefix}{}", s.label()), color, description)
     }));

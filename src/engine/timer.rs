@@ -2,7 +2,7 @@
 
 use super::Engine;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{Input, State};
+use crate::domain::loops::{LoopInput, LoopState};
 use crate::store::{StoreError, leases, loops, timers};
 
 impl Engine {
@@ -17,7 +17,7 @@ impl Engine {
                 for (id, kind, at) in &due {
                     if let Some(timer) = TimerKind::parse(kind) {
                         let origin = format!("timer/{id}/{kind}/{}", at.0);
-                        loops::tell(c, id, &origin, &Input::TimerDue { timer }, now)?;
+                        loops::tell(c, id, &origin, &LoopInput::TimerDue { timer }, now)?;
                     }
                 }
                 Ok(!due.is_empty())
@@ -39,9 +39,10 @@ impl Engine {
         let follow = move |c: &_| {
             leases::shift(c, &owner, by_ms, now)?;
             // Of several processes one tells the loops.
-            let running = if tells { loops::open_ids(c, Some(State::Running))? } else { Vec::new() };
-            let tell =
-                |id| loops::tell(c, id, &format!("clock/{id}/{}", now.0), &Input::ClockSet { by_ms }, now).map(drop);
+            let running = if tells { loops::open_ids(c, Some(LoopState::Running))? } else { Vec::new() };
+            let tell = |id| {
+                loops::tell(c, id, &format!("clock/{id}/{}", now.0), &LoopInput::ClockSet { by_ms }, now).map(drop)
+            };
             running.iter().try_for_each(tell)
         };
         if let Err(error) = self.store.write(follow).await {

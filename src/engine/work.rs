@@ -19,7 +19,7 @@ use crate::config;
 use crate::config::repository::REPOSITORY_FILES;
 use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
-use crate::domain::loops::{Input, Loop, Prepared};
+use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::trust::permit::Verdict;
@@ -94,7 +94,7 @@ impl Engine {
                 // What a run cost that died with its process is booked, whoever waits for it.
                 Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
                     let cost = self.settle_lost(&current, ticket).await?;
-                    Ok(Receipt::telling(why, Input::AgentLost { ticket, salvaged: None, cost }))
+                    Ok(Receipt::telling(why, LoopInput::AgentLost { ticket, salvaged: None, cost }))
                 }
                 _ => Err(Failure::Stopped { why }),
             };
@@ -123,7 +123,7 @@ impl Engine {
                 }
                 self.forget_sessions(&current);
                 self.workspaces.release(&current.id, &repo).await?;
-                let input = (asked > Money(0)).then_some(Input::AskedAtEnd { cost: asked });
+                let input = (asked > Money(0)).then_some(LoopInput::AskedAtEnd { cost: asked });
                 Ok(Receipt { input, ..Receipt::text("tree released") })
             }
             other => Err(Failure::Never { why: format!("{other:?} is no work") }),
@@ -133,7 +133,7 @@ impl Engine {
             Err(Failure::Never { why }) => match claimed.effect.ticket() {
                 Some(ticket) => {
                     let advice = "mend the cause, then `/ralph resume`".to_owned();
-                    Ok(Receipt::telling(why.clone(), Input::WorkFailed { ticket, reason: why, advice }))
+                    Ok(Receipt::telling(why.clone(), LoopInput::WorkFailed { ticket, reason: why, advice }))
                 }
                 None => Err(Failure::Never { why }),
             },
@@ -152,7 +152,7 @@ impl Engine {
             Verdict::Allow => Ok(None),
             Verdict::Deny { reason, .. } => {
                 let who = current.authority.login.clone();
-                Ok(Some(Receipt::telling(reason, Input::AuthorityLost { who })))
+                Ok(Some(Receipt::telling(reason, LoopInput::AuthorityLost { who })))
             }
         }
     }
@@ -208,7 +208,7 @@ impl Engine {
             RepositoryFile::None => None,
             RepositoryFile::Read(path, settings) => Some((path, *settings)),
             RepositoryFile::Broken(path, problems) => {
-                let input = Input::RepositoryFileBroken { ticket, path, problems };
+                let input = LoopInput::RepositoryFileBroken { ticket, path, problems };
                 return Ok(Receipt::telling("the repository's file does not hold", input));
             }
         };
@@ -222,7 +222,7 @@ impl Engine {
         let notes = settings.as_ref().map_or_else(Vec::new, |(_, file)| operator.overruled(file));
         self.setup(current, &policy, &tree.dir, cancel).await?;
         let detected = criteria::detect(&|path: &str| small_file(&tree.dir.join(path)));
-        let prepared = Prepared {
+        let prepared = PreparedTree {
             base_branch,
             base: tree.base,
             head: tree.head,
@@ -236,7 +236,7 @@ impl Engine {
             sandbox: self.settings.sandbox_words.clone(),
         };
         kill_point("K14");
-        Ok(Receipt::telling("the tree is ready", Input::Prepared { ticket, tree: Box::new(prepared) }))
+        Ok(Receipt::telling("the tree is ready", LoopInput::Prepared { ticket, tree: Box::new(prepared) }))
     }
 
     /// Reads and checks the repository's file at a commit.
@@ -358,7 +358,7 @@ impl Engine {
             self.judge_backend(current, &report).await;
         }
         let text = format!("{} of {} hold", report.held(), report.outcomes.len());
-        Ok(Receipt::telling(text, Input::Checked { ticket, report }))
+        Ok(Receipt::telling(text, LoopInput::Checked { ticket, report }))
     }
 
     /// What the marks of all processes of a loop begin with.

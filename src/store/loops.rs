@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::{StoreError, StoreResult, audit, facts, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::{self, Decision};
-use crate::domain::loops::{Input, Loop, Start, State};
+use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState};
 use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
@@ -64,10 +64,10 @@ pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
 }
 
 /// Ids of open loops, all or those in one state.
-pub fn open_ids(c: &Connection, state: Option<State>) -> StoreResult<Vec<LoopId>> {
+pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<LoopId>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
-    let rows = statement.query_map([state.map(State::as_str)], |row| row.get::<_, String>(0))?;
+    let rows = statement.query_map([state.map(LoopState::as_str)], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(LoopId::new(row?))).collect()
 }
 
@@ -88,7 +88,7 @@ pub fn oldest_open(c: &Connection, repo: &RepoRef) -> StoreResult<Option<Timesta
 }
 
 /// Open loops in one state, oldest first.
-pub fn in_state(c: &Connection, state: State) -> StoreResult<Vec<Loop>> {
+pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
     let rows = statement.query_map([state.as_str()], |row| row.get::<_, String>(0))?;
@@ -147,8 +147,8 @@ pub fn numbers(c: &Connection, id: &LoopId, role: Role) -> StoreResult<Vec<Numbe
 
 /// Begins a loop in one transaction: row, log, effects. `false` where the issue has an open one already, or where this
 /// `origin` has begun one before.
-pub fn begin(c: &Connection, start: Start, origin: &str, now: Timestamp) -> StoreResult<bool> {
-    let input = Input::Start(Box::new(start.clone()));
+pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> StoreResult<bool> {
+    let input = LoopInput::Start(Box::new(start.clone()));
     let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
     if c.execute(sql, params![start.id.as_str(), origin, now.0])? == 0 {
         return Ok(false);
@@ -166,7 +166,7 @@ pub fn begin(c: &Connection, start: Start, origin: &str, now: Timestamp) -> Stor
 }
 
 /// Leaves an input for a loop. The same `origin` again is a no-op; `false` then.
-pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &Input, now: Timestamp) -> StoreResult<bool> {
+pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &LoopInput, now: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inputs (loop_id, origin, at, input) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (origin) DO NOTHING",
     )?;
@@ -191,7 +191,7 @@ pub fn step_next(
             statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
         let Some((input_id, loop_id, text)) = row else { return Ok(None) };
         let id = LoopId::new(loop_id);
-        let why = match (get(c, &id), serde_json::from_str::<Input>(&text)) {
+        let why = match (get(c, &id), serde_json::from_str::<LoopInput>(&text)) {
             (Ok(Some(current)), Ok(input)) => {
                 c.prepare_cached("UPDATE inputs SET done = 1, input = '' WHERE id = ?1")?.execute([input_id])?;
                 let noted = input.clone();
@@ -210,13 +210,19 @@ pub fn step_next(
     }
 }
 
-fn step(c: &Connection, current: &Loop, input: Input, audiences: &[Audience], now: Timestamp) -> StoreResult<Decision> {
+fn step(
+    c: &Connection,
+    current: &Loop,
+    input: LoopInput,
+    audiences: &[Audience],
+    now: Timestamp,
+) -> StoreResult<Decision> {
     // A clock that was set back must not make a loop's time run backwards.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);
     save(c, &decision.next, false)?;
     log(c, &decision, &input, now)?;
-    if let Input::PullOpened { number, .. } = &input {
+    if let LoopInput::PullOpened { number, .. } = &input {
         add_number(c, &current.place.repo, *number, &current.id, Role::Pull)?;
     }
     apply(c, &decision, audiences, now)?;
@@ -282,7 +288,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
             continue;
         }
         let id = LoopId::new(id);
-        if tell(c, &id, &format!("slot/{id}/{version}"), &Input::SlotGranted, now)? {
+        if tell(c, &id, &format!("slot/{id}/{version}"), &LoopInput::SlotGranted, now)? {
             taken.push((forge, repo));
             granted.push(id);
         }
@@ -323,7 +329,7 @@ pub struct LogLine {
     /// When.
     pub at: Timestamp,
     /// What it was told.
-    pub input: Input,
+    pub input: LoopInput,
     /// Why it did what it did.
     pub reasons: Vec<String>,
 }
@@ -367,7 +373,7 @@ fn save(c: &Connection, next: &Loop, new: bool) -> StoreResult<()> {
     Ok(())
 }
 
-fn log(c: &Connection, decision: &Decision, input: &Input, now: Timestamp) -> StoreResult<()> {
+fn log(c: &Connection, decision: &Decision, input: &LoopInput, now: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO loop_events (loop_id, seq, at, input, reasons) VALUES (?1, ?2, ?3, ?4, ?5)";
     let (input, reasons) = (serde_json::to_string(input)?, serde_json::to_string(&decision.reasons)?);
     c.prepare_cached(sql)?.execute(params![

@@ -5,7 +5,7 @@ mod races;
 use super::inbox::Delivery;
 use super::*;
 use crate::domain::lifecycle::effect::{Effect, Mark, SEEN_QUEUE};
-use crate::domain::loops::State;
+use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use outbox::{Claimed, Ended};
@@ -123,7 +123,7 @@ async fn a_lease_ends_and_its_fence_tells_late_work() {
 #[tokio::test]
 async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
     let store = Store::in_memory().expect("opened");
-    let label = Effect::StateLabel { state: Some(State::Queued) };
+    let label = Effect::StateLabel { state: Some(LoopState::Queued) };
     for effect in [status(), label.clone(), status(), Effect::Prepare { ticket: 1 }] {
         push(&store, effect).await;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -44,7 +44,7 @@ async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
     world.say("/ralph run --backend mine").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     world.finish().await;
 }
 
@@ -55,13 +55,13 @@ async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
     world.say("/ralph run --backend other").await;
     world.settle().await;
     let stopped = world.the_loop().await;
-    assert_eq!(stopped.state, State::Failed, "{}", stopped.why);
+    assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
     assert!(the_escalation(&world).contains("/ralph resume"));
     assert_eq!(world.state_labels(), ["failed"]);
     world.say("/ralph resume --backend mine").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert!(world.escalations().is_empty());
     world.finish().await;
 }
@@ -72,7 +72,7 @@ async fn a_silent_agent_is_killed(dialect: Dialect) {
     let config = format!("limits: {{ agent_idle: 1s, {ENOUGH} }}");
     let world = World::new(Setup::new(dialect).agent(agent).config(&config)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert!(done.iterations[0].agent_problem.contains("stopped"), "{}", done.iterations[0].agent_problem);
     // What it had done until then is not lost.
     assert!(done.iterations[0].commit.is_some());
@@ -84,7 +84,7 @@ async fn a_flood_of_output_is_borne(dialect: Dialect) {
     let agent = "yes 'a line that says nothing' | head -c 20000000\nhead -c 5000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let folder = world.engine().settings.logs.join(done.id.as_str());
     for entry in std::fs::read_dir(folder).expect("logs").flatten() {
         let size = entry.metadata().expect("a file").len();
@@ -105,7 +105,7 @@ echo 42 >answer.txt
 "#;
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let pull = world.the_pull().await;
     for text in world.bot_says().into_iter().chain([pull.body, pull.title]) {
         let odd = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
@@ -121,7 +121,7 @@ async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let run = tokio::time::timeout(Duration::from_secs(60), world.run());
     let done = run.await.expect("the run ends with the agent");
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     // `finish` sees to it that none of the processes is left.
     world.finish().await;
 }
@@ -131,14 +131,14 @@ async fn three_failures_in_a_row_end_it(dialect: Dialect) {
     let agent = "echo 'no credit left on this machine' >&2\nexit 7\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (State::Failed, 3), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Failed, 3), "{}", stopped.why);
     let body = the_escalation(&world);
     assert!(body.contains("no credit left on this machine") && body.contains("/ralph resume"), "{body}");
     world.write_agent("echo 42 >answer.txt\n");
     world.say("/ralph resume").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 4), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
     assert!(world.escalations().is_empty());
     world.finish().await;
 }
@@ -148,7 +148,7 @@ async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
     let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
     let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(&config)).await;
     let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.pushed.as_ref()), (State::LimitReached, None), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.pushed.as_ref()), (LoopState::LimitReached, None), "{}", stopped.why);
     assert!(stopped.pull.is_none() && world.forge.branch_sha(world.repo, &stopped.branch).await.is_none());
     assert!(the_escalation(&world).contains("--max-iterations"));
     world.finish().await;
@@ -169,7 +169,7 @@ esac
     let unseen = "oversight: { stuck: { enabled: false }, no_change: { enabled: false } }";
     let world = World::new(Setup::new(dialect).agent(agent).config(unseen)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 6), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 6), "{}", done.why);
     world.finish().await;
 }
 
@@ -181,7 +181,7 @@ echo "RALPH_DONE every check passes"
 "#;
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
     assert!(done.iterations[..2].iter().all(|i| i.completion.whole_percent() == 0));
     world.finish().await;
 }
@@ -193,7 +193,7 @@ async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
     std::fs::write(&outside, r#"{"summary": "text from outside of the tree"}"#).expect("written");
     world.write_agent(&format!("ln -s {} \"$RALPH_REPORT\"\necho 42 >answer.txt\n", outside.display()));
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert!(!world.bot_said("text from outside"));
     assert!(!world.the_pull().await.body.contains("text from outside"));
     world.finish().await;
@@ -205,7 +205,7 @@ async fn a_check_that_hangs_is_ended(dialect: Dialect) {
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
     let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert!(done.iterations[0].checks.outcomes[0].why.contains("timed out"), "{:?}", done.iterations[0].checks);
     assert!(world.prompt(2).await.contains("timed out"));
     world.finish().await;
@@ -218,7 +218,7 @@ async fn a_check_that_floods_is_borne(dialect: Dialect) {
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
     let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let output = &done.iterations[0].checks.outcomes[0].output;
     assert!(output.len() <= 16 * 1024 && output.contains("the end"), "{} bytes", output.len());
     assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
@@ -228,9 +228,9 @@ async fn a_check_that_floods_is_borne(dialect: Dialect) {
 /// A10: the same commit passes and fails, as the coin lies.
 async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
     // In a fresh checkout once; and in two iterations in a row, after it had passed before the first.
-    let once = [(Step::Verify, false), (Step::Agent, true)];
-    let twice = [(Step::Check, false), (Step::Agent, true), (Step::Verify, false)];
-    for (tosses, end) in [(&once[..], State::Review), (&twice[..], State::Paused)] {
+    let once = [(LoopStep::Verify, false), (LoopStep::Agent, true)];
+    let twice = [(LoopStep::Check, false), (LoopStep::Agent, true), (LoopStep::Verify, false)];
+    for (tosses, end) in [(&once[..], LoopState::Review), (&twice[..], LoopState::Paused)] {
         let world = World::new(Setup::new(dialect)).await;
         // Where checks can read it and nobody but this story turns it.
         let turn = |heads: bool| {
@@ -253,7 +253,7 @@ async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (end, 2), "{}", done.why);
         match end {
-            State::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
+            LoopState::Review => assert_eq!(done.verified, done.head, "what is up for review was not verified"),
             _ => assert!(done.why.contains("What held before holds no more: `coin`"), "{}", done.why),
         }
         world.finish().await;
@@ -271,7 +271,7 @@ async fn what_is_in_the_services_home_is_not_for_agents_and_checks(dialect: Dial
     setup.env.push(("HOME", home.path().display().to_string()));
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let seen = world.file(&done.branch, "seen-by-agent.txt").await.expect("the agent looked");
     let own = home.path().display().to_string();
     assert!(seen.contains("HOME=") && !seen.contains(&own) && !seen.contains("npm_canary"), "{seen}");

@@ -9,7 +9,7 @@ use axum::extract::State as Shared;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use ralph_bot::domain::knowledge::intelligence::count;
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
 use ralph_bot::fake::Dialect;
@@ -212,7 +212,7 @@ async fn what_models_say_is_in_the_next_prompts(dialect: Dialect) {
     setup.body = format!("It should be 42. <!-- nobody sees this --> The service logs in with {token}.");
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     for seen in models.seen().iter().filter(|seen| seen.purpose == "prompt") {
         assert!(seen.text.contains("It should be 42.") && seen.text.contains("logs in with ***"), "{}", seen.text);
@@ -261,7 +261,7 @@ async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
     }
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 4), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
     let prompts = world.prompts().await;
     for prompt in &prompts {
         assert_whole(prompt, &done);
@@ -317,7 +317,7 @@ async fn the_context_block_is_as_the_configuration_wants_it(dialect: Dialect) {
         }
         let world = World::new(setup).await;
         let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         for prompt in world.prompts().await {
             let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
             let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
@@ -341,7 +341,7 @@ async fn nonsense_is_asked_for_once_more_and_then_done_without(dialect: Dialect)
     let config = format!("{}{FULL}", models.helper("helper"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(
         models.purposes(),
         ["message", "message", "prompt", "prompt", "prompt", "prompt", "reflection", "reflection"]
@@ -364,7 +364,7 @@ async fn the_next_assistant_helps_where_one_is_limited(dialect: Dialect) {
     let config = format!("{}{}{order}{FULL}", limited.helper("first"), models.helper("second"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     let known = world.engine().store.read(calls::state).await.expect("a state");
@@ -393,7 +393,7 @@ async fn what_needs_no_other_answer_is_asked_at_the_same_time(dialect: Dialect) 
     let config = format!("{}{FULL}", models.helper("helper"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
     assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
@@ -410,7 +410,7 @@ async fn a_model_that_hangs_holds_nobody_up(dialect: Dialect) {
     let config = format!("{}engine: {{ answer_timeout_s: 1 }}\n{FULL}", models.helper("helper"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
     assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
     let failed: Vec<_> = booked(&world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
@@ -429,7 +429,7 @@ async fn an_endpoint_that_is_down_is_done_without(dialect: Dialect) {
     let config = format!("{}{FULL}", helper("helper", &url, 1.0));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let told: Vec<_> = booked(&world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
     assert_eq!(told[0], ("prompt".to_owned(), "failed".to_owned()));
     assert_eq!(done.spent.cost, Money(0));
@@ -460,7 +460,7 @@ async fn hostile_advice_stays_harmless(dialect: Dialect) {
     let config = format!("{}{FULL}", models.helper("helper"));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let prompts = world.prompts().await;
     for prompt in &prompts {
         assert_whole(prompt, &done);
@@ -486,7 +486,7 @@ async fn without_money_nobody_is_asked(dialect: Dialect) {
     let config = format!("{}intelligence: full\n{limits}\n", helper("helper", &models.url, 500.0));
     let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(models.purposes(), [""; 0], "an answer could cost more than its share of the budget");
     assert_eq!(done.spent.cost, Money(0));
     world.finish().await;
@@ -502,7 +502,7 @@ async fn only_full_asks(dialect: Dialect) {
         let setup = Setup::new(dialect).config(&config).agent(TWO_TRIES).file(".ralph.yml", &checks);
         let world = World::new(setup).await;
         let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{operator} {file}: {}", done.why);
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{operator} {file}: {}", done.why);
         world.finish().await;
     }
     assert_eq!(models.purposes(), [""; 0]);
@@ -522,7 +522,7 @@ async fn a_restart_asks_nothing_twice(dialect: Dialect) {
         assert!(was_killed(child.wait().await.expect("it ends")), "{}", service.log());
     }
     let mut child = service.spawn("all", None);
-    let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     assert_eq!(done.spent.iterations, 2);
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     // What the lost runs had asked is on the loop's account all the same.
@@ -570,7 +570,7 @@ async fn a_stop_waits_for_no_model(dialect: Dialect) {
     world.stop().await;
     world.setup.config = FULL.replace("full", "fallback");
     world.restart().await;
-    let done = world.until("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     assert_eq!((done.spent.iterations, models.purposes().len()), (1, 1));
     world.finish().await;
 }
@@ -590,7 +590,7 @@ async fn tools_that_fail_are_told_of(dialect: Dialect) {
     );
     let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let prompts = world.prompts().await;
     assert!(!prompts[0].contains("WebFetch"));
     let told = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
@@ -610,7 +610,7 @@ async fn an_agent_of_our_own_solves_the_task(dialect: Dialect) {
         format!("{helper}order: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
     let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{} {:?}", done.why, done.iterations);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     let served = &done.iterations[0].served;
     assert_eq!((served.backend.as_str(), served.model.as_deref()), ("own", Some("helper-own")));

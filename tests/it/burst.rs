@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::fake::{Dialect, Fault, Outgoing};
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{inbox, loops};
@@ -107,7 +107,7 @@ async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
     let mut others = ["control", "runner"].map(|role| service.spawn(role, None));
     let in_between = deliver(&service, &client, &told[0], "in-between".into()).await;
     assert_eq!(in_between.0, 202, "what comes while the burst is worked through is taken as well");
-    let reviewed = async || store.read(|c| loops::in_state(c, State::Review)).await.expect("loops").len();
+    let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();
     service.until("a review for each issue", async || reviewed().await == ISSUES).await;
     service.rest().await;
     let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
@@ -141,7 +141,7 @@ async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
     for issue in &issues {
         world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
     }
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     let limited = Fault::with_header(429, "retry-after", "3600");
     world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
     let before = world.forge.requests().len();
@@ -161,7 +161,7 @@ async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
     let all = world.all_loops().await;
     assert_eq!(all.len(), issues.len());
     for current in all {
-        assert_eq!((current.state, current.spent.iterations), (State::Review, 1), "{}", current.why);
+        assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 1), "{}", current.why);
         let said = world.bot_says_on(current.place.issue);
         assert!(said.len() <= 4, "as many as without the limit: {said:#?}");
         assert_eq!(said.iter().filter(|body| body.contains(" status ")).count(), 1, "{said:#?}");

@@ -150,7 +150,7 @@ async fn each_channel_hears_by_itself(dialect: Dialect) {
     channels[3] = wants_worse;
     let world = World::new(too_few_iterations(dialect, &channels)).await;
     let stopped = world.run().await;
-    assert_eq!(stopped.state, loops::State::LimitReached, "{}", stopped.why);
+    assert_eq!(stopped.state, loops::LoopState::LimitReached, "{}", stopped.why);
     let [issue] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let [told] = &receiver.heard("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
     assert!(told.signed && told.delivery.len() == 32, "{}", told.delivery);
@@ -170,7 +170,7 @@ async fn each_channel_hears_by_itself(dialect: Dialect) {
     world.say("/ralph resume --max-iterations 5").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (loops::State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (loops::LoopState::Review, 3), "{}", done.why);
     assert_eq!(receiver.events("own"), ["escalation.raised"]);
     assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
     let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
@@ -256,7 +256,7 @@ async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
     let setup = Setup::new(dialect).agent(agent).config(limits);
     let world = World::new(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", ")))).await;
     let held = world.run().await;
-    assert_eq!(held.state, loops::State::Paused, "{}", held.why);
+    assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
     let all = receiver.heard("all");
     let of = |message: &Message| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
     let (last, before) = all.split_last().expect("messages");
@@ -287,7 +287,7 @@ async fn a_service_is_not_held_up() {
     let channels = [receiver.channel("stuck", "generic"), receiver.channel("own", "generic")];
     let mut world = World::live(too_few_iterations(Dialect::Gitea, &channels)).await;
     world.label().await;
-    world.until("the limit", |l| l.state == loops::State::LimitReached).await;
+    world.until("the limit", |l| l.state == loops::LoopState::LimitReached).await;
     let both = async {
         while receiver.heard("own").is_empty() || receiver.heard("stuck").is_empty() {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
 use ralph_bot::domain::knowledge::session::{Role, Turn};
-use ralph_bot::domain::loops::{Start, Task};
+use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, RepoId, RepoRef, Timestamp, User, UserId,
@@ -128,11 +128,11 @@ async fn with_a_loop(folder: &Path) {
     let now = Clock::System.now();
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
     let id = LoopId::from_parts(Number(1), 0);
-    let start = Start {
+    let start = LoopStart {
         id: id.clone(),
         place: IssueRef { repo: repo.clone(), issue: Number(1) },
         by: User { id: UserId(5), login: "alice".into(), kind: AccountKind::User },
-        task: Task {
+        task: LoopTask {
             title: "Fix it".into(),
             body: String::new(),
             url: String::new(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -22,12 +22,12 @@ async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
         let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
         let world = World::new(Setup::new(dialect).agent(agent)).await;
         world.label().await;
-        let before = world.stop_at("the agent's turn", |l| l.step == Step::Agent).await;
+        let before = world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
         let used = before.spent.time_at(world.clock.now());
         world.clock.advance_ms(jump);
         world.settle().await;
         let first = world.the_loop().await;
-        assert_eq!((first.state, first.spent.iterations), (State::Review, 1), "{jump}: {}", first.why);
+        assert_eq!((first.state, first.spent.iterations), (LoopState::Review, 1), "{jump}: {}", first.why);
         assert_eq!(first.iterations[0].attempt, 1, "{jump}: the run was taken for lost");
         assert!(first.spent.time_ms >= used, "{jump}: {} ms after {used}", first.spent.time_ms);
         assert!(first.iterations.iter().all(|i| i.ended_at.is_some()), "{jump}");
@@ -36,7 +36,7 @@ async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
         let comment = world.say("/ralph guide Add a note, please.").await;
         world.settle().await;
         let second = world.the_loop().await;
-        assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{jump}: {}", second.why);
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{jump}: {}", second.why);
         assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{jump}: {:?}", world.reactions(comment));
         assert!(second.spent.time_ms >= first.spent.time_ms, "{jump}");
         assert_eq!(world.all_loops().await.len(), 1, "{jump}");
@@ -51,7 +51,7 @@ async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
                  if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n";
     let world = World::new(Setup::new(dialect).agent(agent)).await;
     world.label().await;
-    world.stop_at("the agent's turn", |l| l.step == Step::Agent).await;
+    world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
     let (engine, tree) = (world.engine(), world.tree().await);
     let meanwhile = async {
         while !tree.join("begun").exists() {
@@ -66,7 +66,7 @@ async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
     assert!(work.expect("work"));
     world.recover().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert!((5_000..HOUR_MS).contains(&done.spent.time_ms), "{} ms", done.spent.time_ms);
     let known = world.inbox().await;
     world.reconcile().await;
@@ -92,6 +92,6 @@ async fn a_wait_ends_though_the_clock_was_set_back(dialect: Dialect) {
     assert!(world.all_loops().await.is_empty(), "by the clock it is not due for a day");
     world.reconcile().await;
     world.recover().await;
-    assert_eq!(world.the_loop().await.state, State::Review, "it waits for yesterday to pass");
+    assert_eq!(world.the_loop().await.state, LoopState::Review, "it waits for yesterday to pass");
     world.finish().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{GuidanceSource, State, Step};
+use ralph_bot::domain::loops::{GuidanceSource, LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
@@ -40,7 +40,7 @@ const SECOND_RUN: &str = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else 
 const NEVER: &str = "echo \"$RALPH_ITERATION\" >answer.txt\n";
 
 fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
-    l.step == Step::Agent
+    l.step == LoopStep::Agent
 }
 
 async fn run_takes_every_option(dialect: Dialect) {
@@ -55,7 +55,7 @@ async fn run_takes_every_option(dialect: Dialect) {
     let comment = world.say(line).await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(done.checks_from, Some(CheckSource::Command));
     assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
     let limits = (done.limits.iterations, done.limits.time_ms, done.limits.cost);
@@ -100,21 +100,21 @@ async fn a_base_that_is_not_there_fails_and_resume_goes_elsewhere(dialect: Diale
     world.say("/ralph run --base nowhere").await;
     world.settle().await;
     let failed = world.the_loop().await;
-    assert_eq!(failed.state, State::Failed, "{}", failed.why);
+    assert_eq!(failed.state, LoopState::Failed, "{}", failed.why);
     assert!(failed.why.contains("nowhere"), "{}", failed.why);
     // There is nothing to be confirmed: it is said, and nothing else of the line is done.
     let comment = world.say("/ralph resume --confirm 0123abcd --base main").await;
     world.settle().await;
     assert_eq!(
         (world.the_loop().await.state, world.reactions(comment)),
-        (State::Failed, vec!["eyes".into(), "confused".into()])
+        (LoopState::Failed, vec!["eyes".into(), "confused".into()])
     );
     assert!(world.bot_said("There is no text to be confirmed"), "{:#?}", world.bot_says());
     assert_eq!(world.escalations().len(), 1);
     world.say("/ralph resume --base main").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.base_branch.as_str()), (State::Review, "main"), "{}", done.why);
+    assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
     assert!(world.escalations().is_empty());
     world.finish().await;
 }
@@ -125,11 +125,11 @@ async fn commands_of_a_comment_run_in_order(dialect: Dialect) {
     world.stop_at("the agent", waits_for_agent).await;
     let both = world.say("/ralph resume\n/ralph pause --now").await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Paused, "resumed first, paused then");
+    assert_eq!(world.the_loop().await.state, LoopState::Paused, "resumed first, paused then");
     assert_eq!(world.reactions(both), ["eyes", "confused", "rocket"]);
     world.say("Fine.\n\n/ralph pause --now\n/ralph resume\n\n> /ralph abort\n").await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review, "paused first, resumed then");
+    assert_eq!(world.the_loop().await.state, LoopState::Review, "paused first, resumed then");
     world.finish().await;
 }
 
@@ -144,7 +144,7 @@ async fn two_comments_at_once_are_both_heard(dialect: Dialect) {
     let (first, other) = tokio::join!(world.say(budget), world.forge.comment(&second, world.repo, world.issue, guide));
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(done.limits.cost, Money(7_000_000));
     assert!(world.prompts().await.last().expect("a prompt").contains("second digit."));
     assert_eq!(world.reactions(first), ["eyes", "rocket"]);
@@ -159,7 +159,7 @@ async fn pause_waits_for_the_iteration_and_resume_brings_guidance(dialect: Diale
     let pause = world.say("/ralph pause lunch").await;
     world.settle().await;
     let paused = world.the_loop().await;
-    assert_eq!(paused.state, State::Paused, "{}", paused.why);
+    assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
     assert!(paused.why.contains("lunch"), "{}", paused.why);
     assert_eq!(paused.iterations.len(), 1);
     assert!(paused.iterations[0].ended_at.is_some() && paused.pushed.is_some(), "the iteration was finished first");
@@ -169,7 +169,7 @@ async fn pause_waits_for_the_iteration_and_resume_brings_guidance(dialect: Diale
     world.say("/ralph resume --max-iterations 7 Mind the units.\nAnd be quick.").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(done.limits.iterations, 7);
     let prompts = world.prompts().await;
     assert!(!prompts[0].contains("Mind the units."));
@@ -196,11 +196,11 @@ async fn pause_now_stops_the_agent(dialect: Dialect) {
     world.until("the agent", waits_for_agent).await;
     processes(&world, true).await;
     world.say("/ralph pause --now").await;
-    world.until("the pause", |l| l.state == State::Paused).await;
+    world.until("the pause", |l| l.state == LoopState::Paused).await;
     processes(&world, false).await;
     world.write_agent("echo 42 >answer.txt\n");
     world.say("/ralph resume").await;
-    world.until("the review", |l| l.state == State::Review).await;
+    world.until("the review", |l| l.state == LoopState::Review).await;
     world.finish().await;
 }
 
@@ -214,7 +214,7 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
     processes(&world, true).await;
     let said = std::time::Instant::now();
     world.say("/ralph abort wrong issue").await;
-    let aborted = world.until("the end", |l| l.state == State::Aborted).await;
+    let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
     assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
     processes(&world, false).await;
     // The promise is 5 s on a machine of its own, of which 3 are the agent's to end by itself.
@@ -247,7 +247,7 @@ async fn guide_budget_status_and_help(dialect: Dialect) {
     let low = world.say("/ralph budget 0").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert!(world.prompts().await[1].contains("It is more than 41."), "the next iteration has it");
     assert_eq!(done.limits.cost, Money(9_500_000));
     assert!(world.bot_said("The budget is"));
@@ -260,7 +260,7 @@ async fn guide_budget_status_and_help(dialect: Dialect) {
     world.say("/ralph guide Write notes, too.").await;
     world.settle().await;
     let again = world.the_loop().await;
-    assert_eq!(again.state, State::Review, "{}", again.why);
+    assert_eq!(again.state, LoopState::Review, "{}", again.why);
     assert_eq!(again.pull, done.pull);
     assert_eq!(world.file(&again.branch, "notes.txt").await.as_deref(), Some("more\n"));
     world.finish().await;
@@ -294,7 +294,7 @@ async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
         let before = world.bot_says().len();
         let comment = world.say(line).await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, State::Review, "{line}");
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "{line}");
         assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
         assert_eq!(world.bot_says().len(), before + 1, "{line}");
     }
@@ -304,7 +304,7 @@ async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
     for line in ["/ralph resume", "/ralph guide more", "/ralph retry", "/ralph abort"] {
         let comment = world.say(line).await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, State::Aborted, "{line}");
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted, "{line}");
         assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
     }
     // The end of one loop is not the end of the issue.
@@ -313,7 +313,7 @@ async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
     world.settle().await;
     assert_eq!(world.all_loops().await.len(), 2);
     let second = world.the_loop().await;
-    assert_eq!(second.state, State::Review, "{}", second.why);
+    assert_eq!(second.state, LoopState::Review, "{}", second.why);
     assert!(second.branch.ends_with("-2"), "a branch of its own: {}", second.branch);
     world.finish().await;
 }
@@ -325,12 +325,12 @@ async fn retry_throws_the_commits_away(dialect: Dialect) {
     world.settle().await;
     assert_eq!(world.reactions(none), ["eyes", "confused"]);
     let first = world.run().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     let before = world.forge.branch_sha(world.repo, &first.branch).await.expect("a branch");
     let retry = world.say("/ralph retry").await;
     world.settle().await;
     let again = world.the_loop().await;
-    assert_eq!(again.state, State::Review, "{}", again.why);
+    assert_eq!(again.state, LoopState::Review, "{}", again.why);
     assert_eq!(world.reactions(retry), ["eyes", "rocket"]);
     assert_eq!(again.iterations.iter().map(|i| i.discarded).collect::<Vec<_>>(), [true, false]);
     let after = world.forge.branch_sha(world.repo, &again.branch).await.expect("a branch");
@@ -347,7 +347,7 @@ async fn retry_throws_the_commits_away(dialect: Dialect) {
     world.say("/ralph retry").await;
     world.settle().await;
     let held = world.the_loop().await;
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
     assert_eq!(world.forge.branch_sha(world.repo, &held.branch).await, Some(theirs));
     world.finish().await;
 }
@@ -360,11 +360,11 @@ async fn the_label_pauses_and_goes_on(dialect: Dialect) {
     world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
     world.settle().await;
     let paused = world.the_loop().await;
-    assert_eq!(paused.state, State::Paused, "{}", paused.why);
+    assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
     assert!(paused.why.contains("label"), "{}", paused.why);
     world.label().await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     assert_eq!(world.all_loops().await.len(), 1);
     world.finish().await;
 }
@@ -372,17 +372,17 @@ async fn the_label_pauses_and_goes_on(dialect: Dialect) {
 async fn criteria_come_by_command(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).without(".ralph.yml")).await;
     let asked = world.run().await;
-    assert_eq!(asked.state, State::NeedsCriteria, "{}", asked.why);
+    assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
     assert_eq!(world.state_labels(), ["needs-criteria"]);
     assert!(world.bot_said("/ralph run --check"), "{:?}", world.bot_says());
     // Asking again without a check looks for the file once more, and asks once more.
     world.say("/ralph run").await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::NeedsCriteria);
+    assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
     world.say("/ralph run --check 'sh check.sh' --max-iterations 4").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!((done.checks_from, done.limits.iterations), (Some(CheckSource::Command), 4));
     world.finish().await;
 }
@@ -391,7 +391,7 @@ async fn a_broken_repository_file_is_shown(dialect: Dialect) {
     let world =
         World::new(Setup::new(dialect).file(".ralph.yml", "checks:\n  - nmae: answer\n    run: sh check.sh\n")).await;
     let paused = world.run().await;
-    assert_eq!(paused.state, State::Paused, "{}", paused.why);
+    assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
     let said = world.bot_says().join("\n");
     for expected in [".ralph.yml", "2:5", "nmae", "name"] {
         assert!(said.contains(expected), "{expected}: {said}");
@@ -402,7 +402,7 @@ async fn a_broken_repository_file_is_shown(dialect: Dialect) {
     world.say("/ralph resume").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     world.finish().await;
 }
 
@@ -412,14 +412,14 @@ async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
     setup.body = body.into();
     let mut world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(done.checks_from, Some(CheckSource::Issue));
 
     world.clock.advance_ms(1000);
     let title = "Another";
     world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
     let asked = world.run().await;
-    assert_eq!(asked.state, State::NeedsCriteria, "{}", asked.why);
+    assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
     assert!(world.bot_said("no write access"), "{:?}", world.bot_says());
     world.finish().await;
 }
@@ -427,7 +427,7 @@ async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
 async fn nothing_to_do_is_said(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).file("answer.txt", "42\n")).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Closed, "{}", done.why);
+    assert_eq!(done.state, LoopState::Closed, "{}", done.why);
     assert!(done.iterations.is_empty());
     assert!(world.bot_said("holds already"), "{:?}", world.bot_says());
     assert_eq!(world.state_labels(), ["closed"]);
@@ -440,18 +440,18 @@ async fn limits_are_raised_by_resume(dialect: Dialect) {
     world.say("/ralph run --max-iterations 2").await;
     world.settle().await;
     let spent = world.the_loop().await;
-    assert_eq!(spent.state, State::LimitReached, "{}", spent.why);
+    assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
     for line in ["/ralph resume", "/ralph resume --max-iterations 2", "/ralph retry"] {
         let comment = world.say(line).await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, State::LimitReached, "{line}");
+        assert_eq!(world.the_loop().await.state, LoopState::LimitReached, "{line}");
         assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
     }
     world.write_agent("echo 42 >answer.txt\n");
     world.say("/ralph resume --max-iterations 3").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.iterations.len()), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
     assert!(world.escalations().is_empty());
     world.finish().await;
 }
@@ -475,14 +475,14 @@ async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
     world.settle().await;
     let said = world.bot_says_on(pull);
     assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
-    assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (State::Review, 2));
+    assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (LoopState::Review, 2));
 
     let body = "Name it better.\n\n/ralph budget 20.00";
     let whole = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
     world.forge.review(&world.maintainer, world.repo, pull, &whole).await.expect("reviewed");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
     assert_eq!(done.limits.cost, Money(20_000_000));
     let prompt = world.prompt(3).await;
     assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");

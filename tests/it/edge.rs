@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::fake::{Dialect, Outgoing};
 use ralph_bot::forge::signature::sign;
 use secrecy::SecretString;
@@ -187,7 +187,7 @@ async fn a_forged_signature_is_refused(dialect: Dialect) {
 
     assert_eq!(deliver(&world, "genuine", &genuine.event.0, body).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -229,7 +229,7 @@ async fn a_replayed_delivery_makes_one_loop(dialect: Dialect) {
         world.restart().await;
     }
     assert!(world.outcomes().await.len() > before);
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -242,14 +242,14 @@ async fn a_body_under_new_ids_makes_one_loop(dialect: Dialect) {
     }
     world.settle().await;
     let first = world.the_loop().await;
-    assert_eq!(first.state, State::Review);
+    assert_eq!(first.state, LoopState::Review);
     for n in 0..25 {
         assert_eq!(deliver(&world, &format!("late-{n}"), &genuine.event.0, genuine.body.as_bytes()).await, 202);
     }
     world.settle().await;
     let all = world.all_loops().await;
     assert_eq!(all.len(), 1);
-    assert_eq!((all[0].state, all[0].iterations.len()), (State::Review, 1));
+    assert_eq!((all[0].state, all[0].iterations.len()), (LoopState::Review, 1));
     world.finish().await;
 }
 
@@ -363,7 +363,7 @@ async fn the_path_decides_never_a_header(dialect: Dialect) {
     both.extend(headers(other, "e", "ping").into_iter().skip(1));
     assert_eq!(post(&world, path(own), &both, body.to_vec()).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -398,7 +398,7 @@ async fn what_a_request_says_of_its_origin_changes_nothing(dialect: Dialect) {
     genuine.extend(origins.map(|(name, value)| (name.to_owned(), value.to_owned())));
     assert_eq!(post(&world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -445,7 +445,7 @@ async fn a_delivery_as_large_as_may_be_is_taken(dialect: Dialect) {
     let (state, why) = world.outcomes().await.pop().expect("it was stored");
     assert_eq!(state, "ignored", "{why}");
     // It takes nothing from those after it.
-    assert_eq!(world.run().await.state, State::Review);
+    assert_eq!(world.run().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -494,7 +494,7 @@ async fn broken_bodies_are_ignored_with_a_reason(dialect: Dialect) {
     }
     assert_eq!(deliver(&world, "whole", "issues", genuine.as_bytes()).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -585,7 +585,7 @@ async fn memory_stays_bounded_and_the_silent_hold_nobody_up(dialect: Dialect) {
     assert!(statuses.iter().all(|status| matches!(status, 401 | 408 | 503)), "{statuses:?}");
     assert!(most.saturating_sub(before) < 250, "from {before} to {most} MiB, where all at once are 500");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -623,7 +623,7 @@ async fn a_full_store_refuses_and_loses_nothing(dialect: Dialect) {
     limit(Some(1_000_000)).await.expect("there is room again");
     assert_eq!(deliver(&world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -641,6 +641,6 @@ async fn a_closed_store_refuses_and_loses_nothing(dialect: Dialect) {
     // The same id again: a refused delivery was never known.
     assert_eq!(deliver(&world, "again-later", &event, &body).await, 202);
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::fake::Dialect;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
@@ -181,7 +181,7 @@ async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
     }
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
     assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
@@ -219,7 +219,7 @@ async fn an_agent_asks_its_model_without_the_key(dialect: Dialect) {
     }
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{:?}", world.bot_says());
+    assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_says());
     let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
     assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
     assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");

@@ -1,6 +1,6 @@
 //! Agents that do whatever the text of an issue tells them: what they can reach then, and what of it gets out.
 
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;
@@ -77,7 +77,7 @@ async fn everything_that_is_told_is_done_and_nothing_comes_of_it(dialect: Dialec
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.rest().await;
     let world = &service.world;
     assert_eq!(done.spent.iterations, 2, "{}", done.why);
@@ -141,7 +141,7 @@ async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
             "git ls-remote {forge}mira/app.git >reach.txt 2>&1 </dev/null\necho \"and $?\" >>reach.txt\necho 42 >answer.txt\n"
         ));
         let done = world.run().await;
-        assert_eq!(done.state, State::Review, "{}", done.why);
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let said = world.file(&done.branch, "reach.txt").await.expect("what it came to");
         assert_eq!(!said.to_lowercase().contains("connect to"), reaches, "{network}: {said}");
         assert_eq!(world.bot_said("without network"), !reaches, "{network}: {:?}", world.bot_says());
@@ -164,7 +164,7 @@ async fn a_title_is_no_option_and_no_branch(dialect: Dialect) {
         setup.agent = "echo \"$# $*\" >arguments.txt\necho 42 >answer.txt\n".into();
         let world = World::new(setup).await;
         let done = world.run().await;
-        assert_eq!(done.state, State::Review, "{title}: {}", done.why);
+        assert_eq!(done.state, LoopState::Review, "{title}: {}", done.why);
         assert_eq!(world.file(&done.branch, "arguments.txt").await.as_deref(), Some("0 \n"), "{title}");
         let slug = done.branch.strip_prefix(&format!("ralph/{}-", world.issue)).expect("its own branch");
         assert!(slug.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'), "{}", done.branch);

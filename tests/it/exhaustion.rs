@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::fake::Dialect;
 use reqwest::Client;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -79,8 +79,8 @@ async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dia
     limit_files(&child, open_files(&child) as u64 + 3);
     service.until("a program that is not started", async || service.has_said("Too many open files")).await;
     limit_files(&child, before);
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
-    assert_eq!((done.step, done.spent.iterations), (Step::Idle, 1), "{}", done.why);
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
+    assert_eq!((done.step, done.spent.iterations), (LoopStep::Idle, 1), "{}", done.why);
     service.rest().await;
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert!(stop(&mut child).await.success(), "{}", service.log());
@@ -141,7 +141,7 @@ async fn a_gigabyte_of_output_takes_little_memory() {
     let at_rest = memory_mib(&child, "VmHWM");
     world.label().await;
     let watch = Stopwatch::start();
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     let (took, grown) = (watch.elapsed(), memory_mib(&child, "VmHWM").saturating_sub(at_rest));
     println!("a gigabyte in {took:?}, with {grown} MiB more than the {at_rest} before");
     // Far less than was printed; what is masked at a time is some MiB.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
@@ -56,7 +56,7 @@ const CHANGES: &[(&str, &str)] = &[
 /// What people see at the end of the one story that is told here again and again.
 #[derive(Debug, PartialEq)]
 struct Outcome {
-    state: State,
+    state: LoopState,
     labels: Vec<String>,
     comments: usize,
     pulls: usize,
@@ -84,7 +84,7 @@ async fn outcome(world: &World) -> Outcome {
 
 fn undisturbed() -> Outcome {
     Outcome {
-        state: State::Review,
+        state: LoopState::Review,
         labels: vec!["review".into()],
         // Status, start, one iteration, completion.
         comments: 4,
@@ -148,7 +148,7 @@ async fn an_escalation_is_opened_once(dialect: Dialect) {
         world.forge.faults().next(2, "POST", r"/issues$", fault.clone()).expect("a pattern");
         world.label().await;
         world.recover().await;
-        assert_eq!(world.the_loop().await.state, State::LimitReached);
+        assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
         let [number] = world.escalations()[..] else { panic!("{fault:?}: {:?}", world.escalations()) };
         // A person who goes on closes it; the word about that is lost once as well.
         world.write_agent("echo 42 >answer.txt\n");
@@ -164,7 +164,7 @@ async fn an_escalation_is_opened_once(dialect: Dialect) {
             .await
             .expect("said");
         world.recover().await;
-        assert_eq!(world.the_loop().await.state, State::Review, "{fault:?}: {}", world.the_loop().await.why);
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "{fault:?}: {}", world.the_loop().await.why);
         assert!(world.escalations().is_empty(), "{fault:?}");
         let closing: Vec<_> = world.bot_says_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
         assert_eq!(closing.len(), 1, "{fault:?}: {closing:#?}");
@@ -212,7 +212,7 @@ async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
 async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
     world.recover().await;
     assert_eq!(outcome(&world).await, undisturbed());
@@ -223,7 +223,7 @@ async fn a_refused_credential_is_tried_again(dialect: Dialect) {
 async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     // Reading fails: what is to be done has certainly not begun, and is tried again all the same with growing pauses.
     world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
     let before = world.forge.requests().len();
@@ -242,12 +242,12 @@ async fn a_forge_that_is_down_for_hours_takes_none_of_a_loops_time(dialect: Dial
     let config = "limits: { timeout: 30m, comments_per_hour: 1000, comments_per_day: 1000 }";
     let world = World::new(Setup::new(dialect).config(config)).await;
     world.label().await;
-    world.settle_until("the push", |l| l.step == Step::Push).await;
+    world.settle_until("the push", |l| l.step == LoopStep::Push).await;
     world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
     for _ in 0..24 {
         world.pass(Duration::from_secs(600)).await;
     }
-    assert_eq!(world.the_loop().await.state, State::Running);
+    assert_eq!(world.the_loop().await.state, LoopState::Running);
     world.forge.faults().clear();
     world.recover().await;
     assert_eq!(outcome(&world).await, undisturbed());
@@ -269,7 +269,7 @@ async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
     world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
     world.say("/ralph guide Once more, please.").await;
     world.recover().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
     assert_ne!(new, old);
     world.finish().await;
@@ -305,7 +305,7 @@ async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) 
     for _ in 0..40 {
         world.pass(Duration::from_secs(1)).await;
     }
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     assert_eq!(world.forge.faults().remaining(), 0);
     let before = world.bot_says().len();
     assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
@@ -355,7 +355,7 @@ async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(diale
     world.reconcile().await;
     world.settle().await;
     match dialect {
-        Dialect::GitHub => assert_eq!(world.the_loop().await.state, State::Review),
+        Dialect::GitHub => assert_eq!(world.the_loop().await.state, LoopState::Review),
         Dialect::Gitea => assert!(world.newest().await.is_none()),
     }
     world.finish().await;
@@ -385,7 +385,7 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     assert!(world.newest().await.is_none());
     world.say(&answer).await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review, "{}", world.the_loop().await.why);
+    assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
     world.finish().await;
 }
 
@@ -393,7 +393,7 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
 async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n")).await;
     let first = world.run().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     world.pass(Duration::from_secs(300)).await;
     world.forge.hooks().drop_next(10_000);
     let comment = world.say("/ralph guide Add a note, please.").await;
@@ -402,15 +402,15 @@ async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     world.reconcile().await;
     world.reconcile().await;
     let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
     assert!(world.prompt(2).await.contains("Add a note, please."));
     assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
     let pull = second.pull.expect("a pull request").number;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, State::Merged);
+    assert_eq!(world.the_loop().await.state, LoopState::Merged);
     world.finish().await;
 }
 
@@ -418,23 +418,23 @@ async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
 async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.forge.hooks().drop_next(10_000);
     world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
     world.engine().reconcile_step(true).await.expect("reconcile");
     world.settle().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (State::Closed, None), "{}", now.why);
+    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
     world.finish().await;
     // Its pull request may be open as well.
     let world = World::new(Setup::new(dialect)).await;
     let first = world.run().await;
-    assert_eq!((first.state, first.pull.is_some()), (State::Review, true), "{}", first.why);
+    assert_eq!((first.state, first.pull.is_some()), (LoopState::Review, true), "{}", first.why);
     world.forge.hooks().drop_next(10_000);
     world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
     world.reconcile().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.why.as_str()), (State::Closed, "the issue was closed"));
+    assert_eq!((now.state, now.why.as_str()), (LoopState::Closed, "the issue was closed"));
     world.finish().await;
 }
 
@@ -450,14 +450,14 @@ async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     world.say("/ralph guide Once more.").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     assert_eq!(world.prompt(2).await.matches("Once more.").count(), 1);
     world.forge.hooks().duplicate_next(1, 100);
     world.forge.hooks().hold();
     world.say("/ralph abort enough").await;
     world.forge.hooks().release(|_| {});
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Aborted);
+    assert_eq!(world.the_loop().await.state, LoopState::Aborted);
     world.finish().await;
 }
 
@@ -480,7 +480,7 @@ async fn deliveries_may_come_in_any_order(dialect: Dialect) {
         });
         world.settle().await;
         world.reconcile().await;
-        assert_eq!(world.the_loop().await.state, State::Merged, "turn {turn}");
+        assert_eq!(world.the_loop().await.state, LoopState::Merged, "turn {turn}");
         assert_eq!(world.state_labels(), ["merged"]);
         world.finish().await;
     }
@@ -533,26 +533,26 @@ async fn labels_may_be_told_of_in_any_order(dialect: Dialect) {
 async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.forge.flush().await;
     world.forge.hooks().drop_next(10_000);
     world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
     // The delivery may be on its way yet.
     world.engine().reconcile_step(true).await.expect("reconcile");
     while world.engine().loop_step().await.expect("loop") {}
-    assert_eq!(world.the_loop().await.state, State::Running);
+    assert_eq!(world.the_loop().await.state, LoopState::Running);
     world.clock.advance_ms(61_000);
     world.engine().reconcile_step(true).await.expect("reconcile");
     world.settle().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (State::Paused, None), "{}", now.why);
+    assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
     assert_eq!(now.why, "the label was taken off");
     world.reconcile().await;
     assert_eq!(world.the_loop().await.version, now.version, "it is told once");
     world.forge.hooks().drop_next(0);
     world.label().await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -560,10 +560,10 @@ async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
 async fn a_loop_without_the_label_does_not_miss_it(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.say("/ralph run").await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.clock.advance_ms(61_000);
     world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     // Of the label that an earlier loop took off with its end, the next one knows nothing.
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
@@ -571,10 +571,10 @@ async fn a_loop_without_the_label_does_not_miss_it(dialect: Dialect) {
     world.settle().await;
     world.clock.advance_ms(1_000);
     world.say("/ralph run").await;
-    world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == LoopStep::Agent).await;
     world.clock.advance_ms(61_000);
     world.reconcile().await;
-    assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, State::Review));
+    assert_eq!((world.all_loops().await.len(), world.the_loop().await.state), (2, LoopState::Review));
     world.finish().await;
 }
 
@@ -603,7 +603,7 @@ async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
     world.reconcile().await;
     world.reconcile().await;
     let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
     let prompt = world.prompt(2).await;
     for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt:1"] {
         assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
@@ -619,7 +619,7 @@ async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
     let before = heard().await;
     world.reconcile().await;
     assert_eq!(heard().await, before, "{:#?}", world.log().await);
-    assert_eq!((third.state, third.spent.iterations), (State::Review, 3), "{}", third.why);
+    assert_eq!((third.state, third.spent.iterations), (LoopState::Review, 3), "{}", third.why);
     world.finish().await;
 }
 
@@ -636,7 +636,7 @@ async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
     world.settle().await;
     world.reconcile().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let prompts = world.prompts().await[1..].join("\n");
     for body in ["Please say why it is 42.", "And say since when."] {
         assert_eq!(prompts.matches(body).count(), 1, "{body}: {prompts}");
@@ -646,8 +646,9 @@ async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
 
 /// F1: nothing answers for some minutes, from each step on; git neither.
 async fn a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for(dialect: Dialect) {
-    let steps = [None, Some(Step::Prepare), Some(Step::Baseline), Some(Step::Agent), Some(Step::Commit)];
-    for step in steps.into_iter().chain([Step::Push, Step::Check, Step::Verify].map(Some)) {
+    let steps =
+        [None, Some(LoopStep::Prepare), Some(LoopStep::Baseline), Some(LoopStep::Agent), Some(LoopStep::Commit)];
+    for step in steps.into_iter().chain([LoopStep::Push, LoopStep::Check, LoopStep::Verify].map(Some)) {
         let world = World::new(Setup::new(dialect)).await;
         world.settle().await;
         world.label().await;
@@ -689,13 +690,13 @@ mod github_apps {
             world.forge.requests().iter().filter(|request| request.path.ends_with("/access_tokens")).count()
         };
         world.label().await;
-        world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         let mut before = minted(&world);
         for iterations in [1, 2] {
             world.clock.advance_ms(61 * 60_000);
             world.settle().await;
             let done = world.the_loop().await;
-            assert_eq!((done.state, done.spent.iterations), (State::Review, iterations), "{}", done.why);
+            assert_eq!((done.state, done.spent.iterations), (LoopState::Review, iterations), "{}", done.why);
             assert!(minted(&world) > before, "{iterations}: no further token was asked for");
             before = minted(&world);
             world.say("/ralph guide Once more, please.").await;

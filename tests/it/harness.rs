@@ -13,7 +13,7 @@ use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue, Op, OpKind};
@@ -430,7 +430,7 @@ impl World {
 
     /// The state labels on the issue, without the prefix.
     pub fn state_labels(&self) -> Vec<String> {
-        let all: Vec<String> = State::ALL.iter().map(|s| format!("ralph:{}", s.label())).collect();
+        let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("ralph:{}", s.label())).collect();
         let labels = self.forge.labels(self.repo, self.issue);
         labels.into_iter().filter(|l| all.contains(l)).map(|l| l.trim_start_matches("ralph:").to_owned()).collect()
     }
@@ -643,7 +643,7 @@ pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: boo
         if let Some(commit) = &current.pushed {
             let there = world.forge.branch_sha(world.repo, &current.branch).await;
             assert!(
-                there.is_none_or(|sha| sha == *commit) || current.state != State::Review,
+                there.is_none_or(|sha| sha == *commit) || current.state != LoopState::Review,
                 "the branch is elsewhere"
             );
         }

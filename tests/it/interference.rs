@@ -1,6 +1,6 @@
 //! What people and forges do to a loop's pull request and repository while it works.
 
-use ralph_bot::domain::loops::{Loop, State, Step};
+use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Access, Dialect, Op, OpKind};
 
@@ -21,7 +21,7 @@ const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 
 async fn in_the_middle(dialect: Dialect) -> (World, Loop) {
     let world = World::new(Setup::new(dialect).agent(SLOW)).await;
     world.label().await;
-    let now = world.stop_at("the second run", |l| l.step == Step::Agent && l.pull.is_some()).await;
+    let now = world.stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some()).await;
     assert!(world.is_draft(&world.the_pull().await), "it begins as a draft");
     (world, now)
 }
@@ -40,13 +40,13 @@ async fn made_ready(world: &World) {
 async fn a_pull_request_that_a_person_made_ready_stays_so(dialect: Dialect) {
     let (world, second) = in_the_middle(dialect).await;
     made_ready(&world).await;
-    let later = |l: &Loop| l.step == Step::Agent && l.iterations.len() > second.iterations.len();
+    let later = |l: &Loop| l.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
     let third = world.stop_at("the third run", later).await;
     assert!(!world.is_draft(&world.the_pull().await), "it was made a draft again");
     assert!(third.state.is_open(), "{}", third.why);
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
     assert!(!world.is_draft(&world.the_pull().await));
     world.finish().await;
 }
@@ -56,7 +56,7 @@ async fn a_pull_request_that_goes_elsewhere_is_followed(dialect: Dialect) {
     for told in [true, false] {
         let world = World::new(Setup::new(dialect)).await;
         let done = world.run().await;
-        assert_eq!((done.state, done.base_branch.as_str()), (State::Review, "main"));
+        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"));
         let file = [("answer.txt", Some("40\n"), false)];
         world
             .forge
@@ -74,7 +74,7 @@ async fn a_pull_request_that_goes_elsewhere_is_followed(dialect: Dialect) {
             world.settle().await;
         }
         let after = world.the_loop().await;
-        assert_eq!((after.state, after.base_branch.as_str()), (State::Review, "stable"), "{told}: {}", after.why);
+        assert_eq!((after.state, after.base_branch.as_str()), (LoopState::Review, "stable"), "{told}: {}", after.why);
         assert!(after.spent.iterations > done.spent.iterations, "{told}: the conflict with it was solved");
         let parents = world.parents(&after.branch);
         let tip = world.git(&["rev-parse", "refs/heads/stable"]);
@@ -92,7 +92,7 @@ async fn nothing_is_pushed_after_a_merge_in_the_middle(dialect: Dialect) {
     let seen = world.forge.ops().len();
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Merged, before.spent.iterations), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Merged, before.spent.iterations), "{}", done.why);
     let ours = |op: &&Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::BranchPushed | OpKind::PullOpened);
     let ops = world.forge.ops();
     let after: Vec<&Op> = ops[seen..].iter().filter(ours).collect();
@@ -119,6 +119,6 @@ async fn a_repository_that_is_gone_is_left_alone(dialect: Dialect) {
     world.say("/ralph resume").await;
     world.recover().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     world.finish().await;
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::fake::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::forge::http::Patience;
@@ -40,7 +40,7 @@ async fn waiting(world: &World) -> (u64, u64) {
 /// Takes the loop of the world to its pull request, and says how many deliveries and effects wait then.
 async fn goes_through(world: &World) -> (u64, u64) {
     world.label().await;
-    world.until("the pull request", |l| l.state == State::Review && l.pull.is_some()).await;
+    world.until("the pull request", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     waiting(world).await
 }
 
@@ -66,7 +66,9 @@ async fn a_repository_that_does_not_answer_delays_no_other(dialect: Dialect) {
     ask(&world.forge, &world.maintainer, other).await;
     let aside = world.forge.open_issue(&world.maintainer, world.repo, "Another", "", &["ralph:run"]).await;
     let aside = aside.expect("an issue");
-    world.until("the loop beside", |l| l.place.issue == aside && l.state == State::Review && l.pull.is_some()).await;
+    world
+        .until("the loop beside", |l| l.place.issue == aside && l.state == LoopState::Review && l.pull.is_some())
+        .await;
     let (deliveries, to_say) = waiting(&world).await;
     assert!(deliveries >= ISSUES as u64 / 2 && to_say >= ISSUES as u64, "{deliveries} deliveries, {to_say} answers");
     world.forge.faults().clear();
@@ -120,6 +122,6 @@ async fn deliveries_without_meaning_delay_no_other(dialect: Dialect) {
     }
     assert!(steps <= 34, "{steps} steps of 64 deliveries");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }

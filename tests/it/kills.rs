@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
 use futures::{FutureExt, StreamExt, stream};
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Money, Number};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
@@ -99,7 +99,7 @@ async fn killed_in_a_backup(dialect: Dialect) {
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    service.until_loop("the limit", |l| l.state == State::LimitReached).await;
+    service.until_loop("the limit", |l| l.state == LoopState::LimitReached).await;
     let copy = service.world.folder.path().join("copy.db");
     assert!(was_killed(service.backup(&copy, Some("K34")).await), "{}", service.log());
     assert!(!copy.exists(), "half a copy stands under its name");
@@ -107,7 +107,7 @@ async fn killed_in_a_backup(dialect: Dialect) {
     let store = Store::open(&copy).expect("the copy opens");
     assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
     let copied = store.read(|c| loops::list(c, false, 9)).await.expect("loops");
-    assert_eq!(copied.iter().map(|l| l.state).collect::<Vec<_>>(), [State::LimitReached]);
+    assert_eq!(copied.iter().map(|l| l.state).collect::<Vec<_>>(), [LoopState::LimitReached]);
     assert!(!service.backup(&copy, None).await.success(), "a copy was overwritten");
     service.rest().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());
@@ -202,18 +202,18 @@ async fn people(service: &Service) {
     let world = &service.world;
     service.until("the service to listen", async || service.listens().await).await;
     world.label().await;
-    service.until_loop("the limit", |l| l.state == State::LimitReached).await;
+    service.until_loop("the limit", |l| l.state == LoopState::LimitReached).await;
     service.until("the escalation", async || world.escalations().len() == 1).await;
     world.say("/ralph resume --max-iterations 5").await;
-    let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     let pull = done.pull.expect("a pull request").number;
     let draft =
         ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please polish it.".into(), remarks: Vec::new() };
     world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
-    service.until_loop("the next review", |l| l.state == State::Review && l.spent.iterations == 3).await;
+    service.until_loop("the next review", |l| l.state == LoopState::Review && l.spent.iterations == 3).await;
     service.rest().await;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-    service.until_loop("the end", |l| l.state == State::Merged).await;
+    service.until_loop("the end", |l| l.state == LoopState::Merged).await;
     service.until("the label", async || world.state_labels() == ["merged"]).await;
     // Whatever is still to come has come: the service may have died on the last step, and deliveries with it.
     service
@@ -325,7 +325,7 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     }
     service.until("the service to listen", async || service.listens().await).await;
     service.resend();
-    let done = service.until_loop("the review", |l| l.state == State::Review && l.pull.is_some()).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     service.rest().await;
     assert_eq!(done.spent.iterations, 1, "{kills:?}");
     let id = done.id.clone();

@@ -1,6 +1,6 @@
 //! What one loop learnt is in the prompts of the next one, unless memory is off.
 
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::memory;
@@ -29,12 +29,12 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.say(&format!("/ralph guide --remember {RULE}")).await;
     world.settle().await;
     let first = world.the_loop().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     let prompts = world.prompts().await;
     let pull = first.pull.expect("a pull request").number;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Merged);
+    assert_eq!(world.the_loop().await.state, LoopState::Merged);
 
     world.clock.advance_ms(60_000);
     let (title, body) = ("The other answer is wrong", "The text file other.txt should hold 7.");
@@ -44,7 +44,7 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.forge.comment(&world.maintainer, world.repo, issue, start).await.expect("commented");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.place.issue, second.state), (issue, State::Review), "{}", second.why);
+    assert_eq!((second.place.issue, second.state), (issue, LoopState::Review), "{}", second.why);
     let told = world.prompts().await;
     (prompts, told, second)
 }
@@ -98,7 +98,7 @@ async fn what_was_learnt_on_a_file_is_found_by_its_path(dialect: Dialect) {
     }
     let world = World::new(setup).await;
     let first = world.run().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     world.forge.merge(&world.maintainer, world.repo, first.pull.expect("a pull request").number).await.expect("merged");
     world.settle().await;
     // Nothing in the words of these tasks is in what was learnt. The first changes the file, the other's check names it.
@@ -110,7 +110,12 @@ async fn what_was_learnt_on_a_file_is_found_by_its_path(dialect: Dialect) {
         world.forge.comment(&world.maintainer, world.repo, issue, &start).await.expect("commented");
         world.settle().await;
         let done = world.the_loop().await;
-        assert_eq!((done.place.issue, done.state, done.spent.iterations), (issue, State::Review, 2), "{}", done.why);
+        assert_eq!(
+            (done.place.issue, done.state, done.spent.iterations),
+            (issue, LoopState::Review, 2),
+            "{}",
+            done.why
+        );
         let prompts = world.prompts().await;
         let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
         assert_eq!(told, known, "{title}: {prompts:#?}");
@@ -127,7 +132,7 @@ printf '{"approach": "%s", "summary": "Looked again."}' "$tried" >"$RALPH_REPORT
 async fn a_way_that_failed_in_one_loop_is_not_tried_in_the_next(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { redirects: 1 }";
     let world = World::new(Setup::new(dialect).agent(LOST).config(limits)).await;
-    assert_eq!(world.run().await.state, State::Paused);
+    assert_eq!(world.run().await.state, LoopState::Paused);
     world.say("/ralph abort").await;
     world.settle().await;
     world.clock.advance_ms(60_000);
@@ -136,7 +141,7 @@ async fn a_way_that_failed_in_one_loop_is_not_tried_in_the_next(dialect: Dialect
     world.forge.comment(&world.maintainer, world.repo, issue, "/ralph run").await.expect("commented");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.place.issue, second.state), (issue, State::Paused), "{}", second.why);
+    assert_eq!((second.place.issue, second.state), (issue, LoopState::Paused), "{}", second.why);
     assert!(second.failed_elsewhere.iter().any(|way| way == "Find the cause first"), "{:?}", second.failed_elsewhere);
     let mut ways = second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);
     // Else it would be the first.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ralph_bot::clock::{Clock, Stopwatch};
-use ralph_bot::domain::loops::{Start, State, Task};
+use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::command::RunOptions;
@@ -37,7 +37,7 @@ async fn three_processes_carry_a_loop(dialect: Dialect) {
     let mut processes = ["ingest", "control", "runner"].map(|role| service.spawn(role, None));
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.rest().await;
     assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(service.world.state_labels(), ["review"]);
@@ -66,7 +66,7 @@ async fn two_whole_services_never_double_work(dialect: Dialect) {
         world.forge.label(&world.maintainer, world.repo, *issue, "ralph:run").await.expect("labelled");
     }
     let store = service.store().await.expect("a database");
-    let reviewed = async || store.read(|c| loops::in_state(c, State::Review)).await.expect("loops").len();
+    let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();
     service.until("four reviews", async || reviewed().await == issues.len()).await;
     service.rest().await;
     let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
@@ -113,7 +113,7 @@ async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
     let now = Clock::System.now();
     assert_eq!(store.read(move |c| leases::owners(c, now)).await.expect("owners"), Vec::<String>::new());
     let mut child = service.spawn("all", None);
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2, "the run that was cut off counts");
     service.rest().await;
     assert!(stop(&mut child).await.success());
@@ -142,7 +142,7 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
             left.iter().all(|survivor| !now.contains(survivor))
         })
         .await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2);
     service.rest().await;
     for process in others.iter_mut().chain([&mut runner]) {
@@ -185,7 +185,7 @@ async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
             assert!(known.is_some(), "from sync {first} on: {id} was answered with 202 and is not there");
         }
         service.resend();
-        let done = service.until_loop("the review", |l| l.state == State::Review).await;
+        let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
         assert_eq!(done.spent.iterations, 1, "{}", done.why);
         service.rest().await;
         assert!(stop(&mut child).await.success(), "{}", service.log());
@@ -203,7 +203,7 @@ async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect:
     let Some(mut child) = service.spawn_with_disk(&folders, 40).await else { return };
     service.until("the service to listen", async || service.listens().await).await;
     world.label().await;
-    let stopped = service.until_loop("the failure", |l| l.state == State::Failed).await;
+    let stopped = service.until_loop("the failure", |l| l.state == LoopState::Failed).await;
     assert!(stopped.why.contains("no space left on the disk"), "{}", stopped.why);
     service.until("the escalation", async || world.escalations().len() == 1).await;
     let told = world.issue_of(world.escalations()[0]).body;
@@ -211,7 +211,7 @@ async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect:
     assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
     world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
     world.say("/ralph resume").await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(world.file(&done.branch, "large1.bin").await, None);
     service.until("the escalation's end", async || world.escalations().is_empty()).await;
@@ -277,7 +277,7 @@ esac
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     world.label().await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.spent.iterations, 3, "{}", done.why);
     let problems: Vec<&str> = done.iterations.iter().map(|i| i.agent_problem.as_str()).collect();
     let killed = if group.is_some() { "memory ran out and the system killed it" } else { "killed by signal 9" };
@@ -337,11 +337,11 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
         }
         for n in 0..PARKED {
             let issue = Number(1_000_000 + n);
-            let start = Start {
+            let start = LoopStart {
                 id: LoopId::from_parts(issue, n as u32),
                 place: IssueRef { repo: repo.clone(), issue },
                 by: by.clone(),
-                task: Task {
+                task: LoopTask {
                     hash: String::new(),
                     title: format!("Parked {n}"),
                     body: "It waits.".into(),
@@ -366,7 +366,7 @@ async fn park(service: &Service, event: &str, body: &[u8]) {
         Ok(())
     });
     filled.await.expect("filled");
-    let parked = store.read(|c| loops::in_state(c, State::Paused)).await.expect("loops");
+    let parked = store.read(|c| loops::in_state(c, LoopState::Paused)).await.expect("loops");
     assert_eq!(parked.len(), PARKED as usize);
-    assert!(parked.iter().all(|l| l.state == State::Paused));
+    assert!(parked.iter().all(|l| l.state == LoopState::Paused));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::Step;
+use ralph_bot::domain::loops::LoopStep;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -47,7 +47,7 @@ async fn a_command_is_seen_while_much_is_to_be_said(dialect: Dialect) {
     setup.mutation_interval_ms = 300;
     let world = World::live(setup).await;
     world.label().await;
-    world.until("the agent", |l| l.step == Step::Agent).await;
+    world.until("the agent", |l| l.step == LoopStep::Agent).await;
     for n in 0..4 {
         let title = format!("Asked about ({n})");
         let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "", &[]).await.expect("an issue");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::knowledge::session::{EventKind, Query};
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
 use ralph_bot::fake::Dialect;
@@ -63,7 +63,7 @@ async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(REFUSED));
     let world = World::new(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n")).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     let served = &done.iterations[0].served;
     assert_eq!(served.backend, "mine");
     assert!(served.switched.iter().any(|text| text.contains("claude was left")), "{:?}", served.switched);
@@ -89,7 +89,7 @@ async fn a_backend_that_crashes_or_hangs_is_left_to_the_next_one(dialect: Dialec
         let world = World::new(Setup::new(dialect).config(&config)).await;
         let done = world.run().await;
         let served: Vec<_> = done.iterations.iter().map(|i| i.served.backend.as_str()).collect();
-        assert_eq!((done.state, served), (State::Review, vec!["bad", "mine"]), "{broken}: {}", done.why);
+        assert_eq!((done.state, served), (LoopState::Review, vec!["bad", "mine"]), "{broken}: {}", done.why);
         world.finish().await;
     }
 }
@@ -109,7 +109,7 @@ async fn a_model_that_is_not_there_is_left_to_the_next_one(dialect: Dialect) {
     world.say("/ralph run --backend claude").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     assert_eq!(done.iterations[0].served.model.as_deref(), Some("here"));
     let id = done.id.clone();
     let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
@@ -128,7 +128,7 @@ async fn a_backend_that_a_schedule_asks_for_is_no_condition(dialect: Dialect) {
     )
     .await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
     let second = &done.iterations[1].served;
     assert_eq!(second.backend, "mine");
     assert!(second.switched.iter().any(|text| text.contains("claude was left")), "{:?}", second.switched);
@@ -148,7 +148,7 @@ async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
     world.say("/ralph run --backend claude").await;
     world.settle().await;
     let waiting = world.the_loop().await;
-    assert_eq!((waiting.state, waiting.spent.iterations), (State::Waiting, 0), "{}", waiting.why);
+    assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 0), "{}", waiting.why);
     assert!(world.bot_said("goes on by itself"), "{:#?}", world.bot_says());
     assert!(
         world.bot_said("Waiting until 2026-09-21 14:14 UTC"),
@@ -158,12 +158,12 @@ async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
     // A restart forgets nothing: it still waits, and asks nobody.
     world.restart().await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Waiting);
+    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
     world.write_agent(&printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0"));
     world.pass(Duration::from_secs(180)).await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     assert_eq!(done.spent.cost, Money::from_usd(0.25));
     world.finish().await;
 }
@@ -172,7 +172,7 @@ async fn a_backend_that_is_not_logged_in_is_left_to_people(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(NO_LOGIN));
     let world = World::new(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n")).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     let known = world.engine().store.read(calls::state).await.expect("a state");
     assert!(matches!(known.backends["claude"].status, Status::Disabled { .. }), "{:?}", known.backends["claude"]);
     world.finish().await;
@@ -185,7 +185,7 @@ async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
     let agent = "echo \"$RALPH_ITERATION\" >answer.txt\n";
     let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
     let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (State::Paused, 2), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Paused, 2), "{}", stopped.why);
     assert!(stopped.why.contains("have a look"), "{}", stopped.why);
     world.say("/ralph abort").await;
     world.settle().await;
@@ -203,7 +203,7 @@ async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
     world.say("/ralph run --backend claude").await;
     world.settle().await;
     let stopped = world.the_loop().await;
-    assert_eq!(stopped.state, State::LimitReached, "{}", stopped.why);
+    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
     assert_eq!(stopped.spent.cost, Money::from_usd(0.5), "{}", stopped.why);
     assert!(stopped.why.contains("$0.60") && stopped.why.contains("are needed"), "{}", stopped.why);
     world.say("/ralph abort").await;
@@ -221,7 +221,7 @@ async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
     );
     let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.cost), (State::Review, Money::from_usd(0.15)), "{}", done.why);
+    assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
     for told in ["second (small)", "Its cost is an estimate by published prices"] {
         assert!(world.bot_said(told), "{told}: {:#?}", world.bot_says());
     }
@@ -253,7 +253,7 @@ async fn each_run_counts_once_for_what_its_backend_is_worth(dialect: Dialect) {
     let agent = "[ $RALPH_ITERATION = 1 ] && exit 1\necho 42 >answer.txt\n";
     let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let known = world.engine().store.read(calls::state).await.expect("a state");
     let worth = known.posteriors.of("mine", done.task_type());
     assert_eq!((worth.gained, worth.missed), (1.0, 1.0), "one run that failed, and one that did it all: {worth:?}");
@@ -281,7 +281,7 @@ async fn what_happened_is_found_by_search(dialect: Dialect) {
     world.say(&format!("/ralph guide Mind the line feed and {token}")).await;
     world.settle().await;
     let held = world.the_loop().await;
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
     let found = async |kind: EventKind| {
         let (id, asked) = (held.id.clone(), Query { event_types: vec![kind], ..Query::default() });
         let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
@@ -322,7 +322,7 @@ grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
     setup.body = format!("It should be 42.\n\n{}\n\nThese are the last words of it.", "\u{6f22}".repeat(50_000));
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{} {:?}", done.why, done.iterations);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
     world.finish().await;
 }
 
@@ -336,7 +336,7 @@ async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: D
     world.say("/ralph run --backend claude --budget 9").await;
     world.settle().await;
     let waiting = world.the_loop().await;
-    assert_eq!((waiting.state, waiting.spent.iterations), (State::Waiting, 2), "{}", waiting.why);
+    assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 2), "{}", waiting.why);
     assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
     assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
     assert!(world.bot_said("Waiting until 2026-09-22 00:00 UTC") && world.bot_said("nobody has to do anything"));
@@ -345,13 +345,13 @@ async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: D
     // A restart forgets nothing, and money does not come back before the day is over.
     world.restart().await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Waiting);
+    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
     let left = 1_790_035_200_000 - world.clock.now().0;
     world.pass(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
-    assert_eq!(world.the_loop().await.state, State::Waiting);
+    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
     world.pass(Duration::from_secs(1)).await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 3), "{}", done.why);
     assert!(done.why.contains("iterations"), "{}", done.why);
     let told = world.bot_says().iter().filter(|text| text.contains("Waiting until")).count();
     assert_eq!(told, 1, "{:#?}", world.bot_says());
@@ -367,11 +367,11 @@ async fn whoever_started_a_loop_is_told_once_of_a_long_wait(dialect: Dialect) {
     let told = |world: &World| world.bot_says().iter().filter(|text| text.contains("@mira")).count();
     world.say("/ralph run --backend claude").await;
     world.settle().await;
-    assert_eq!((world.the_loop().await.state, told(&world)), (State::Waiting, 0), "{:#?}", world.bot_says());
+    assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 0), "{:#?}", world.bot_says());
     // The provider refuses again and again: by now more than an hour in all.
     for _ in 0..3 {
         world.pass(Duration::from_secs(45 * 60)).await;
-        assert_eq!((world.the_loop().await.state, told(&world)), (State::Waiting, 1), "{:#?}", world.bot_says());
+        assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 1), "{:#?}", world.bot_says());
         world.restart().await;
         world.settle().await;
     }
@@ -424,7 +424,7 @@ async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
     world.say("/ralph run --backend claude").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 4), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 4), "{}", done.why);
     // 30, 60, 90 percent; from 85 on a session is not resumed. Nothing else of a home lives on.
     assert_eq!(calls_of(&world).await, ["fresh", "resumed", "resumed", "fresh"]);
     let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
@@ -456,7 +456,7 @@ async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect
     world.settle().await;
     assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
     world.say("/ralph resume --max-iterations 6").await;
-    let before = world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == Step::Agent).await;
+    let before = world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
     assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
     world.say("/ralph retry").await;
     world.settle().await;
@@ -489,7 +489,7 @@ async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
     world.say("/ralph run --backend claude --max-iterations 2").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
     assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
     let (id, of) = (done.id.clone(), done.id.clone());
     let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
@@ -516,7 +516,7 @@ async fn a_session_that_is_too_long_costs_no_iteration(dialect: Dialect) {
     world.say("/ralph run --backend claude --max-iterations 2").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::LimitReached, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
     assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
     let id = done.id.clone();
     let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
@@ -550,7 +550,7 @@ async fn what_was_used_is_told_in_figures_and_on_the_pull_request(dialect: Diale
     );
     let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let figures = scraped(&world).await;
     for line in [
         "ralph_cost_usd_total{backend=\"second\",role=\"agent\"} 0.25",
@@ -596,7 +596,7 @@ async fn a_run_that_costs_too_much_is_ended_while_it_lasts(dialect: Dialect) {
         );
         let world = World::new(Setup::new(dialect).config(&config)).await;
         let stopped = tokio::time::timeout(Duration::from_secs(200), world.run()).await.expect("not to its own end");
-        assert_eq!(stopped.state, State::LimitReached, "{name}: {}", stopped.why);
+        assert_eq!(stopped.state, LoopState::LimitReached, "{name}: {}", stopped.why);
         assert_eq!(
             (stopped.spent.iterations, stopped.spent.cost),
             (1, Money(cost)),
@@ -632,7 +632,7 @@ async fn what_a_refused_run_left_is_kept_where_its_tools_worked(dialect: Dialect
                      grep -c 'Another agent began this iteration' \"$RALPH_PROMPT_FILE\" >told.txt\n";
         let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
         let done = world.run().await;
-        assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
         assert_eq!(done.iterations[0].served.backend, "mine");
         let seen = world.file(&done.branch, "seen.txt").await.expect("it looked");
         assert_eq!(seen.lines().any(|file| file == "half.txt"), kept, "{tools}: {seen}");
@@ -660,7 +660,7 @@ async fn an_agent_asks_the_session_memory_that_it_is_told_of(dialect: Dialect) {
     );
     let world = World::new(Setup::new(dialect).config(&config)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 2), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
     let heard = world.file(&done.branch, "heard.txt").await.expect("it asked");
     assert!(heard.contains("The walrus sleeps.") && heard.contains("iteration 1"), "{heard}");
     // It named neither a cost nor a model for its tokens.

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::supervision::oversight::{Kind, Level};
 use ralph_bot::fake::Dialect;
 
@@ -83,7 +83,7 @@ async fn a_stored_loop_is_replayed_by_its_id() {
     let mut process = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    let done = service.until_loop("the review", |l| l.state == State::Review).await;
+    let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     service.rest().await;
     let folder = service.world.folder.path();
     let run = async |id: &str| {
@@ -112,7 +112,7 @@ async fn a_stored_loop_is_looked_over() {
     let mut process = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
-    let held = service.until_loop("the pause", |l| l.state == State::Paused).await;
+    let held = service.until_loop("the pause", |l| l.state == LoopState::Paused).await;
     service.rest().await;
     let folder = service.world.folder.path();
     let id = held.id.as_str();

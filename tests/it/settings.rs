@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use ralph_bot::fake::{Access, Dialect};
@@ -64,10 +64,10 @@ async fn a_repositorys_limits_hold(dialect: Dialect) {
     world.settle().await;
     let all = world.all_loops().await;
     let of = |issue| all.iter().find(|l| l.place.issue == issue).expect("a loop");
-    assert_eq!(of(world.issue).state, State::Review, "{}", of(world.issue).why);
+    assert_eq!(of(world.issue).state, LoopState::Review, "{}", of(world.issue).why);
     // What the first one cost leaves less than the second is likely to.
     let second = of(other);
-    assert_eq!((second.state, second.spent.cost.usd()), (State::Waiting, 0.0), "{}", second.why);
+    assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
     assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
     let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
     assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
@@ -83,7 +83,7 @@ async fn a_repositorys_limits_hold(dialect: Dialect) {
     }
     world.pass(Duration::from_secs(24 * 3600)).await;
     let all = world.all_loops().await;
-    assert!(all.iter().all(|l| l.state == State::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
+    assert!(all.iter().all(|l| l.state == LoopState::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
     world.finish().await;
 }
 
@@ -109,7 +109,7 @@ async fn tests_are_counted_from_junit_files(dialect: Dialect) {
     for setup in [setup.file(".ralph.yml", file), in_issue] {
         let world = World::new(setup).await;
         let done = world.run().await;
-        assert_eq!(done.state, State::Review, "{}", done.why);
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let counts = |passing, failing| Some(TestCounts { passing, failing, skipped: 0 });
         assert_eq!(done.baseline.as_ref().and_then(|report| report.tests()), counts(1, 2));
         let told: Vec<_> = done.iterations.iter().map(|i| (i.checks.tests(), i.completion.whole_percent())).collect();
@@ -124,12 +124,12 @@ async fn a_protected_file_stops_the_loop_where_it_is_to(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nmkdir -p deploy/notes && echo 1 >deploy/notes/a.txt\n";
     let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "a pattern's `*` stays within a folder: {}", done.why);
+    assert_eq!(done.state, LoopState::Review, "a pattern's `*` stays within a folder: {}", done.why);
     world.write_agent("echo 2 >deploy/live.yml\n");
     world.say("/ralph guide Prepare the release.").await;
     world.settle().await;
     let stopped = world.the_loop().await;
-    assert_eq!((stopped.state, &stopped.pushed), (State::Paused, &done.pushed), "{}", stopped.why);
+    assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &done.pushed), "{}", stopped.why);
     assert_eq!(world.file(&done.branch, "deploy/live.yml").await, None);
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let body = world.issue_of(escalation).body;
@@ -142,7 +142,7 @@ async fn a_protected_file_is_kept_where_it_may_be(dialect: Dialect) {
     let config = "protected: { policy: allow, paths: ['deploy/*'] }";
     let world = World::new(Setup::new(dialect).config(config).agent(agent)).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(world.file(&done.branch, "deploy/live.yml").await.as_deref(), Some("1\n"));
     let body = world.the_pull().await.body;
     assert!(body.contains("Protected files were changed, which the settings allow: deploy/live.yml."), "{body}");
@@ -159,7 +159,7 @@ async fn the_file_of_another_branch_does_not_count(dialect: Dialect) {
     world.say("/ralph run --base next").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.base_branch.as_str()), (State::Review, "next"), "{}", done.why);
+    assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
     assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
     assert!(done.policy.setup.is_empty() && done.limits.iterations == 10, "{:?}", done.policy);
     assert_eq!(world.file(&done.branch, ".ralph.yml").await.as_deref(), Some(theirs), "it was there to be read");
@@ -173,7 +173,7 @@ fn with_makefile(dialect: Dialect) -> Setup {
 async fn checks_are_found_where_nobody_names_any(dialect: Dialect) {
     let world = World::new(with_makefile(dialect)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.checks_from), (State::Review, Some(CheckSource::Detected)), "{}", done.why);
+    assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
     let said = world.bot_says();
     let first = said.iter().find(|said| said.contains("### On it")).unwrap_or_else(|| panic!("{said:#?}"));
     assert!(first.contains("Nobody named any checks") && first.contains("| `make test` |"), "{first}");
@@ -187,7 +187,7 @@ async fn detection_can_be_refused(dialect: Dialect) {
     for setup in [by_operator, by_file] {
         let world = World::new(setup).await;
         let asked = world.run().await;
-        assert_eq!((asked.state, asked.checks.len()), (State::NeedsCriteria, 0), "{}", asked.why);
+        assert_eq!((asked.state, asked.checks.len()), (LoopState::NeedsCriteria, 0), "{}", asked.why);
         assert!(world.bot_said("/ralph run --check") && !world.bot_said("Makefile"), "{:?}", world.bot_says());
         assert!(asked.iterations.is_empty());
         world.finish().await;
@@ -203,7 +203,7 @@ async fn without_a_sandbox_no_agent_runs(dialect: Dialect) {
     let mark = world.folder.path().join("an-agent-ran");
     world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
     let failed = world.run().await;
-    assert_eq!((failed.state, failed.step), (State::Failed, Step::Idle), "{}", failed.why);
+    assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
     assert!(failed.why.contains(&format!("there is no sandbox ({why}); install bubblewrap")), "{}", failed.why);
     assert_eq!(world.state_labels(), ["failed"]);
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
@@ -226,7 +226,7 @@ async fn every_setting_has_its_effect(dialect: Dialect) {
     world.forge.label(&world.maintainer, world.repo, world.issue, "bot:run").await.expect("labelled");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let mut labels = world.forge.labels(world.repo, world.issue);
     labels.sort();
     assert_eq!(labels, ["bot:review", "bot:run", "ralph:run"]);
@@ -238,7 +238,7 @@ async fn every_setting_has_its_effect(dialect: Dialect) {
     assert!(says.len() == 3 && says.iter().all(|said| !said.contains(" iteration/")), "{says:#?}");
     world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Merged);
+    assert_eq!(world.the_loop().await.state, LoopState::Merged);
     assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, None, "the branch is left");
     world.finish().await;
 }
@@ -249,7 +249,7 @@ async fn a_setup_that_the_agent_broke_is_its_to_mend(dialect: Dialect) {
     let setup = Setup::new(dialect).file(".ralph.yml", file).file(".gitignore", "made.txt\n").agent(agent);
     let world = World::new(setup).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 3), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
     let prompts = world.prompts().await;
     let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains("the setup command `test ! -e broken")).collect();
     assert_eq!(told, [false, true, false]);
@@ -282,10 +282,10 @@ async fn the_least_right_is_the_operators_to_say(dialect: Dialect) {
                 assert_eq!(world.reactions(asked), ["-1"], "{floor}: {}", user.login);
                 continue;
             }
-            assert_eq!(world.the_loop().await.state, State::Review, "{}", world.the_loop().await.why);
+            assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
             world.forge.comment(user, world.repo, world.issue, "/ralph abort").await.expect("commented");
             world.settle().await;
-            assert_eq!(world.the_loop().await.state, State::Aborted);
+            assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         }
     }
     world.finish().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{State, Step};
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::fake::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
@@ -54,7 +54,7 @@ fn texts_with<'a>(bodies: &'a [String], marker: &str) -> Vec<&'a String> {
 async fn from_label_to_merge(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert_eq!(world.state_labels(), ["review"]);
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     let pull = world.the_pull().await;
@@ -64,7 +64,7 @@ async fn from_label_to_merge(dialect: Dialect) {
     world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Merged);
+    assert_eq!(done.state, LoopState::Merged);
     assert_eq!(world.state_labels(), ["merged"]);
     assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
     assert_eq!(world.file("main", "answer.txt").await.as_deref(), Some("42\n"));
@@ -90,7 +90,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
     assert_eq!(first.iterations[0].completion.whole_percent(), 75);
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let percents: Vec<_> = done.iterations.iter().map(|i| i.completion.whole_percent()).collect();
     assert_eq!(percents, [75, 50, 100]);
     let says = world.bot_says();
@@ -146,7 +146,7 @@ pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERA
 async fn a_review_makes_another_round(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent(WILLING)).await;
     let first = world.run().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     let review = ReviewDraft {
         verdict: ReviewVerdict::ChangesRequested,
         body: "Please say why it is 42.".into(),
@@ -156,7 +156,7 @@ async fn a_review_makes_another_round(dialect: Dialect) {
     world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!(second.state, State::Review, "{}", second.why);
+    assert_eq!(second.state, LoopState::Review, "{}", second.why);
     assert_eq!((second.spent.iterations, &second.branch), (2, &first.branch));
     assert_eq!(second.pull.as_ref().map(|p| p.number), Some(pull));
     let prompt = world.prompt(2).await;
@@ -181,7 +181,7 @@ async fn remarks_without_a_verdict_count(dialect: Dialect) {
     world.forge.review(&world.maintainer, world.repo, pull, &review("One more note.")).await.expect("reviewed");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
     assert!(world.prompt(2).await.contains("One more note."));
     // An approval asks for nothing.
     let approval = ReviewDraft { verdict: ReviewVerdict::Approved, body: "Good.".into(), remarks: Vec::new() };
@@ -210,7 +210,7 @@ async fn failing_ci_makes_another_round(dialect: Dialect) {
     world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
     let prompt = world.prompt(2).await;
     assert!(prompt.contains("the linker ran out of ink") && prompt.contains("build"), "{prompt}");
     world.finish().await;
@@ -235,7 +235,7 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     let test = "def test_answer():\n    assert open('answer.txt').read() == '42'\n";
     let world = World::new(Setup::new(dialect).agent(agent).file("tests/old_test.py", test)).await;
     let first = world.run().await;
-    assert_eq!(first.state, State::Review, "{}", first.why);
+    assert_eq!(first.state, LoopState::Review, "{}", first.why);
     // The base goes on with more files than a loop may change unseen, and with fewer tests than before.
     let many: Vec<String> = (0..120).map(|n| format!("docs/{n}.md")).collect();
     let mut change: Vec<_> = many.iter().map(|path| (path.as_str(), Some("text\n"), false)).collect();
@@ -244,7 +244,7 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     let base = base.expect("pushed");
     world.settle().await;
     let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (State::Review, 2), "{}", second.why);
+    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
     let own: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
     assert_eq!(second.findings(), []);
@@ -274,7 +274,7 @@ async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
     world.settle().await;
     world.reconcile().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.spent.iterations), (State::Review, 1), "{}", now.why);
+    assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
     world.finish().await;
 }
 
@@ -285,7 +285,7 @@ async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
     world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
     world.settle().await;
     let now = world.the_loop().await;
-    assert_eq!(now.state, State::Closed, "{}", now.why);
+    assert_eq!(now.state, LoopState::Closed, "{}", now.why);
     assert_eq!(world.state_labels(), ["closed"]);
     world.finish().await;
 }
@@ -294,11 +294,11 @@ async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
 async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
     world.settle().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (State::Closed, None), "{}", now.why);
+    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
     assert_eq!(world.state_labels(), ["closed"]);
     world.finish().await;
 }
@@ -307,13 +307,13 @@ async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
 async fn a_deleted_issue_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
     world.settle().await;
     // Not every forge tells of it.
     world.reconcile().await;
     let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (State::Closed, None), "{}", now.why);
+    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
     world.finish().await;
 }
 
@@ -322,7 +322,7 @@ async fn the_limit_of_iterations(dialect: Dialect) {
     let limits = "limits: { iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
     let world = World::new(Setup::new(dialect).agent(agent).config(limits)).await;
     let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (State::LimitReached, 2), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 2), "{}", stopped.why);
     assert_eq!(world.state_labels(), ["limit-reached"]);
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let text = world.issue_of(escalation);
@@ -338,12 +338,12 @@ async fn the_limit_of_iterations(dialect: Dialect) {
     let resume = |text: &'static str| world.forge.comment(&world.maintainer, world.repo, escalation, text);
     resume("/ralph resume --max-iterations 2").await.expect("commented");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::LimitReached);
+    assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
     assert!(world.bot_says_on(escalation).iter().any(|s| s.contains("leaves nothing to do")));
     resume("/ralph resume --max-iterations 5 Think of forty-two.").await.expect("commented");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 4), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
     assert!(world.prompt(3).await.contains("Think of forty-two."));
     assert!(!world.prompt(4).await.contains("Think of forty-two."), "guidance is for the next iteration only");
     assert!(world.escalations().is_empty(), "the escalation is still open");
@@ -353,22 +353,22 @@ async fn the_limit_of_iterations(dialect: Dialect) {
 async fn the_limit_of_time(dialect: Dialect) {
     let world = World::new(Setup::new(dialect).agent("echo 41 >answer.txt\n")).await;
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.pass(Duration::from_secs(2 * 3600 + 1)).await;
     let stopped = world.the_loop().await;
-    assert_eq!(stopped.state, State::LimitReached, "{}", stopped.why);
+    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     assert!(world.issue_of(escalation).body.contains("/ralph resume --timeout"));
     world.write_agent("echo 42 >answer.txt\n");
     world.say("/ralph resume --timeout 4h").await;
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert!(done.spent.time_ms >= 2 * 3600 * 1000);
     assert!(world.escalations().is_empty());
     // Time in review is not counted.
     world.pass(Duration::from_secs(9 * 3600)).await;
-    assert_eq!(world.the_loop().await.state, State::Review);
+    assert_eq!(world.the_loop().await.state, LoopState::Review);
     world.finish().await;
 }
 
@@ -385,14 +385,14 @@ async fn the_limit_of_money(dialect: Dialect) {
     world.settle().await;
     let stopped = world.the_loop().await;
     // What the next run is likely to cost is not there: it is not begun.
-    assert_eq!((stopped.state, stopped.spent.iterations), (State::LimitReached, 1), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 1), "{}", stopped.why);
     assert_eq!(stopped.spent.cost, Money(600_000));
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     assert!(world.issue_of(escalation).body.contains("/ralph resume --budget"));
     world.say("/ralph resume --budget 2.50").await;
     world.settle().await;
     let stopped = world.the_loop().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (State::LimitReached, 4), "{}", stopped.why);
+    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 4), "{}", stopped.why);
     assert!(world.bot_said("2.40"), "{:#?}", world.bot_says());
     world.say("/ralph abort too dear").await;
     world.settle().await;
@@ -403,13 +403,15 @@ async fn the_limit_of_money(dialect: Dialect) {
 async fn a_restart_loses_nothing(dialect: Dialect) {
     let mut world = World::new(Setup::new(dialect).agent(WILLING)).await;
     world.label().await;
-    for step in [Step::Baseline, Step::Agent, Step::Commit, Step::Push, Step::Check, Step::Verify] {
+    for step in
+        [LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push, LoopStep::Check, LoopStep::Verify]
+    {
         world.settle_until("the next step", |l| l.step == step).await;
         world.restart().await;
     }
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
     assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("round 1\n"));
     // What happens while the service is down is found out afterwards.
     world.stop().await;
@@ -417,7 +419,7 @@ async fn a_restart_loses_nothing(dialect: Dialect) {
     world.forge.flush().await;
     world.restart().await;
     world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, State::Merged);
+    assert_eq!(world.the_loop().await.state, LoopState::Merged);
     world.finish().await;
 }
 
@@ -426,11 +428,11 @@ async fn a_second_loop_has_its_own_branch(dialect: Dialect) {
     let first = world.run().await;
     world.say("/ralph abort not like this").await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Aborted);
+    assert_eq!(world.the_loop().await.state, LoopState::Aborted);
     assert_eq!(world.state_labels(), ["aborted"]);
     world.clock.advance_ms(1000);
     let second = world.run().await;
-    assert_eq!(second.state, State::Review, "{}", second.why);
+    assert_eq!(second.state, LoopState::Review, "{}", second.why);
     assert_ne!(second.id, first.id);
     assert_ne!(second.branch, first.branch);
     assert_ne!(second.pull.map(|p| p.number), first.pull.map(|p| p.number));
@@ -444,15 +446,18 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
     let other = world.forge.open_issue(&world.maintainer, world.repo, "The same again", "42, please.", &[]).await;
     let other = other.expect("an issue");
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.clock.advance_ms(1000);
     world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labelled");
     world.settle_until("a second loop", |l| l.place.issue == other).await;
     let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
-    assert!(states.contains(&(world.issue, State::Running)) && states.contains(&(other, State::Queued)), "{states:?}");
+    assert!(
+        states.contains(&(world.issue, LoopState::Running)) && states.contains(&(other, LoopState::Queued)),
+        "{states:?}"
+    );
     world.settle().await;
     let all = world.all_loops().await;
-    assert!(all.iter().all(|l| l.state == State::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
+    assert!(all.iter().all(|l| l.state == LoopState::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
     let begun = |issue| all.iter().find(|l| l.place.issue == issue).map(|l| l.branch.clone()).expect("a loop");
     assert_ne!(begun(world.issue), begun(other));
     world.finish().await;
@@ -467,12 +472,12 @@ async fn two_repositories_have_a_slot_each(dialect: Dialect) {
     world.forge.add_hook(second, &url, SECRET).await.expect("a hook");
     let issue = world.forge.open_issue(&world.maintainer, second, "Here too", "42", &[]).await.expect("an issue");
     world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == Step::Agent).await;
+    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.clock.advance_ms(1000);
     world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labelled");
-    world.settle_until("both at work", |l| l.place.repo.id == second && l.state == State::Running).await;
-    assert!(world.all_loops().await.iter().all(|l| l.state == State::Running));
+    world.settle_until("both at work", |l| l.place.repo.id == second && l.state == LoopState::Running).await;
+    assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Running));
     world.settle().await;
-    assert!(world.all_loops().await.iter().all(|l| l.state == State::Review));
+    assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Review));
     world.finish().await;
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
 use ralph_bot::fake::Dialect;
@@ -60,7 +60,7 @@ async fn trail(world: &World) -> Vec<AuditEvent> {
 async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
     let world = World::new(stuck(dialect)).await;
     let held = world.run().await;
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
     assert!(levels(&held).is_superset(&[Level::Redirect, Level::Pause].into()), "{:?}", levels(&held));
     // The order was in a prompt, with its evidence, once.
     let prompts = world.prompts().await;
@@ -87,7 +87,7 @@ async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
     world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
     assert!(world.escalations().is_empty(), "it closes itself");
     let events = trail(&world).await;
@@ -106,7 +106,7 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
     let mut world = World::new(stuck(dialect)).await;
     world.label().await;
     // The service ends between the decision and everything that follows from it.
-    let held = world.settle_until("the pause", |l| l.state == State::Paused).await;
+    let held = world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
     assert!(world.escalations().is_empty(), "nobody was told yet");
     let prompts = world.prompts().await.len();
     world.restart().await;
@@ -114,7 +114,7 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
     world.reconcile().await;
     world.settle().await;
     let after = world.the_loop().await;
-    assert_eq!((after.state, after.spent.iterations), (State::Paused, held.spent.iterations));
+    assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, held.spent.iterations));
     assert_eq!(world.prompts().await.len(), prompts, "no agent ran");
     assert_eq!(world.escalations().len(), 1, "people are told all the same");
     assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
@@ -122,15 +122,15 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
 }
 
 async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialect) {
-    killed_when_held(stuck(dialect), State::Paused).await;
+    killed_when_held(stuck(dialect), LoopState::Paused).await;
 }
 
 async fn a_kill_between_an_end_and_what_follows_starts_no_agent(dialect: Dialect) {
-    killed_when_held(strict(dialect), State::Aborted).await;
+    killed_when_held(strict(dialect), LoopState::Aborted).await;
 }
 
 /// The service dies right after the decision that holds its loop or ends it: the next one tells people, and runs no agent.
-async fn killed_when_held(setup: Setup, state: State) {
+async fn killed_when_held(setup: Setup, state: LoopState) {
     let service = Service::new(setup, false).await;
     let mut child = service.spawn("all", Some("held"));
     service.until("the service to listen", async || service.listens().await).await;
@@ -195,12 +195,12 @@ async fn an_escalation_is_added_to_and_reminded_of_once(dialect: Dialect) {
     assert_eq!(world.bot_says_on(escalation).len(), 1, "once");
     // What comes of the same cause while it is open comes there as well.
     world.say("/ralph resume Look again.").await;
-    world.stop_at("the next run", |l| l.state == State::Running).await;
+    world.stop_at("the next run", |l| l.state == LoopState::Running).await;
     assert!(world.escalations().is_empty(), "it closes itself");
     world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
     world.settle().await;
     let held = world.the_loop().await;
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
     assert_eq!(world.escalations(), [escalation], "no other issue");
     let said = world.bot_says_on(escalation);
     let again = said.last().expect("a comment");
@@ -215,7 +215,7 @@ async fn an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder(dialec
     assert!(world.issue_of(escalation).body.contains("Closing this issue by hand changes nothing for the loop."));
     world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Paused);
+    assert_eq!(world.the_loop().await.state, LoopState::Paused);
     world.pass(Duration::from_secs(25 * 3600)).await;
     assert!(world.escalations().is_empty(), "another one was opened");
     assert!(world.bot_says_on(escalation).is_empty());
@@ -231,7 +231,7 @@ async fn an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder(dialec
     world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!((done.id, done.state), (held.id, State::Review), "{}", done.why);
+    assert_eq!((done.id, done.state), (held.id, LoopState::Review), "{}", done.why);
     world.finish().await;
 }
 
@@ -251,7 +251,7 @@ fn strict(dialect: Dialect) -> Setup {
 async fn the_best_iteration_is_put_back(dialect: Dialect) {
     let world = World::new(worse(dialect)).await;
     let held = world.run().await;
-    assert_eq!(held.state, State::Paused, "{}", held.why);
+    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
     assert!(held.why.contains("What held before holds no more"), "{}", held.why);
     assert_eq!(held.current().and_then(|last| last.restored_to), Some(1), "{:?}", held.current());
     // The forge's branch has the best files, and every commit that led there.
@@ -266,7 +266,7 @@ async fn the_best_iteration_is_put_back(dialect: Dialect) {
     world.write_agent("test -f kept.txt && echo 42 >answer.txt\n");
     world.say("/ralph resume").await;
     world.settle().await;
-    assert_eq!(world.the_loop().await.state, State::Review, "{}", world.the_loop().await.why);
+    assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
     world.finish().await;
 }
 
@@ -279,7 +279,7 @@ async fn two_answers_at_once_are_one(dialect: Dialect) {
     world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
     world.settle().await;
     let done = world.the_loop().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let resumed = trail(&world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
     assert_eq!(resumed, 1, "the second found it under way");
     let says = [world.bot_says(), world.bot_says_on(escalation)].concat();
@@ -298,7 +298,7 @@ async fn an_answer_after_the_end_is_told_so(dialect: Dialect) {
     world.forge.comment(&world.maintainer, world.repo, escalation, "/ralph resume").await.expect("answered");
     world.settle().await;
     let after = world.the_loop().await;
-    assert_eq!((after.state, world.prompts().await.len()), (State::Aborted, prompts));
+    assert_eq!((after.state, world.prompts().await.len()), (LoopState::Aborted, prompts));
     assert!(world.bot_says_on(escalation).iter().any(|text| text.contains("has ended")));
     world.finish().await;
 }
@@ -308,7 +308,7 @@ async fn thresholds_come_from_both_files(dialect: Dialect) {
     let quiet = "limits: { iterations: 6, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { enabled: false }, resource_burn: { enabled: false } }";
     let world = World::new(Setup::new(dialect).agent(STUCK).config(quiet)).await;
     let stopped = world.run().await;
-    assert_eq!(stopped.state, State::LimitReached, "{}", stopped.why);
+    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
     world.finish().await;
     // The repository makes it more patient: it is noticed later.
     let hasty = World::new(stuck(dialect)).await;
@@ -325,7 +325,7 @@ async fn a_loop_without_hope_ends(dialect: Dialect) {
     // The state of the best iteration is to be put back for the second time: the design's rule ends the loop.
     let world = World::new(strict(dialect)).await;
     let ended = world.run().await;
-    assert_eq!(ended.state, State::Aborted, "{}", ended.why);
+    assert_eq!(ended.state, LoopState::Aborted, "{}", ended.why);
     let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
     assert_eq!(found, Some((Kind::Regression, Level::Abort)));
     let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
@@ -356,7 +356,7 @@ async fn steady(dialect: Dialect, says: &str, lines: u32) -> Vec<u8> {
     let setup = Setup::new(dialect).agent("echo another >>answer.txt\n").file("check.sh", &check);
     let world = World::new(setup.config(MANY)).await;
     let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (State::Review, lines - 1), "{}", done.why);
+    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, lines - 1), "{}", done.why);
     assert!(world.escalations().is_empty());
     let rows = done.iterations.iter().map(|iteration| iteration.completion.whole_percent()).collect();
     world.finish().await;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -28,7 +28,7 @@ async fn an_operators_texts_are_what_people_and_agents_see(dialect: Dialect) {
     world.setup.config = "templates: texts\n".to_owned();
     world.restart().await;
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains("HOUSE-RULE")).collect();
     assert_eq!(status.len(), 1, "one status comment, edited in place: {status:#?}");
     assert!(!status[0].contains("<b>"), "what a template holds as a value is made harmless: {}", status[0]);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use serde_json::json;
 
 use crate::world::World;
@@ -13,7 +13,10 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
     for current in loops {
         let (id, issue) = (&current.id, current.place.issue.0);
         assert!(!current.state.is_open() || open.insert(issue), "I3: two open loops on #{issue}");
-        assert!(!matches!(current.state, State::Running | State::Queued | State::Waiting), "I7: {id} is stuck");
+        assert!(
+            !matches!(current.state, LoopState::Running | LoopState::Queued | LoopState::Waiting),
+            "I7: {id} is stuck"
+        );
         let pulls = world.pulls.iter().filter(|p| p.open && p.branch == current.branch).count();
         assert!(pulls <= 1, "I5: {pulls} pull requests of {id}");
         let newest = loops.iter().filter(|l| l.place.issue.0 == issue).max_by_key(|l| l.created_at);
@@ -28,7 +31,7 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
             let left = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
             assert_eq!(left, 0, "I5: escalations of {id} are left open");
         }
-        if let (Some(head), State::Review) = (&current.head, current.state) {
+        if let (Some(head), LoopState::Review) = (&current.head, current.state) {
             assert!(world.commits[head].clean, "{id} is in review with a commit that does not hold");
             assert_eq!(current.verified.as_ref(), Some(head), "{id} is in review unverified");
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::lifecycle::effect::{Effect, Lane, SEEN_QUEUE};
 use ralph_bot::domain::loops::TimerKind;
-use ralph_bot::domain::loops::{Input, Loop, Start, State, Task};
+use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::trust::command::{Command, RunOptions};
@@ -52,9 +52,9 @@ pub struct Sim {
     /// Calls that reach the forge after their caller gave up, with the moment.
     late: Vec<(i64, Claimed, Known)>,
     /// What loops were told, for repeats: a forge sends everything again.
-    told: Vec<(LoopId, String, Input)>,
+    told: Vec<(LoopId, String, LoopInput)>,
     /// Events that were lost on the way until somebody looks.
-    lost: Vec<(LoopId, String, Input)>,
+    lost: Vec<(LoopId, String, LoopInput)>,
     last: BTreeMap<LoopId, Loop>,
     round: BTreeMap<u64, u32>,
     steps: usize,
@@ -159,18 +159,18 @@ impl Sim {
         for issue in 1..=self.script.plans.len() as u64 {
             let Some(current) = self.newest(issue).filter(|l| l.state.is_open()) else { continue };
             let resume = Command::Resume { options: RunOptions::default(), guidance: String::new() };
-            let resumed = Input::Command { by: person("olaf"), command: resume, comment: None };
+            let resumed = LoopInput::Command { by: person("olaf"), command: resume, comment: None };
             self.tell(&current.id, format!("finish/{issue}/resume"), resumed);
             self.settle();
             let current = self.newest(issue).expect("a loop");
-            let end = match current.pull.is_some() && current.state == State::Review {
+            let end = match current.pull.is_some() && current.state == LoopState::Review {
                 true => {
                     self.world.pulls.iter_mut().filter(|p| p.branch == current.branch).for_each(|p| p.open = false);
-                    Input::PullMerged
+                    LoopInput::PullMerged
                 }
                 false => {
                     let command = Command::Abort { reason: String::new() };
-                    Input::Command { by: person("olaf"), command, comment: None }
+                    LoopInput::Command { by: person("olaf"), command, comment: None }
                 }
             };
             self.tell(&current.id, format!("finish/{issue}/end"), end);
@@ -196,7 +196,7 @@ impl Sim {
                 // Whoever deletes a branch throws away what others have pushed to it; we cannot.
                 self.world.others.retain(|(branch, _)| *branch != current.branch);
             }
-            Event::Conflict if current.state == State::Review => self.world.base_moves(),
+            Event::Conflict if current.state == LoopState::Review => self.world.base_moves(),
             _ => {}
         }
         let Some(input) = input(event, sequence, &current, &self.world) else { return };
@@ -222,11 +222,11 @@ impl Sim {
         let mut policy = Policy { progress: Progress::Comments, ..Policy::default() };
         policy.limits.iterations = self.script.iterations;
         policy.limits.timeout_s = 30 * 24 * 3600;
-        let start = Start {
+        let start = LoopStart {
             id: loop_id(issue, round),
             place: place.clone(),
             by: person("maja"),
-            task: Task {
+            task: LoopTask {
                 title: "Fix the parser".into(),
                 body: "It is broken.".into(),
                 url: format!("https://forge.test/acme/app/issues/{issue}"),
@@ -246,7 +246,7 @@ impl Sim {
         let again = self.faults && self.rng.chance(30);
         let (first, second) = self.write(move |c| {
             let first = loops::begin(c, start.clone(), &origin, now)?;
-            let other = Start { id: LoopId::new(format!("{}-again", start.id)), ..start };
+            let other = LoopStart { id: LoopId::new(format!("{}-again", start.id)), ..start };
             Ok((first, again && loops::begin(c, other, &origin, now)?))
         });
         assert!(!second, "the same origin began two loops");
@@ -256,7 +256,7 @@ impl Sim {
         }
     }
 
-    fn tell(&mut self, id: &LoopId, origin: String, input: Input) {
+    fn tell(&mut self, id: &LoopId, origin: String, input: LoopInput) {
         self.stirred = [true; 4];
         let (now, to, from, what) = (self.now(), id.clone(), origin.clone(), input.clone());
         assert!(self.write(move |c| loops::tell(c, &to, &from, &what, now)), "{origin} was told before");
@@ -288,7 +288,7 @@ impl Sim {
             while self.advance() {}
             self.stirred = [true; 4];
             let (open, due, any_waits) = self.write(|c| {
-                let waits = !loops::in_state(c, State::Waiting)?.is_empty();
+                let waits = !loops::in_state(c, LoopState::Waiting)?.is_empty();
                 Ok((outbox::counts(c)?, timers::next_due(c)?, waits))
             });
             if !open.is_empty() || !self.late.is_empty() {
@@ -464,7 +464,7 @@ impl Sim {
             let due = timers::take_due(c, now)?;
             for (id, kind, at) in &due {
                 let timer = TimerKind::parse(kind).expect("a kind of timer");
-                loops::tell(c, id, &format!("timer/{id}/{kind}/{}", at.0), &Input::TimerDue { timer }, now)?;
+                loops::tell(c, id, &format!("timer/{id}/{kind}/{}", at.0), &LoopInput::TimerDue { timer }, now)?;
             }
             Ok(!due.is_empty())
         })
@@ -552,7 +552,7 @@ impl Sim {
     fn refuse(&mut self, flight: Flight) {
         let Flight { claimed, owner, .. } = flight;
         if let Some(ticket) = claimed.effect.ticket() {
-            let input = Input::WorkFailed { ticket, reason: "refused".into(), advice: "mend it".into() };
+            let input = LoopInput::WorkFailed { ticket, reason: "refused".into(), advice: "mend it".into() };
             let receipt = Receipt { input: Some(input), ..Receipt::default() };
             return self.record(claimed, &owner, receipt).expect("the lease is ours");
         }

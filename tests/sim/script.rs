@@ -1,6 +1,6 @@
 //! What happens in a run: who says what about which issue, what the agents do, all drawn from the seed beforehand.
 
-use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Input, Loop};
+use ralph_bot::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Money, User, UserId};
 use ralph_bot::domain::trust::command::{Command, RunOptions};
 
@@ -125,10 +125,10 @@ pub fn person(login: &str) -> User {
 }
 
 /// What a loop is told of an event, as things are now; `None` where nothing comes of it.
-pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Option<Input> {
+pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Option<LoopInput> {
     let options = RunOptions::default();
     let comment = Some(CommentRef { on: current.place.issue, id: Some(CommentId(sequence as i64)) });
-    let say = |command| Some(Input::Command { by: person("olaf"), command, comment });
+    let say = |command| Some(LoopInput::Command { by: person("olaf"), command, comment });
     let guidance = |source, text: String| Guidance { who: "rita".into(), source, text, path: None, remember: false };
     match event {
         Event::Guide => say(Command::Guide { remember: false, text: format!("guidance {sequence}") }),
@@ -148,16 +148,16 @@ pub fn input(event: Event, sequence: u64, current: &Loop, world: &World) -> Opti
                 let text = format!("remark {sequence}/{n}");
                 (format!("review/{sequence}/{n}"), guidance(GuidanceSource::Review, text))
             };
-            Some(Input::Reviewed { by: person("rita"), items: vec![item(1), item(2)] })
+            Some(LoopInput::Reviewed { by: person("rita"), items: vec![item(1), item(2)] })
         }
         Event::CiFailed | Event::Conflict => {
             let conflict = event == Event::Conflict;
             let failed = if conflict { vec![] } else { vec![guidance(GuidanceSource::Ci, "it is red".into())] };
             let commit = world.branches.get(&current.branch)?.clone();
-            Some(Input::Inspected { commit, failed, pending: 0, conflict })
+            Some(LoopInput::Inspected { commit, failed, pending: 0, conflict })
         }
-        Event::LabelOff => Some(Input::RunLabelRemoved { by: Some(person("olaf")) }),
-        Event::LabelOn => Some(Input::RunLabelAdded { by: person("olaf") }),
+        Event::LabelOff => Some(LoopInput::RunLabelRemoved { by: Some(person("olaf")) }),
+        Event::LabelOn => Some(LoopInput::RunLabelAdded { by: person("olaf") }),
         Event::Start | Event::HumanPush | Event::BranchDeleted | Event::Jump | Event::Permission(_) => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ralph_bot::domain::lifecycle::effect::{CheckPurpose, Effect};
-use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, State};
+use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopState, PreparedTree};
 use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
 use ralph_bot::domain::supervision::experience::Experience;
@@ -82,7 +82,7 @@ pub struct Known {
 /// What came of an effect.
 #[derive(Debug, Default)]
 pub struct Receipt {
-    pub input: Option<Input>,
+    pub input: Option<LoopInput>,
     pub posted: Option<(String, Posted)>,
     pub number: Option<(Number, Role)>,
     /// One-time plan that is used up once this is recorded.
@@ -188,7 +188,7 @@ impl World {
             Effect::StateLabel { state } => {
                 let labels = self.labels.entry(issue).or_default();
                 labels.retain(|label| *label == "run");
-                labels.extend(state.map(State::as_str));
+                labels.extend(state.map(LoopState::as_str));
             }
             Effect::DropRunLabel => drop(self.labels.entry(issue).or_default().remove("run")),
             Effect::Pull { ready, .. } => self.pull(current, *ready, &mut receipt),
@@ -221,10 +221,10 @@ impl World {
         let Some(pull) = self.pulls.iter_mut().find(|p| open(p)) else { return };
         if current.pull.is_none() {
             let number = Number(pull.number);
-            receipt.input = Some(Input::PullOpened { number, url: format!("https://forge.test/{number}") });
+            receipt.input = Some(LoopInput::PullOpened { number, url: format!("https://forge.test/{number}") });
             receipt.number = Some((number, Role::Pull));
         }
-        pull.ready |= ready && current.state == State::Review;
+        pull.ready |= ready && current.state == LoopState::Review;
     }
 
     fn escalate(&mut self, claimed: &Claimed, known: &Known, cause: &str, look: bool, receipt: &mut Receipt) {
@@ -262,7 +262,7 @@ impl World {
         let input = match &claimed.effect {
             Effect::Prepare { ticket } => {
                 self.trees.insert(current.id.clone(), None);
-                let tree = Prepared {
+                let tree = PreparedTree {
                     base_branch: "main".into(),
                     base,
                     head,
@@ -275,34 +275,34 @@ impl World {
                     experience: Experience::default(),
                     sandbox: "none".into(),
                 };
-                Input::Prepared { ticket: *ticket, tree: Box::new(tree) }
+                LoopInput::Prepared { ticket: *ticket, tree: Box::new(tree) }
             }
             Effect::Check { ticket, purpose, commit } => {
                 let made = &self.commits[commit];
                 let holds = if *purpose == CheckPurpose::Clean { made.clean } else { made.tree };
-                Input::Checked { ticket: *ticket, report: checks(holds) }
+                LoopInput::Checked { ticket: *ticket, report: checks(holds) }
             }
             Effect::Agent { ticket, .. } if claimed.attempts > 0 => {
-                Input::AgentLost { ticket: *ticket, salvaged: None, cost: Money(0) }
+                LoopInput::AgentLost { ticket: *ticket, salvaged: None, cost: Money(0) }
             }
             Effect::Agent { ticket, iteration, .. } => {
                 self.trees.insert(current.id.clone(), Some(*iteration));
                 let (end, once) = self.agent(current, *iteration);
                 used = once.then(|| (current.id.clone(), *iteration));
-                Input::AgentEnded { ticket: *ticket, run: Box::new(facts(end)) }
+                LoopInput::AgentEnded { ticket: *ticket, run: Box::new(facts(end)) }
             }
             Effect::Commit { ticket, iteration } => {
                 let change = Box::new(self.commit(current, *iteration, head));
-                Input::Committed { ticket: *ticket, change }
+                LoopInput::Committed { ticket: *ticket, change }
             }
-            Effect::Push { .. } if !self.permitted => Input::AuthorityLost { who: current.authority.login.clone() },
+            Effect::Push { .. } if !self.permitted => LoopInput::AuthorityLost { who: current.authority.login.clone() },
             Effect::Push { ticket, commit } => {
                 let remote = self.branches.get(&current.branch).cloned();
                 if remote == current.pushed || remote.as_ref() == Some(commit) {
                     self.branches.insert(current.branch.clone(), commit.clone());
-                    Input::Pushed { ticket: *ticket, commit: commit.clone() }
+                    LoopInput::Pushed { ticket: *ticket, commit: commit.clone() }
                 } else {
-                    Input::PushRejected { ticket: *ticket, remote, reason: "it moved".into() }
+                    LoopInput::PushRejected { ticket: *ticket, remote, reason: "it moved".into() }
                 }
             }
             Effect::Restore { ticket, iteration, to } => {
@@ -311,13 +311,13 @@ impl World {
                 // Not by the ticket: with faults there are more of them.
                 let what = format!("{}/back/{iteration}/{head}", current.id);
                 let commit = Some(self.record(&what, vec![head], tree, clean));
-                Input::Restored { ticket: *ticket, commit }
+                LoopInput::Restored { ticket: *ticket, commit }
             }
             Effect::Merge { ticket, other } => {
                 let theirs = other.clone().map(|seen| self.branches.get(&current.branch).cloned().unwrap_or(seen));
                 let other = theirs.unwrap_or(base);
                 let up_to_date = self.holds(&head, &other);
-                Input::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date }
+                LoopInput::Merged { ticket: *ticket, other, conflicts: Vec::new(), up_to_date }
             }
             Effect::Release { .. } => {
                 self.trees.remove(&current.id);
@@ -344,7 +344,7 @@ impl World {
         }
     }
 
-    fn commit(&mut self, current: &Loop, iteration: u32, head: Sha) -> Change {
+    fn commit(&mut self, current: &Loop, iteration: u32, head: Sha) -> IterationChange {
         let plan = self.plan(current, iteration);
         let mut parents = vec![head.clone()];
         parents.extend(current.merging.as_ref().map(|m| m.other.clone()));
@@ -357,7 +357,7 @@ impl World {
         let nothing = parents.len() == 1 && plan == Plan::Nothing;
         let what = format!("{}/{iteration}", current.id);
         let commit = (!nothing).then(|| self.record(&what, parents, tree, clean));
-        Change {
+        IterationChange {
             tree: commit.clone().unwrap_or(head),
             commit,
             stat: DiffStat::default(),

@@ -59,21 +59,21 @@ fn has_session(env: &Env) -> bool {
 mod tests {
     use super::*;
     use crate::domain::lifecycle;
-    use crate::domain::loops::{Start, State, Task};
+    use crate::domain::loops::{LoopStart, LoopState, LoopTask};
     use crate::domain::model::ids::IssueRef;
     use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User, UserId};
     use crate::domain::trust::command::RunOptions;
     use crate::domain::trust::policy::Policy;
 
     fn at_rest() -> Loop {
-        let start = Start {
+        let start = LoopStart {
             id: LoopId::new("r-42-k7m2qa"),
             place: IssueRef {
                 repo: RepoRef { forge: ForgeName::new("local"), id: RepoId(1), owner: "me".into(), name: "app".into() },
                 issue: Number(42),
             },
             by: User { id: UserId(1), login: "me".into(), kind: AccountKind::User },
-            task: Task {
+            task: LoopTask {
                 title: "The <b>answer</b> is\u{202e} wrong & late".into(),
                 body: String::new(),
                 url: String::new(),
@@ -97,7 +97,7 @@ mod tests {
         let mut current = at_rest();
         assert_eq!(news(&current), None, "nobody is asked for");
         current.escalated = Some("stuck".into());
-        current.state = State::Paused;
+        current.state = LoopState::Paused;
         current.why = format!("The loop is stuck:\n\t{}", "no ".repeat(300));
         let told = news(&current).expect("a person is needed");
         assert_eq!(told.summary, "ralph-bot needs you: paused");

@@ -4,7 +4,7 @@ use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 
 use crate::cli::{one_line, print};
-use crate::domain::loops::{Iteration, Loop, State};
+use crate::domain::loops::{Iteration, Loop, LoopState};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{CheckOutcome, CheckReport};
 use crate::forge::local::Said;
@@ -75,7 +75,7 @@ pub(super) struct Progress {
     baseline: bool,
     began: u32,
     ended: u32,
-    state: Option<State>,
+    state: Option<LoopState>,
 }
 
 impl Progress {
@@ -97,8 +97,8 @@ impl Progress {
                 news.push(ended(iteration));
             }
         }
-        let told = matches!(current.state, State::Queued | State::Running);
-        if self.state != Some(current.state) && !told && current.state == State::Waiting {
+        let told = matches!(current.state, LoopState::Queued | LoopState::Running);
+        if self.state != Some(current.state) && !told && current.state == LoopState::Waiting {
             news.push(News::State { state: current.state.as_str().to_owned(), why: one_line(&current.why) });
         }
         self.state = Some(current.state);

@@ -1,7 +1,7 @@
 //! `loops` on real databases, with and without a service that takes the steps.
 
 use super::*;
-use crate::domain::loops::{Start, State, Task};
+use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::trust::policy::Policy;
@@ -11,13 +11,13 @@ fn user(id: i64, login: &str) -> User {
     User { id: UserId(id), login: login.into(), kind: AccountKind::User }
 }
 
-fn start(number: u64) -> Start {
+fn start(number: u64) -> LoopStart {
     let repo = RepoRef { forge: ForgeName::new("work"), id: RepoId(7), owner: "team".into(), name: "app".into() };
-    Start {
+    LoopStart {
         id: LoopId::from_parts(Number(number), 0),
         place: IssueRef { repo, issue: Number(number) },
         by: user(5, "alice"),
-        task: Task {
+        task: LoopTask {
             title: "Fix\u{1b}[2J it".into(),
             body: String::new(),
             url: "https://git.example.org/team/app/issues/1".into(),
@@ -94,12 +94,16 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
     let success = format!("{:?}", ExitCode::SUCCESS);
     assert_eq!(code(run_served(&setup, &beside, "pause r-1-aaaaaa for lunch").await), success);
     let paused = state(&setup).await;
-    assert_eq!((paused.state, paused.why.as_str()), (State::Paused, "the operator paused it: for lunch"));
+    assert_eq!((paused.state, paused.why.as_str()), (LoopState::Paused, "the operator paused it: for lunch"));
 
     let more = "resume r-1-aaaaaa --max-iterations 40 --timeout 90m --budget 2.5 try harder";
     assert_eq!(code(run_served(&setup, &beside, more).await), success);
     let resumed = state(&setup).await;
-    assert_eq!((resumed.state, resumed.authority), (State::Queued, user(5, "alice")), "its authority stays a person");
+    assert_eq!(
+        (resumed.state, resumed.authority),
+        (LoopState::Queued, user(5, "alice")),
+        "its authority stays a person"
+    );
     assert_eq!((resumed.limits.iterations, resumed.limits.time_ms), (40, 90 * 60_000));
     assert_eq!((resumed.limits.cost, resumed.guidance[0].text.as_str()), (Money(2_500_000), "try harder"));
 
@@ -118,7 +122,7 @@ async fn loops_are_paused_resumed_and_ended_beside_the_service() {
     assert_eq!(code(run_served(&setup, &beside, "resume r-1-aaaaaa").await), format!("{:?}", ExitCode::FAILURE));
     assert_eq!(code(run_served(&setup, &beside, "abort r-1-aaaaaa no longer needed").await), success);
     let ended = state(&setup).await;
-    assert_eq!((ended.state, ended.why.as_str()), (State::Aborted, "the operator ended it: no longer needed"));
+    assert_eq!((ended.state, ended.why.as_str()), (LoopState::Aborted, "the operator ended it: no longer needed"));
     let error = run(&beside, "resume r-1-aaaaaa", PATIENCE).await.expect_err("it ended");
     assert!(error.to_string().starts_with("r-1-aaaaaa is aborted; set the label again"), "{error}");
     assert_eq!(error.exit_code(), 1);
@@ -132,10 +136,10 @@ async fn a_command_waits_for_a_service_that_does_not_run() {
     let setup = setup().await;
     let beside = Store::attach(&setup.path).expect("attached");
     run(&beside, "pause r-1-aaaaaa", Duration::from_millis(20)).await.expect("left");
-    assert_eq!(state(&setup).await.state, State::Queued, "nobody took it");
+    assert_eq!(state(&setup).await.state, LoopState::Queued, "nobody took it");
     let now = Clock::System.now();
     setup.own.write(move |c| loops::step_next(c, &[], &Memory::off(), now)).await.expect("a step");
-    assert_eq!(state(&setup).await.state, State::Paused, "it waited");
+    assert_eq!(state(&setup).await.state, LoopState::Paused, "it waited");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::knowledge::intelligence::{Block, Middle, ToolUse, adapt, best_state};
-use crate::domain::loops::{Course, GuidanceSource, Iteration, Loop};
+use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
 use crate::domain::trust::policy::Intelligence;
@@ -244,7 +244,7 @@ const WARNING: &str = "WARNING: ";
 const OVERRIDE: &str = "OVERRIDE: ";
 
 /// The overseer's words of one sort, without what they begin with: the template says that.
-fn directives(course: Option<&Course>, sort: &'static str) -> impl Iterator<Item = String> {
+fn directives(course: Option<&NextRunPlan>, sort: &'static str) -> impl Iterator<Item = String> {
     let all = course.map_or(&[][..], |course| &course.directives);
     all.iter().filter_map(move |text| text.strip_prefix(sort)).map(|text| sanitize::for_prompt(text).text)
 }

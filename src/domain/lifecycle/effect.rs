@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::loops::State;
+use crate::domain::loops::LoopState;
 use crate::domain::loops::TimerKind;
 use crate::domain::model::ids::{CommentId, Number, Sha, Timestamp};
 use crate::domain::report::notice::Notice;
@@ -88,7 +88,7 @@ pub enum Effect {
     /// Bring the status comment up to date; made from the loop as it is when this runs. `fresh` posts a new one.
     Status { fresh: bool },
     /// Set the label of a state and take those of the others away; `None` takes all away.
-    StateLabel { state: Option<State> },
+    StateLabel { state: Option<LoopState> },
     /// Take the label that started the loop off the issue.
     DropRunLabel,
     /// React to a comment.

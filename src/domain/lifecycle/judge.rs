@@ -7,7 +7,10 @@ use super::{Turn, people};
 use crate::domain::knowledge::intelligence::{Standing, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{Course, Found, Halt, Halting, Iteration, Judged, Loop, State, Step, error_signature};
+use crate::domain::loops::{
+    Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, NextRunPlan, StopAfterRestore,
+    StopReason, error_signature,
+};
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::{CheckFact, Record};
 use crate::domain::model::task::{CheckOutcome, CheckRule};
@@ -92,7 +95,7 @@ impl Loop {
     /// After how many of its records the agent or people were first told something.
     fn disturbed_after(&self) -> Option<usize> {
         let judged = self.measured().filter(|iteration| iteration.record.is_some()).map(|it| it.judged.as_ref());
-        let told = |found: &Found| found.fresh && found.level >= Level::Warn;
+        let told = |found: &JudgedDetection| found.fresh && found.level >= Level::Warn;
         let mut judged = judged.map(|judged| judged.is_some_and(|judged| judged.found.iter().any(told)));
         judged.position(|told| told).map(|before| before + 1)
     }
@@ -107,7 +110,7 @@ impl Loop {
     }
 
     /// What supervision said last.
-    pub fn judged(&self) -> Option<&Judged> {
+    pub fn judged(&self) -> Option<&IterationJudgement> {
         self.kept().rev().find_map(|iteration| iteration.judged.as_ref())
     }
 
@@ -261,7 +264,7 @@ pub(super) fn judge(turn: &mut Turn) -> Option<Review> {
     // One that stops the loop is told as the reason of its pause.
     let issues = review.after.iter().chain(review.before.issues.iter().filter(|_| !review.before.stops()));
     issues.for_each(|issue| turn.because(issue.text.clone()));
-    turn.next.course = Some(Course::of(&review));
+    turn.next.course = Some(NextRunPlan::of(&review));
     if review.fresh_session() {
         turn.next.session = None;
     }
@@ -291,18 +294,19 @@ fn known(turn: &mut Turn, facts: &TaskFacts, settings: &SupervisionSettings) -> 
     }
 }
 
-fn judged(review: &Review) -> Judged {
+fn judged(review: &Review) -> IterationJudgement {
     let control = &review.control;
-    let found = review.verdict.detections.iter().zip(&review.verdict.interventions).map(|(detection, done)| Found {
-        kind: detection.kind,
-        severity: detection.severity,
-        level: done.level,
-        fresh: done.fresh,
-        evidence: detection.evidence_text(),
-        recommendations: detection.recommendations.clone(),
-    });
+    let found =
+        review.verdict.detections.iter().zip(&review.verdict.interventions).map(|(detection, done)| JudgedDetection {
+            kind: detection.kind,
+            severity: detection.severity,
+            level: done.level,
+            fresh: done.fresh,
+            evidence: detection.evidence_text(),
+            recommendations: detection.recommendations.clone(),
+        });
     let moved = control.actuation.movements.iter();
-    Judged {
+    IterationJudgement {
         p: control.metrics.p,
         i: control.metrics.i,
         d: control.metrics.d,
@@ -343,7 +347,7 @@ pub(super) fn act(turn: &mut Turn, review: &Review, finished: bool) -> Onward {
             let best = verdict.restore.and_then(|iteration| Some((iteration, turn.next.commit_of(iteration)?)));
             match best {
                 Some((iteration, to)) if turn.next.head.as_ref() != Some(&to) => {
-                    restore(turn, iteration, to, Halt::Held)
+                    restore(turn, iteration, to, StopReason::Held)
                 }
                 _ => pause(turn),
             }
@@ -368,7 +372,7 @@ fn warn_channels(turn: &mut Turn) {
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
     }
-    let ordered = |found: &&Found| found.level == Level::Redirect && found.fresh;
+    let ordered = |found: &&JudgedDetection| found.level == Level::Redirect && found.fresh;
     let found = turn.next.judged().and_then(|judged| judged.found.iter().find(ordered));
     if let Some(notice) = found.map(|found| Notice::redirected(&turn.next, found, turn.now)) {
         turn.effects.push(Effect::Warn { notice: Box::new(notice) });
@@ -390,46 +394,47 @@ fn reason(review: &Review) -> String {
 }
 
 /// Puts the files of the best iteration back before the loop stops.
-fn restore(turn: &mut Turn, iteration: u32, to: Sha, then: Halt) {
+fn restore(turn: &mut Turn, iteration: u32, to: Sha, then: StopReason) {
     turn.because(format!("the state of iteration {iteration} is put back"));
-    turn.next.halting = Some(Halting { iteration, then });
-    turn.work(Step::Restore, |ticket| Effect::Restore { ticket, iteration, to });
+    turn.next.halting = Some(StopAfterRestore { iteration, then });
+    turn.work(LoopStep::Restore, |ticket| Effect::Restore { ticket, iteration, to });
 }
 
 /// Puts the best iteration back before a limit ends the work, where that is not the last one; whether it does.
 pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool {
-    if turn.next.state != State::Running || turn.next.halting.is_some() {
+    if turn.next.state != LoopState::Running || turn.next.halting.is_some() {
         return false;
     }
     let best = best_state(&turn.next).filter(|best| turn.next.head.as_ref() != Some(&best.commit));
     let Some(Standing { iteration, commit: to, .. }) = best else { return false };
     turn.drop_work();
     turn.close_open_iteration(why);
-    restore(turn, iteration, to, Halt::Limit { which: which.to_owned(), why: why.to_owned() });
+    restore(turn, iteration, to, StopReason::Limit { which: which.to_owned(), why: why.to_owned() });
     true
 }
 
 /// The best iteration is back and pushed, or could not be: the loop stops.
 pub(super) fn halt(turn: &mut Turn) {
     match turn.next.halting.take().map(|halting| halting.then) {
-        Some(Halt::Limit { which, why }) => {
+        Some(StopReason::Limit { which, why }) => {
             let why = match turn.next.current().and_then(|last| last.restored_to) {
                 Some(best) => format!("{why}; the files of iteration {best}, the best one, were put back"),
                 None => why,
             };
             turn.end_at_limit(&which, &why);
         }
-        Some(Halt::Held) | None => pause(turn),
+        Some(StopReason::Held) | None => pause(turn),
     }
 }
 
 /// Stops the loop for the reason that the last judgement gives, and asks people.
 pub(super) fn pause(turn: &mut Turn) {
-    let found = turn.next.judged().and_then(Judged::worst).filter(|found| found.level >= Level::Pause).cloned();
+    let found =
+        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
     let escalates = turn.next.policy.supervision().oversight.auto_escalate;
     let Some(found) = found else {
         let why = turn.next.judged().and_then(|judged| judged.stops.clone()).unwrap_or_default();
-        turn.stop(State::Paused, &why);
+        turn.stop(LoopState::Paused, &why);
         let (cause, advice) = ("no_way_forward", "give guidance with `/ralph resume`, or end it with `/ralph abort`");
         if escalates {
             return turn.escalate(cause, advice);
@@ -438,7 +443,7 @@ pub(super) fn pause(turn: &mut Turn) {
         return turn.comment(&format!("paused/{}", turn.next.version), report::at_home(view));
     };
     let why = format!("{}: {}", found.kind.title(), found.evidence);
-    turn.stop(State::Paused, &why);
+    turn.stop(LoopState::Paused, &why);
     let view = report::intervention(&turn.next, &found, view::Severity::Critical);
     if escalates {
         turn.tell_escalation(found.kind.name(), view);
@@ -450,12 +455,13 @@ pub(super) fn pause(turn: &mut Turn) {
 /// Ends the loop; its work is saved.
 fn abort(turn: &mut Turn, why: &str) {
     turn.effects.push(Effect::Pull { ready: false, reviewers: Vec::new() });
-    turn.end(State::Aborted, why);
+    turn.end(LoopState::Aborted, why);
     if !turn.next.policy.supervision().oversight.auto_escalate {
         return;
     }
     // Without a detection that stops a loop it was control, by its own figures.
-    let found = turn.next.judged().and_then(Judged::worst).filter(|found| found.level >= Level::Pause).cloned();
+    let found =
+        turn.next.judged().and_then(IterationJudgement::worst).filter(|found| found.level >= Level::Pause).cloned();
     let (cause, view) = match found {
         Some(found) => (found.kind.name(), report::intervention(&turn.next, &found, view::Severity::Emergency)),
         None => ("emergency", report::emergency(&turn.next, "emergency")),
@@ -465,7 +471,7 @@ fn abort(turn: &mut Turn, why: &str) {
 
 /// The best iteration could not be put back.
 pub(super) fn restore_failed(turn: &mut Turn, why: &str) {
-    if matches!(&turn.next.halting, Some(Halting { then: Halt::Limit { .. }, .. })) {
+    if matches!(&turn.next.halting, Some(StopAfterRestore { then: StopReason::Limit { .. }, .. })) {
         turn.because(format!("the best iteration could not be put back: {why}"));
         return halt(turn);
     }

@@ -5,7 +5,8 @@ use crate::domain::checks::criteria;
 use crate::domain::lifecycle::effect::{Effect, Mark};
 use crate::domain::loops::TimerKind;
 use crate::domain::loops::{
-    CommentRef, Guidance, GuidanceSource, Input, Loop, LoopLimits, MergeWith, Spent, Start, State, Step, Wanted,
+    BackendRequest, CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopLimits, LoopStart, LoopState, LoopStep,
+    LoopUsage, MergeWith,
 };
 use crate::domain::model::ids::{Money, Sha, Timestamp, User};
 use crate::domain::model::task::{Check, CheckSource};
@@ -15,8 +16,8 @@ use crate::domain::supervision::oversight::{AuditEntry, AuditEvent};
 use crate::domain::trust::command::{Command, RunOptions};
 
 /// A loop that comes to be: queued, or held back until a maintainer confirms the text.
-pub(super) fn start(start: Start, now: Timestamp) -> Decision {
-    let Start { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
+pub(super) fn start(start: LoopStart, now: Timestamp) -> Decision {
+    let LoopStart { id, place, by, task, options, policy, comment, hidden_removed, round } = start;
     let limits = LoopLimits {
         iterations: policy.limits.iterations,
         time_ms: i64::try_from(policy.limits.timeout_s).unwrap_or(i64::MAX / 2000).saturating_mul(1000),
@@ -29,8 +30,8 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
     let next = Loop {
         id,
         place,
-        state: State::Queued,
-        step: Step::Idle,
+        state: LoopState::Queued,
+        step: LoopStep::Idle,
         ticket: 0,
         task,
         authority: by.clone(),
@@ -38,7 +39,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         options: RunOptions::default(),
         policy,
         limits,
-        spent: Spent::default(),
+        spent: LoopUsage::default(),
         checks: Vec::new(),
         checks_from: None,
         branch,
@@ -72,7 +73,7 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
         session: None,
         halting: None,
         schedule: None,
-        wanted: Wanted::default(),
+        wanted: BackendRequest::default(),
         estimate: None,
         experience: Experience::default(),
         created_at: now,
@@ -84,12 +85,12 @@ pub(super) fn start(start: Start, now: Timestamp) -> Decision {
     apply_options(&mut turn.next, &options);
     // The state is new to the forge, whatever it is: `go` sees no change from the queued one, so the label is set here.
     if needs_confirm {
-        turn.go(State::NeedsConfirm, "the text was changed by somebody without write access");
+        turn.go(LoopState::NeedsConfirm, "the text was changed by somebody without write access");
         let view = report::needs_confirm(&turn.next);
         turn.comment("confirm", view);
     } else {
-        turn.effects.push(Effect::StateLabel { state: Some(State::Queued) });
-        turn.go(State::Queued, "it waits for a free slot");
+        turn.effects.push(Effect::StateLabel { state: Some(LoopState::Queued) });
+        turn.go(LoopState::Queued, "it waits for a free slot");
     }
     if let Some(comment) = comment.and_then(|c| c.id) {
         turn.effects.push(Effect::React { comment, mark: Mark::Done });
@@ -174,7 +175,7 @@ pub(super) fn command(turn: &mut Turn, by: User, command: Command, comment: Opti
         Command::Abort { reason } => {
             let why = with_reason(&format!("{} ended it", by.login), &reason);
             turn.answer(comment, true, vec![why.clone()]);
-            turn.end(State::Aborted, &why);
+            turn.end(LoopState::Aborted, &why);
         }
         Command::Pause { now, reason } => pause(turn, &by, now, &reason, comment),
         Command::Guide { remember, text } => guide(turn, &by, remember, &text, comment),
@@ -213,7 +214,7 @@ fn with_reason(what: &str, reason: &str) -> String {
 /// `/ralph run` on a loop that exists: answers what it waits for, otherwise it is a wrong command.
 fn run(turn: &mut Turn, by: User, options: RunOptions, comment: Option<CommentRef>) {
     match turn.next.state {
-        State::NeedsConfirm => {
+        LoopState::NeedsConfirm => {
             let Some(typed) = options.confirm.as_deref() else {
                 return turn.answer(comment, false, vec!["The text has to be confirmed: add `--confirm HASH`.".into()]);
             };
@@ -223,12 +224,12 @@ fn run(turn: &mut Turn, by: User, options: RunOptions, comment: Option<CommentRe
             }
             turn.next.task.unconfirmed_editor = None;
         }
-        State::NeedsCriteria if options.checks.is_empty() && turn.next.checks.is_empty() => {
+        LoopState::NeedsCriteria if options.checks.is_empty() && turn.next.checks.is_empty() => {
             let lines = vec!["There is still no check: add `--check \"COMMAND\"`, or the repository's file.".into()];
             // The file may have come meanwhile, so it is looked for again all the same.
             turn.answer(comment, true, lines);
         }
-        State::NeedsCriteria => {}
+        LoopState::NeedsCriteria => {}
         state => {
             let line = format!("A loop is {} here already; `/ralph resume` or `/ralph abort` it.", state.as_str());
             return turn.answer(comment, false, vec![line]);
@@ -245,12 +246,12 @@ fn run(turn: &mut Turn, by: User, options: RunOptions, comment: Option<CommentRe
 
 fn resume(turn: &mut Turn, by: User, options: &RunOptions, guidance: String, comment: Option<CommentRef>) {
     let state = turn.next.state;
-    if !matches!(state, State::Paused | State::LimitReached | State::Failed | State::Waiting) {
+    if !matches!(state, LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Waiting) {
         let line = match state {
-            State::Running | State::Queued => {
+            LoopState::Running | LoopState::Queued => {
                 "It is under way; there is nothing to resume. `/ralph guide TEXT` reaches the next iteration."
             }
-            State::Review => "It is in review: ask for changes on the pull request, or `/ralph guide TEXT`.",
+            LoopState::Review => "It is in review: ask for changes on the pull request, or `/ralph guide TEXT`.",
             _ => "It waits for `/ralph run`; see its last comment.",
         };
         return turn.answer(comment, false, vec![line.into()]);
@@ -322,17 +323,17 @@ fn add_guidance(turn: &mut Turn, by: &User, text: String, remember: bool) {
 fn pause(turn: &mut Turn, by: &User, now: bool, reason: &str, comment: Option<CommentRef>) {
     let why = with_reason(&format!("{} paused it", by.login), reason);
     match turn.next.state {
-        State::Running if !now && turn.next.step != Step::Idle => {
+        LoopState::Running if !now && turn.next.step != LoopStep::Idle => {
             turn.next.pause_wanted = Some(why);
             turn.answer(comment, true, vec!["It pauses after the running iteration.".into()]);
             turn.effects.push(Effect::Status { fresh: false });
         }
-        State::Running | State::Queued | State::Waiting => {
+        LoopState::Running | LoopState::Queued | LoopState::Waiting => {
             turn.answer(comment, true, vec![why.clone()]);
-            turn.stop(State::Paused, &why);
+            turn.stop(LoopState::Paused, &why);
             turn.close_open_iteration(&why);
         }
-        State::Paused => turn.answer(comment, true, vec!["It is paused already.".into()]),
+        LoopState::Paused => turn.answer(comment, true, vec!["It is paused already.".into()]),
         state => {
             let line = format!("It is {}; there is nothing to pause.", state.as_str().replace('_', " "));
             turn.answer(comment, false, vec![line]);
@@ -344,7 +345,7 @@ fn guide(turn: &mut Turn, by: &User, remember: bool, text: &str, comment: Option
     add_guidance(turn, by, text.to_owned(), remember);
     let kept = if remember { ", to be remembered for the repository" } else { "" };
     turn.answer(comment, true, vec![format!("{} gave guidance for the next iteration{kept}", by.login)]);
-    if turn.next.state == State::Review {
+    if turn.next.state == LoopState::Review {
         turn.next.authority = by.clone();
         turn.queue("a maintainer gave guidance on finished work");
     } else {
@@ -377,7 +378,10 @@ fn budget(turn: &mut Turn, limit: Money, comment: Option<CommentRef>) {
 /// Throws the last iteration's commits away and does it again.
 fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
     let state = turn.next.state;
-    if !matches!(state, State::Running | State::Paused | State::LimitReached | State::Failed | State::Review) {
+    if !matches!(
+        state,
+        LoopState::Running | LoopState::Paused | LoopState::LimitReached | LoopState::Failed | LoopState::Review
+    ) {
         let line = format!("It is {}; there is nothing to retry.", state.as_str().replace('_', " "));
         return turn.answer(comment, false, vec![line]);
     }
@@ -412,12 +416,12 @@ fn retry(turn: &mut Turn, by: User, comment: Option<CommentRef>) {
 pub(super) fn label_removed(turn: &mut Turn, by: Option<&User>) {
     match turn.next.state {
         // A text that waits to be confirmed goes on waiting: from paused it could be resumed unconfirmed.
-        State::Running | State::Queued | State::Waiting | State::NeedsCriteria => {
+        LoopState::Running | LoopState::Queued | LoopState::Waiting | LoopState::NeedsCriteria => {
             let why = match by {
                 Some(by) => format!("{} took the label off", by.login),
                 None => "the label was taken off".to_owned(),
             };
-            turn.stop(State::Paused, &why);
+            turn.stop(LoopState::Paused, &why);
             turn.close_open_iteration(&why);
         }
         state => turn.because(format!("the label went while it is {}", state.as_str())),
@@ -426,7 +430,7 @@ pub(super) fn label_removed(turn: &mut Turn, by: Option<&User>) {
 
 /// Setting it again goes on, where its removal had paused.
 pub(super) fn label_added(turn: &mut Turn, by: User) {
-    if turn.next.state == State::Paused && spent_limit(&turn.next, turn.now).is_none() {
+    if turn.next.state == LoopState::Paused && spent_limit(&turn.next, turn.now).is_none() {
         let why = format!("{} set the label again", by.login);
         judge::resumed(turn, &by.login);
         turn.next.authority = by;
@@ -450,7 +454,7 @@ pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>
         return turn.because("the review holds nothing new");
     }
     turn.next.verified = None;
-    if turn.next.state == State::Review {
+    if turn.next.state == LoopState::Review {
         let why = format!("{} asked for changes", by.login);
         turn.next.authority = by;
         another_round(turn, &why);
@@ -461,7 +465,7 @@ pub(super) fn reviewed(turn: &mut Turn, by: User, items: Vec<(String, Guidance)>
 
 /// What CI says of the pull request's head, and whether it merges.
 pub(super) fn inspected(turn: &mut Turn, commit: &Sha, failed: Vec<Guidance>, pending: u32, conflict: bool) {
-    if turn.next.state != State::Review || turn.next.pushed.as_ref() != Some(commit) {
+    if turn.next.state != LoopState::Review || turn.next.pushed.as_ref() != Some(commit) {
         return turn.because("CI spoke of another commit than the one under review");
     }
     if conflict && turn.next.merge_wanted.is_none() {
@@ -485,14 +489,14 @@ fn another_round(turn: &mut Turn, why: &str) {
 }
 
 /// An input to a loop that has ended changes nothing; a command is told so, once.
-pub(super) fn after_the_end(turn: &mut Turn, input: &Input) {
+pub(super) fn after_the_end(turn: &mut Turn, input: &LoopInput) {
     let state = turn.next.state;
     turn.because(format!("the loop is {}", state.as_str()));
-    if let Input::Command { comment, .. } = input {
+    if let LoopInput::Command { comment, .. } = input {
         let line = format!("This loop is {}. Set the label again to start a new one.", state.as_str());
         turn.answer(*comment, false, vec![line]);
     }
-    if matches!(input, Input::PullOpened { .. }) {
+    if matches!(input, LoopInput::PullOpened { .. }) {
         turn.effects.push(Effect::ClearTimer { kind: TimerKind::Remind });
     }
     let late = work::book(turn, input);

@@ -1,7 +1,9 @@
 //! Loops in some states, for tests.
 
 use crate::domain::lifecycle::start;
-use crate::domain::loops::{Course, Guidance, GuidanceSource, Iteration, Judged, Loop, Start, Task};
+use crate::domain::loops::{
+    Guidance, GuidanceSource, Iteration, IterationJudgement, Loop, LoopStart, LoopTask, NextRunPlan,
+};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{
     AccountKind, ForgeName, LoopId, Money, Number, Ratio, RepoId, RepoRef, Sha, Timestamp, User, UserId,
@@ -49,7 +51,7 @@ pub(crate) fn checks(failing: u64, types_fail: bool) -> CheckReport {
 pub(crate) fn fresh() -> Loop {
     let user = User { id: UserId(7), login: "maja".into(), kind: AccountKind::User };
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
-    let task = Task {
+    let task = LoopTask {
         title: "Parser fails on empty input".into(),
         body: "`parse(\"\")` raises IndexError. It should return an empty list.".into(),
         url: "https://forge.test/acme/app/issues/42".into(),
@@ -60,7 +62,7 @@ pub(crate) fn fresh() -> Loop {
         labels: vec!["bug".into()],
     };
     let mut current = start(
-        Start {
+        LoopStart {
             id: LoopId::new("r-42-k7m2qa"),
             place: IssueRef { repo, issue: Number(42) },
             by: user,
@@ -125,7 +127,7 @@ pub(crate) fn begin(current: &mut Loop) {
         whole: None,
         refused_hosts: Vec::new(),
         restored_to: None,
-        served: crate::domain::loops::Served::default(),
+        served: crate::domain::loops::ServedBy::default(),
     });
 }
 
@@ -179,7 +181,7 @@ pub(crate) fn said(approach: &str, blocker: &str, done: bool) -> AgentReport {
 /// What supervision says of the last iteration that ended.
 pub(crate) fn judged(current: &mut Loop, approach: Approach, trend: Trend, urgency: Urgency) {
     let last = current.iterations.iter_mut().rev().find(|i| i.ended_at.is_some()).expect("one has ended");
-    last.judged = Some(Judged {
+    last.judged = Some(IterationJudgement {
         p: 0.4,
         i: 1.2,
         d: 0.05,
@@ -209,7 +211,7 @@ pub(crate) fn stuck() -> Loop {
         );
     }
     judged(&mut current, Approach::Pivot, Trend::Stable, Urgency::Critical);
-    current.course = Some(Course {
+    current.course = Some(NextRunPlan {
         directives: vec![
             "OVERRIDE: Stop the present approach; it does not work. Take one that was not tried. Evidence: the same error \
              in 3 of the last 5 iterations: IndexError: list index out of range."

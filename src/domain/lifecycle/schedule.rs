@@ -6,7 +6,7 @@ use super::waits::{give_back, wait_for_backend};
 use super::work::next_iteration;
 use crate::domain::checks::criteria::task_type;
 use crate::domain::knowledge::intelligence::usual;
-use crate::domain::loops::{Loop, State, WaitsFor};
+use crate::domain::loops::{Loop, LoopState, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
 
@@ -96,7 +96,7 @@ pub(super) fn limited(turn: &mut Turn, until: Option<Timestamp>, reason: &str) {
 
 /// Lets the schedule act on a run that no backend took on, once for each wait; the iteration is given back then.
 fn refused(turn: &mut Turn) -> Refused {
-    if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitsFor::Backend) {
+    if turn.next.policy.schedule.is_empty() || turn.next.wait.is_some_and(|wait| wait.on == WaitReason::Backend) {
         return Refused::Waits;
     }
     let (look, backend) = look(turn, Schedule::look_at_refusal);
@@ -138,12 +138,12 @@ fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
         Action::Pause => {
-            turn.stop(State::Paused, &why);
+            turn.stop(LoopState::Paused, &why);
             turn.escalate("schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
             return true;
         }
         Action::Abort => {
-            turn.end(State::Aborted, &why);
+            turn.end(LoopState::Aborted, &why);
             return true;
         }
         Action::Escalate => {

@@ -44,13 +44,13 @@ fn report(holds: bool) -> CheckReport {
     }
 }
 
-fn a_start(change: impl FnOnce(&mut Start)) -> Start {
+fn a_start(change: impl FnOnce(&mut LoopStart)) -> LoopStart {
     let repo = RepoRef { forge: ForgeName::new("f"), id: RepoId(7), owner: "acme".into(), name: "app".into() };
-    let mut start = Start {
+    let mut start = LoopStart {
         id: LoopId::new("r-42-aaaaaa"),
         place: IssueRef { repo, issue: Number(42) },
         by: user("maja"),
-        task: Task {
+        task: LoopTask {
             title: "Fix the parser".into(),
             body: "It is broken.".into(),
             url: "https://forge.test/acme/app/issues/42".into(),
@@ -75,16 +75,16 @@ struct Run {
     current: Loop,
     effects: Vec<Effect>,
     reasons: Vec<String>,
-    log: Vec<(Timestamp, Input)>,
+    log: Vec<(Timestamp, LoopInput)>,
     now: Timestamp,
     commits: u64,
 }
 
 impl Run {
-    fn with(change: impl FnOnce(&mut Start)) -> Self {
+    fn with(change: impl FnOnce(&mut LoopStart)) -> Self {
         let (first, now) = (a_start(change), Timestamp(1_000_000));
         let made = start(first.clone(), now);
-        let log = vec![(now, Input::Start(Box::new(first)))];
+        let log = vec![(now, LoopInput::Start(Box::new(first)))];
         Self { current: made.next, effects: made.effects, reasons: made.reasons, log, now, commits: 0 }
     }
 
@@ -92,7 +92,7 @@ impl Run {
         Self::with(|_| {})
     }
 
-    fn tell(&mut self, input: Input) -> &mut Self {
+    fn tell(&mut self, input: LoopInput) -> &mut Self {
         self.now = self.now.plus_ms(1000);
         self.log.push((self.now, input.clone()));
         let made = step(&self.current, input, self.now);
@@ -102,11 +102,11 @@ impl Run {
 
     fn command(&mut self, command: Command) -> &mut Self {
         let comment = Some(CommentRef { on: Number(42), id: Some(CommentId(5)) });
-        self.tell(Input::Command { by: user("olaf"), command, comment })
+        self.tell(LoopInput::Command { by: user("olaf"), command, comment })
     }
 
-    fn prepared(&mut self, change: impl FnOnce(&mut Prepared)) -> &mut Self {
-        let mut tree = Prepared {
+    fn prepared(&mut self, change: impl FnOnce(&mut PreparedTree)) -> &mut Self {
+        let mut tree = PreparedTree {
             base_branch: "main".into(),
             base: sha(1),
             head: self.current.head.clone().unwrap_or(sha(1)),
@@ -120,11 +120,11 @@ impl Run {
             sandbox: "none".into(),
         };
         change(&mut tree);
-        self.tell(Input::Prepared { ticket: self.current.ticket, tree: Box::new(tree) })
+        self.tell(LoopInput::Prepared { ticket: self.current.ticket, tree: Box::new(tree) })
     }
 
     fn checked(&mut self, holds: bool) -> &mut Self {
-        self.tell(Input::Checked { ticket: self.current.ticket, report: report(holds) })
+        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: report(holds) })
     }
 
     fn agent(&mut self, end: AgentEnd) -> &mut Self {
@@ -137,13 +137,13 @@ impl Run {
             duration_ms: 100,
             ..AgentRunFacts::ending(end)
         };
-        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
 
-    fn committed(&mut self, change: impl FnOnce(&mut Change)) -> &mut Self {
+    fn committed(&mut self, change: impl FnOnce(&mut IterationChange)) -> &mut Self {
         self.commits += 1;
         let made = sha(100 + self.commits);
-        let mut what = Change {
+        let mut what = IterationChange {
             commit: Some(made.clone()),
             tree: made,
             stat: DiffStat::default(),
@@ -154,17 +154,17 @@ impl Run {
             blocked: None,
         };
         change(&mut what);
-        self.tell(Input::Committed { ticket: self.current.ticket, change: Box::new(what) })
+        self.tell(LoopInput::Committed { ticket: self.current.ticket, change: Box::new(what) })
     }
 
     fn pushed(&mut self) -> &mut Self {
         let commit = self.current.head.clone().expect("a head");
-        self.tell(Input::Pushed { ticket: self.current.ticket, commit })
+        self.tell(LoopInput::Pushed { ticket: self.current.ticket, commit })
     }
 
     fn working(&mut self) -> &mut Self {
-        self.tell(Input::SlotGranted).prepared(|_| {});
-        if self.current.step == Step::Baseline {
+        self.tell(LoopInput::SlotGranted).prepared(|_| {});
+        if self.current.step == LoopStep::Baseline {
             self.checked(false);
         }
         self
@@ -172,35 +172,35 @@ impl Run {
 
     /// One whole iteration whose checks come out as `holds`.
     fn iteration(&mut self, holds: bool) -> &mut Self {
-        assert_eq!(self.current.step, Step::Agent);
+        assert_eq!(self.current.step, LoopStep::Agent);
         self.agent(AgentEnd::Finished).committed(|_| {}).pushed().checked(holds)
     }
 
-    fn in_state(state: State) -> Self {
+    fn in_state(state: LoopState) -> Self {
         let mut run = match state {
-            State::NeedsConfirm => Self::with(|s| s.task.unconfirmed_editor = Some("eve".into())),
-            State::NeedsCriteria => Self::with(|s| s.options.checks.clear()),
-            State::LimitReached => Self::with(|s| s.policy.limits.iterations = 1),
+            LoopState::NeedsConfirm => Self::with(|s| s.task.unconfirmed_editor = Some("eve".into())),
+            LoopState::NeedsCriteria => Self::with(|s| s.options.checks.clear()),
+            LoopState::LimitReached => Self::with(|s| s.policy.limits.iterations = 1),
             _ => Self::new(),
         };
         match state {
-            State::NeedsConfirm | State::Queued => &mut run,
-            State::NeedsCriteria => run.tell(Input::SlotGranted).prepared(|_| {}),
-            State::Running => run.working(),
-            State::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-            State::Paused => run.working().command(Command::Pause { now: true, reason: String::new() }),
-            State::Review => run.working().iteration(true).checked(true),
-            State::LimitReached => run.working().iteration(false),
-            State::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
-            State::Merged => run.working().tell(Input::PullMerged),
-            State::Closed => run.working().tell(Input::PullClosed),
-            State::Aborted => run.command(Command::Abort { reason: String::new() }),
+            LoopState::NeedsConfirm | LoopState::Queued => &mut run,
+            LoopState::NeedsCriteria => run.tell(LoopInput::SlotGranted).prepared(|_| {}),
+            LoopState::Running => run.working(),
+            LoopState::Waiting => run.working().agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
+            LoopState::Paused => run.working().command(Command::Pause { now: true, reason: String::new() }),
+            LoopState::Review => run.working().iteration(true).checked(true),
+            LoopState::LimitReached => run.working().iteration(false),
+            LoopState::Failed => run.working().agent(AgentEnd::Unavailable { reason: "not there".into() }),
+            LoopState::Merged => run.working().tell(LoopInput::PullMerged),
+            LoopState::Closed => run.working().tell(LoopInput::PullClosed),
+            LoopState::Aborted => run.command(Command::Abort { reason: String::new() }),
         };
         assert_eq!(run.current.state, state, "{:?}", run.reasons);
         run
     }
 
-    fn is(&self, state: State, step: Step) {
+    fn is(&self, state: LoopState, step: LoopStep) {
         assert_eq!((self.current.state, self.current.step), (state, step), "{:?}", self.reasons);
     }
 
@@ -234,29 +234,29 @@ fn resume_with(change: impl FnOnce(&mut RunOptions)) -> Command {
 #[test]
 fn a_task_goes_from_label_to_merge() {
     let mut run = Run::new();
-    run.is(State::Queued, Step::Idle);
-    assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(State::Queued) })));
-    run.tell(Input::SlotGranted).is(State::Running, Step::Prepare);
+    run.is(LoopState::Queued, LoopStep::Idle);
+    assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(LoopState::Queued) })));
+    run.tell(LoopInput::SlotGranted).is(LoopState::Running, LoopStep::Prepare);
     assert!(run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })));
-    run.prepared(|_| {}).is(State::Running, Step::Baseline);
-    run.checked(false).is(State::Running, Step::Agent);
-    run.agent(AgentEnd::Finished).is(State::Running, Step::Commit);
-    run.committed(|_| {}).is(State::Running, Step::Push);
-    run.pushed().is(State::Running, Step::Check);
+    run.prepared(|_| {}).is(LoopState::Running, LoopStep::Baseline);
+    run.checked(false).is(LoopState::Running, LoopStep::Agent);
+    run.agent(AgentEnd::Finished).is(LoopState::Running, LoopStep::Commit);
+    run.committed(|_| {}).is(LoopState::Running, LoopStep::Push);
+    run.pushed().is(LoopState::Running, LoopStep::Check);
     assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
-    run.checked(true).is(State::Running, Step::Verify);
-    run.checked(true).is(State::Review, Step::Idle);
+    run.checked(true).is(LoopState::Running, LoopStep::Verify);
+    run.checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.verified, run.current.head);
     assert!(run.has(|e| matches!(e, Effect::Pull { ready: true, reviewers } if reviewers == &["maja"])));
-    run.tell(Input::PullMerged).is(State::Merged, Step::Idle);
+    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     assert!(run.has(|e| matches!(e, Effect::Release { .. })) && run.has(|e| matches!(e, Effect::DropRunLabel)));
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
 #[test]
 fn every_command_in_every_state() {
-    use State::*;
-    let commands: [(&str, Command, &[State]); 9] = [
+    use LoopState::*;
+    let commands: [(&str, Command, &[LoopState]); 9] = [
         (
             "run",
             Command::Run {
@@ -298,7 +298,7 @@ fn every_command_in_every_state() {
         ),
     ];
     for (name, command, allowed) in commands {
-        for state in State::ALL {
+        for state in LoopState::ALL {
             let mut run = Run::in_state(state);
             let before = run.current.clone();
             run.command(command.clone());
@@ -324,25 +324,25 @@ fn every_command_in_every_state() {
 #[test]
 fn refusals_say_what_would_work() {
     for (state, command, words) in [
-        (State::Running, resume(), "nothing to resume"),
-        (State::Review, resume(), "in review"),
-        (State::NeedsCriteria, resume(), "`/ralph run`"),
-        (State::LimitReached, resume(), "--max-iterations 6"),
-        (State::Queued, Command::Retry, "nothing to retry"),
-        (State::Review, Command::Pause { now: false, reason: String::new() }, "nothing to pause"),
-        (State::Running, Command::Run { options: RunOptions::default() }, "`/ralph resume`"),
-        (State::NeedsConfirm, Command::Run { options: RunOptions::default() }, "--confirm"),
-        (State::Running, Command::Budget { limit: Money(0) }, "not more than"),
-        (State::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
-        (State::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "leaves nothing to do"),
-        (State::Paused, resume_with(|o| o.timeout_s = Some(1)), "leaves nothing"),
+        (LoopState::Running, resume(), "nothing to resume"),
+        (LoopState::Review, resume(), "in review"),
+        (LoopState::NeedsCriteria, resume(), "`/ralph run`"),
+        (LoopState::LimitReached, resume(), "--max-iterations 6"),
+        (LoopState::Queued, Command::Retry, "nothing to retry"),
+        (LoopState::Review, Command::Pause { now: false, reason: String::new() }, "nothing to pause"),
+        (LoopState::Running, Command::Run { options: RunOptions::default() }, "`/ralph resume`"),
+        (LoopState::NeedsConfirm, Command::Run { options: RunOptions::default() }, "--confirm"),
+        (LoopState::Running, Command::Budget { limit: Money(0) }, "not more than"),
+        (LoopState::Paused, resume_with(|o| o.base = Some("other".into())), "--base cannot change"),
+        (LoopState::LimitReached, resume_with(|o| o.max_iterations = Some(1)), "leaves nothing to do"),
+        (LoopState::Paused, resume_with(|o| o.timeout_s = Some(1)), "leaves nothing"),
         (
-            State::Review,
+            LoopState::Review,
             Command::Run { options: RunOptions { timeout_s: Some(u64::MAX), ..RunOptions::default() } },
             "review",
         ),
-        (State::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
-        (State::Merged, resume(), "Set the label again"),
+        (LoopState::Paused, resume_with(|o| o.confirm = Some("01234567".into())), "no text to be confirmed"),
+        (LoopState::Merged, resume(), "Set the label again"),
     ] {
         let mut run = Run::in_state(state);
         run.command(command.clone());
@@ -353,7 +353,7 @@ fn refusals_say_what_would_work() {
 #[test]
 fn nothing_to_do_ends_before_any_work() {
     let mut run = Run::new();
-    run.tell(Input::SlotGranted).prepared(|_| {}).checked(true).is(State::Closed, Step::Idle);
+    run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
 }
 
@@ -361,39 +361,39 @@ fn nothing_to_do_ends_before_any_work() {
 fn a_text_that_is_not_confirmed_never_runs() {
     let confirm =
         |hash: &str| Command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } };
-    let mut run = Run::in_state(State::NeedsConfirm);
-    run.tell(Input::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
+    let mut run = Run::in_state(LoopState::NeedsConfirm);
+    run.tell(LoopInput::SlotGranted).command(confirm("ffffffff")).command(confirm("0123"));
     run.command(resume()).command(Command::Retry);
     // Taking the label off and setting it again is no way round the question.
-    run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).tell(Input::RunLabelAdded { by: user("olaf") });
-    run.command(resume()).tell(Input::AuthorityLost { who: "maja".into() }).command(resume());
-    run.is(State::NeedsConfirm, Step::Idle);
-    run.command(confirm("01234567")).is(State::Queued, Step::Idle);
+    run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).tell(LoopInput::RunLabelAdded { by: user("olaf") });
+    run.command(resume()).tell(LoopInput::AuthorityLost { who: "maja".into() }).command(resume());
+    run.is(LoopState::NeedsConfirm, LoopStep::Idle);
+    run.command(confirm("01234567")).is(LoopState::Queued, LoopStep::Idle);
 }
 
 #[test]
 fn limits_end_the_loop_and_a_person_raises_them() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 2);
-    run.working().iteration(false).iteration(false).is(State::LimitReached, Step::Idle);
+    run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
-    run.command(resume_with(|o| o.max_iterations = Some(3))).is(State::Queued, Step::Idle);
-    run.working().iteration(false).is(State::LimitReached, Step::Idle);
+    run.command(resume_with(|o| o.max_iterations = Some(3))).is(LoopState::Queued, LoopStep::Idle);
+    run.working().iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
 
     let mut run = Run::with(|s| s.policy.limits.cost = Money(1_500_000));
-    run.working().iteration(false).iteration(false).is(State::LimitReached, Step::Idle);
+    run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
-    run.command(resume_with(|o| o.budget = Some(Money(9_000_000)))).working().is(State::Running, Step::Agent);
+    run.command(resume_with(|o| o.budget = Some(Money(9_000_000)))).working().is(LoopState::Running, LoopStep::Agent);
 
     let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
     run.working();
-    let due = Input::TimerDue { timer: TimerKind::Deadline };
-    run.tell(due.clone()).is(State::Running, Step::Agent);
+    let due = LoopInput::TimerDue { timer: TimerKind::Deadline };
+    run.tell(due.clone()).is(LoopState::Running, LoopStep::Agent);
     assert!(
         run.has(|e| matches!(e, Effect::SetTimer { kind: TimerKind::Deadline, .. })),
         "an early alarm is set again"
     );
     run.now = run.now.plus_ms(60_000);
-    run.tell(due).is(State::LimitReached, Step::Idle);
+    run.tell(due).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_time") && run.has(|e| matches!(e, Effect::CancelWork)));
 }
 
@@ -406,7 +406,7 @@ fn a_budget_set_before_the_tree_is_ready_stands() {
 
 #[test]
 fn time_counts_only_while_it_runs() {
-    let mut run = Run::in_state(State::Paused);
+    let mut run = Run::in_state(LoopState::Paused);
     let spent = run.current.spent.time_at(run.now);
     run.now = run.now.plus_ms(1_000_000);
     run.command(resume());
@@ -420,38 +420,38 @@ fn time_stands_still_while_work_is_put_off() {
     let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
     // Each input comes a second later.
     run.now = began.plus_ms(19_000);
-    run.tell(Input::PutOff { ticket, until: began.plus_ms(9_000_000) }).is(State::Running, Step::Agent);
+    run.tell(LoopInput::PutOff { ticket, until: began.plus_ms(9_000_000) }).is(LoopState::Running, LoopStep::Agent);
     let late = Effect::SetTimer { kind: TimerKind::Deadline, at: began.plus_ms(9_040_000) };
     assert!(run.has(|e| *e == late), "{:?}", run.effects);
     run.now = began.plus_ms(8_000_000);
-    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::Running, Step::Agent);
+    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.spent.time_at(run.now), 20_000);
     // A try that took minutes and came to nothing is part of the wait.
     run.now = began.plus_ms(9_030_000);
-    run.tell(Input::PutOff { ticket, until: began.plus_ms(9_500_000) });
+    run.tell(LoopInput::PutOff { ticket, until: began.plus_ms(9_500_000) });
     run.now = began.plus_ms(9_510_000);
     assert_eq!(run.current.spent.time_at(run.now), 30_000);
     // Another piece of work is none of it.
-    run.tell(Input::PutOff { ticket: ticket + 1, until: began.plus_ms(90_000_000) });
+    run.tell(LoopInput::PutOff { ticket: ticket + 1, until: began.plus_ms(90_000_000) });
     run.now = began.plus_ms(9_540_000);
-    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::LimitReached, Step::Idle);
+    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::LimitReached, LoopStep::Idle);
 }
 
 #[test]
 fn a_pause_waits_for_the_iteration_and_is_then_forgotten() {
     let pause = Command::Pause { now: false, reason: "lunch".into() };
-    let mut run = Run::in_state(State::Running);
-    run.command(pause.clone()).is(State::Running, Step::Agent);
-    run.iteration(true).is(State::Paused, Step::Idle);
+    let mut run = Run::in_state(LoopState::Running);
+    run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);
+    run.iteration(true).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("lunch"));
     // Every check held already: nothing but the fresh checkout is left to do.
-    run.command(resume()).tell(Input::SlotGranted).prepared(|_| {}).is(State::Running, Step::Verify);
-    run.command(pause.clone()).checked(true).is(State::Review, Step::Idle);
-    run.command(guide("more")).working().is(State::Running, Step::Agent);
+    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|_| {}).is(LoopState::Running, LoopStep::Verify);
+    run.command(pause.clone()).checked(true).is(LoopState::Review, LoopStep::Idle);
+    run.command(guide("more")).working().is(LoopState::Running, LoopStep::Agent);
 
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.command(pause).agent(AgentEnd::Limited { until: None, reason: "quota".into() });
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
 }
 
 #[test]
@@ -474,87 +474,89 @@ fn guidance_of_a_run_that_was_cut_off_is_not_lost() {
 
 #[test]
 fn guidance_that_comes_during_verification_is_worked_on_first() {
-    let mut run = Run::in_state(State::Running);
-    run.iteration(true).is(State::Running, Step::Verify);
-    run.command(guide("rename it")).checked(true).is(State::Running, Step::Agent);
+    let mut run = Run::in_state(LoopState::Running);
+    run.iteration(true).is(LoopState::Running, LoopStep::Verify);
+    run.command(guide("rename it")).checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.iterations[1].guidance[0].text, "rename it");
 }
 
 #[test]
 fn retry_throws_the_last_iteration_away() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.iteration(false).iteration(false);
     let parent = run.current.iterations[1].parent.clone();
     run.command(Command::Pause { now: true, reason: String::new() });
     run.command(Command::Retry).command(Command::Pause { now: true, reason: String::new() }).command(Command::Retry);
-    run.is(State::Queued, Step::Idle);
+    run.is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(
         (run.current.head.as_ref(), run.current.spent.iterations),
         (Some(&parent), 3),
         "nothing spent comes back"
     );
-    run.working().is(State::Running, Step::Agent);
+    run.working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.number), Some(4));
 }
 
 #[test]
 fn the_label_pauses_and_goes_on() {
-    for state in [State::Queued, State::Running, State::Waiting, State::NeedsCriteria] {
+    for state in [LoopState::Queued, LoopState::Running, LoopState::Waiting, LoopState::NeedsCriteria] {
         let mut run = Run::in_state(state);
-        run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).is(State::Paused, Step::Idle);
-        run.tell(Input::RunLabelAdded { by: user("olaf") }).is(State::Queued, Step::Idle);
+        run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
+        run.tell(LoopInput::RunLabelAdded { by: user("olaf") }).is(LoopState::Queued, LoopStep::Idle);
     }
-    for state in [State::Review, State::LimitReached, State::Failed, State::Merged] {
+    for state in [LoopState::Review, LoopState::LimitReached, LoopState::Failed, LoopState::Merged] {
         let mut run = Run::in_state(state);
-        run.tell(Input::RunLabelRemoved { by: Some(user("olaf")) }).tell(Input::RunLabelAdded { by: user("olaf") });
-        run.is(state, Step::Idle);
+        run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) })
+            .tell(LoopInput::RunLabelAdded { by: user("olaf") });
+        run.is(state, LoopStep::Idle);
     }
 }
 
 #[test]
 fn late_outcomes_change_nothing_but_money_and_facts() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     let late = run.current.ticket;
     run.command(Command::Pause { now: true, reason: String::new() });
     let before = run.current.clone();
-    run.tell(Input::Checked { ticket: late, report: report(true) });
-    run.tell(Input::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
+    run.tell(LoopInput::Checked { ticket: late, report: report(true) });
+    run.tell(LoopInput::Prepared { ticket: late + 900, tree: Box::new(prepared_like(&before)) });
     assert_eq!((run.current.state, run.current.head.clone()), (before.state, before.head.clone()));
     let run_facts =
         AgentRunFacts { cost: Some(Money(7)), duration_ms: u64::MAX, ..AgentRunFacts::ending(AgentEnd::Finished) };
-    run.tell(Input::AgentEnded { ticket: late, run: Box::new(run_facts) });
+    run.tell(LoopInput::AgentEnded { ticket: late, run: Box::new(run_facts) });
     assert_eq!(run.current.spent.cost, before.spent.cost.plus(Money(7)));
-    run.tell(Input::Pushed { ticket: late, commit: sha(9) });
+    run.tell(LoopInput::Pushed { ticket: late, commit: sha(9) });
     assert_eq!(run.current.pushed, Some(sha(9)), "a push that happened has happened");
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
 }
 
 #[test]
 fn money_that_is_spent_after_the_end_is_on_the_account() {
-    let mut run = Run::in_state(State::Running);
-    run.tell(Input::PullOpened { number: Number(9), url: "u".into() });
-    run.tell(Input::PullMerged).is(State::Merged, Step::Idle);
+    let mut run = Run::in_state(LoopState::Running);
+    run.tell(LoopInput::PullOpened { number: Number(9), url: "u".into() });
+    run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(Input::AskedAtEnd { cost: Money(5) }).is(State::Merged, Step::Idle);
+    run.tell(LoopInput::AskedAtEnd { cost: Money(5) }).is(LoopState::Merged, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(5)));
     assert!(run.has(|e| *e == Effect::Status { fresh: false }), "people are told");
     assert!(run.has(|e| matches!(e, Effect::Pull { ready: false, .. })));
-    run.tell(Input::AskedAtEnd { cost: Money(0) }).is(State::Merged, Step::Idle);
+    run.tell(LoopInput::AskedAtEnd { cost: Money(0) }).is(LoopState::Merged, LoopStep::Idle);
     assert_eq!(run.effects, []);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 
     // A run that was stopped by the end is paid as well, and a pull request that is not there is not opened for it.
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     let late = run.current.ticket;
-    run.command(Command::Abort { reason: String::new() }).is(State::Aborted, Step::Idle);
+    run.command(Command::Abort { reason: String::new() }).is(LoopState::Aborted, LoopStep::Idle);
     let before = run.current.spent.cost;
-    run.tell(Input::AgentLost { ticket: late, salvaged: None, cost: Money(7) }).is(State::Aborted, Step::Idle);
+    run.tell(LoopInput::AgentLost { ticket: late, salvaged: None, cost: Money(7) })
+        .is(LoopState::Aborted, LoopStep::Idle);
     assert_eq!(run.current.spent.cost, before.plus(Money(7)));
     assert!(run.current.pull.is_none() && !run.has(|e| matches!(e, Effect::Pull { .. })));
 }
 
-fn prepared_like(current: &Loop) -> Prepared {
-    Prepared {
+fn prepared_like(current: &Loop) -> PreparedTree {
+    PreparedTree {
         base_branch: "main".into(),
         base: sha(1),
         head: current.head.clone().unwrap_or(sha(1)),
@@ -571,97 +573,98 @@ fn prepared_like(current: &Loop) -> Prepared {
 
 #[test]
 fn agents_that_are_lost_limited_or_failing() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     for attempt in 2..=3 {
-        run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
-            .is(State::Running, Step::Agent);
+        run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
+            .is(LoopState::Running, LoopStep::Agent);
         assert!(run.has(|e| matches!(e, Effect::Agent { iteration: 1, attempt: a, .. } if *a == attempt)));
     }
-    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) })
-        .is(State::Failed, Step::Idle);
+    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) })
+        .is(LoopState::Failed, LoopStep::Idle);
 
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     let mut waits = Vec::new();
     for _ in 0..3 {
         run.agent(AgentEnd::Limited { until: Some(Timestamp(1)), reason: "quota".into() })
-            .is(State::Waiting, Step::Idle);
+            .is(LoopState::Waiting, LoopStep::Idle);
         let at = run.effects.iter().find_map(|e| match e {
             Effect::SetTimer { kind: TimerKind::Reactivate, at } => Some(at.since(run.now)),
             _ => None,
         });
         waits.extend(at);
-        run.tell(Input::TimerDue { timer: TimerKind::Reactivate }).is(State::Queued, Step::Idle);
+        run.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
         run.working();
     }
     assert_eq!(waits, [60_000, 120_000, 240_000]);
     assert_eq!((run.current.spent.iterations, run.current.spent.cost), (1, Money(3_000_000)), "only money was spent");
 
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     for _ in 0..3 {
         run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
     }
-    run.is(State::Failed, Step::Idle);
-    run.command(Command::Retry).working().is(State::Running, Step::Agent);
+    run.is(LoopState::Failed, LoopStep::Idle);
+    run.command(Command::Retry).working().is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Failed { reason: "boom".into() }).committed(|c| c.commit = None).checked(false);
-    run.is(State::Running, Step::Agent);
+    run.is(LoopState::Running, LoopStep::Agent);
 }
 
 fn rejected(run: &mut Run, remote: Option<Sha>) {
     run.agent(AgentEnd::Finished).committed(|_| {});
-    run.tell(Input::PushRejected { ticket: run.current.ticket, remote, reason: "no".into() });
+    run.tell(LoopInput::PushRejected { ticket: run.current.ticket, remote, reason: "no".into() });
 }
 
 #[test]
 fn other_peoples_commits_are_merged_and_never_overwritten() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("branch_moved"));
     run.command(Command::Resume { options: RunOptions::default(), guidance: "keep their names".into() });
-    run.working().is(State::Running, Step::Merge);
-    let clean = Input::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
-    run.tell(clean).is(State::Running, Step::Commit);
+    run.working().is(LoopState::Running, LoopStep::Merge);
+    let clean =
+        LoopInput::Merged { ticket: run.current.ticket, other: sha(77), conflicts: Vec::new(), up_to_date: false };
+    run.tell(clean).is(LoopState::Running, LoopStep::Commit);
     assert!(!run.has(|e| matches!(e, Effect::Agent { .. })), "a clean merge needs no agent");
     assert_eq!(run.guidance(), ["keep their names"], "no agent has read it yet");
-    run.committed(|_| {}).pushed().checked(true).is(State::Running, Step::Agent);
+    run.committed(|_| {}).pushed().checked(true).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
     assert_eq!((run.current.merging.as_ref(), run.current.merge_wanted.as_ref()), (None, None));
 
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.iteration(false);
     let known = run.current.pushed.clone();
     rejected(&mut run, known);
-    run.is(State::Failed, Step::Idle);
+    run.is(LoopState::Failed, LoopStep::Idle);
     assert!(run.current.why.contains("refused"), "a branch that stands where we left it was not moved");
 
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.iteration(false);
     rejected(&mut run, None);
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("branch_deleted"));
     run.command(resume()).working().agent(AgentEnd::Finished).committed(|c| c.commit = None);
-    run.is(State::Running, Step::Push);
+    run.is(LoopState::Running, LoopStep::Push);
 }
 
 #[test]
 fn a_branch_of_somebody_else_is_not_taken_for_ours() {
     let mut run = Run::new();
-    run.tell(Input::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
+    run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);
     let mut run = Run::new();
-    run.tell(Input::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
+    run.tell(LoopInput::SlotGranted).prepared(|t| (t.remote, t.head) = (Some(sha(66)), sha(66)));
     assert_eq!(run.current.pushed, Some(sha(66)), "the work goes on from what is there");
     // A push whose outcome was lost is known again by its commit.
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|_| {}).command(Command::Pause { now: true, reason: String::new() });
     let ours = run.current.head.clone();
-    run.command(resume()).tell(Input::SlotGranted).prepared(|t| t.remote = ours.clone());
+    run.command(resume()).tell(LoopInput::SlotGranted).prepared(|t| t.remote = ours.clone());
     assert_eq!(run.current.pushed, ours);
 }
 
 #[test]
 fn conflicts_reviews_and_ci_make_new_rounds() {
-    let inspected = |run: &Run, failed: usize, pending, conflict| Input::Inspected {
+    let inspected = |run: &Run, failed: usize, pending, conflict| LoopInput::Inspected {
         commit: run.current.pushed.clone().expect("pushed"),
         failed: vec![
             Guidance {
@@ -676,29 +679,30 @@ fn conflicts_reviews_and_ci_make_new_rounds() {
         pending,
         conflict,
     };
-    let mut run = Run::in_state(State::Review);
-    run.tell(inspected(&run, 1, 1, false)).is(State::Review, Step::Idle);
-    run.tell(inspected(&run, 1, 0, false)).is(State::Queued, Step::Idle);
-    run.working().is(State::Running, Step::Agent);
+    let mut run = Run::in_state(LoopState::Review);
+    run.tell(inspected(&run, 1, 1, false)).is(LoopState::Review, LoopStep::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Queued, LoopStep::Idle);
+    run.working().is(LoopState::Running, LoopStep::Agent);
     run.agent(AgentEnd::Finished)
         .committed(|c| c.commit = None)
         .checked(true)
         .checked(true)
-        .is(State::Review, Step::Idle);
-    run.tell(inspected(&run, 1, 0, false)).is(State::Review, Step::Idle);
+        .is(LoopState::Review, LoopStep::Idle);
+    run.tell(inspected(&run, 1, 0, false)).is(LoopState::Review, LoopStep::Idle);
 
-    run.tell(inspected(&run, 0, 0, true)).is(State::Queued, Step::Idle);
-    run.working().is(State::Running, Step::Merge);
-    let conflict = |ticket| Input::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false };
-    run.tell(conflict(run.current.ticket)).is(State::Running, Step::Agent);
+    run.tell(inspected(&run, 0, 0, true)).is(LoopState::Queued, LoopStep::Idle);
+    run.working().is(LoopState::Running, LoopStep::Merge);
+    let conflict =
+        |ticket| LoopInput::Merged { ticket, other: sha(88), conflicts: vec!["a.rs".into()], up_to_date: false };
+    run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
     // The merge is begun again after a wait, and the fact is told once.
     run.agent(AgentEnd::Limited { until: None, reason: "quota".into() })
-        .tell(Input::TimerDue { timer: TimerKind::Reactivate });
-    run.working().is(State::Running, Step::Merge);
+        .tell(LoopInput::TimerDue { timer: TimerKind::Reactivate });
+    run.working().is(LoopState::Running, LoopStep::Merge);
     assert_eq!(run.current.merging, None);
-    run.tell(conflict(run.current.ticket)).is(State::Running, Step::Agent);
+    run.tell(conflict(run.current.ticket)).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.guidance.len()), Some(1));
-    run.iteration(true).checked(true).is(State::Review, Step::Idle);
+    run.iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!((run.current.base.clone(), run.current.merge_wanted.clone()), (Some(sha(88)), None));
 
     let said = Guidance {
@@ -708,25 +712,25 @@ fn conflicts_reviews_and_ci_make_new_rounds() {
         path: None,
         remember: false,
     };
-    let review = Input::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
-    run.tell(review.clone()).is(State::Queued, Step::Idle);
-    run.working().iteration(true).checked(true).is(State::Review, Step::Idle);
-    run.tell(review).is(State::Review, Step::Idle);
+    let review = LoopInput::Reviewed { by: user("olaf"), items: vec![("review/1".into(), said)] };
+    run.tell(review.clone()).is(LoopState::Queued, LoopStep::Idle);
+    run.working().iteration(true).checked(true).is(LoopState::Review, LoopStep::Idle);
+    run.tell(review).is(LoopState::Review, LoopStep::Idle);
 }
 
 #[test]
 fn what_fails_in_a_fresh_checkout_is_not_done() {
-    let mut run = Run::in_state(State::Running);
-    run.iteration(true).checked(false).is(State::Running, Step::Agent);
+    let mut run = Run::in_state(LoopState::Running);
+    run.iteration(true).checked(false).is(LoopState::Running, LoopStep::Agent);
     let told = &run.current.iterations[1].guidance[0].text;
     assert!(told.contains("fresh checkout") && told.contains("make test"), "{told}");
 }
 
 #[test]
 fn a_blocked_change_waits_for_a_person() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|c| c.blocked = Some("it holds a secret".into()));
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("blocked_change") && !run.has(|e| matches!(e, Effect::Push { .. })));
     run.command(resume()).working();
     assert!(run.current.iterations[1].guidance[0].text.contains("it holds a secret"));
@@ -735,44 +739,48 @@ fn a_blocked_change_waits_for_a_person() {
 
 #[test]
 fn new_checks_for_finished_work_lead_to_review_not_to_the_end() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.iteration(false).command(Command::Pause { now: true, reason: String::new() });
-    run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(Input::SlotGranted).prepared(|_| {});
-    run.is(State::Running, Step::Baseline);
-    run.checked(true).is(State::Running, Step::Verify);
+    run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.is(LoopState::Running, LoopStep::Baseline);
+    run.checked(true).is(LoopState::Running, LoopStep::Verify);
 }
 
 #[test]
 fn the_reminder_goes_to_the_escalation_that_is_open() {
-    let mut run = Run::in_state(State::LimitReached);
+    let mut run = Run::in_state(LoopState::LimitReached);
     assert!(run.escalates("limit_iterations"));
-    run.tell(Input::TimerDue { timer: TimerKind::Remind });
+    run.tell(LoopInput::TimerDue { timer: TimerKind::Remind });
     assert!(run.escalates("limit_iterations"), "{:?}", run.effects);
     let reminds = |e: &Effect| matches!(e, Effect::Escalate { view, .. } if matches!(&**view, View::Escalation(inner) if inner.severity == Severity::Critical));
     assert!(run.has(reminds), "it stands still as before: {:?}", run.effects);
     run.command(resume_with(|o| o.max_iterations = Some(5)));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
-    run.command(Command::Pause { now: true, reason: String::new() }).tell(Input::TimerDue { timer: TimerKind::Remind });
+    run.command(Command::Pause { now: true, reason: String::new() })
+        .tell(LoopInput::TimerDue { timer: TimerKind::Remind });
     assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "nobody was asked anything");
 }
 
 #[test]
 fn failures_of_the_service_and_the_repositorys_file() {
     let mut run = Run::new();
-    run.tell(Input::SlotGranted);
-    let broken = Input::RepositoryFileBroken {
+    run.tell(LoopInput::SlotGranted);
+    let broken = LoopInput::RepositoryFileBroken {
         ticket: run.current.ticket,
         path: ".ralph.yml".into(),
         problems: vec!["line 1".into()],
     };
-    run.tell(broken).is(State::Paused, Step::Idle);
+    run.tell(broken).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.has(|e| matches!(e, Effect::Comment { key, .. } if key.starts_with("repository-file/"))));
-    run.command(resume()).tell(Input::SlotGranted);
-    let failed =
-        Input::WorkFailed { ticket: run.current.ticket, reason: "the disk is full".into(), advice: "free some".into() };
-    run.tell(failed).is(State::Failed, Step::Idle);
-    run.command(resume()).is(State::Queued, Step::Idle);
-    run.tell(Input::IssueEnded { how: "deleted".into() }).is(State::Closed, Step::Idle);
+    run.command(resume()).tell(LoopInput::SlotGranted);
+    let failed = LoopInput::WorkFailed {
+        ticket: run.current.ticket,
+        reason: "the disk is full".into(),
+        advice: "free some".into(),
+    };
+    run.tell(failed).is(LoopState::Failed, LoopStep::Idle);
+    run.command(resume()).is(LoopState::Queued, LoopStep::Idle);
+    run.tell(LoopInput::IssueEnded { how: "deleted".into() }).is(LoopState::Closed, LoopStep::Idle);
 }
 
 fn any_input() -> impl Strategy<Value = u8> {
@@ -780,13 +788,13 @@ fn any_input() -> impl Strategy<Value = u8> {
 }
 
 /// An input of the kind `which`; outcomes of work mostly carry the ticket that is waited for, and fit the step.
-fn input_for(run: &Run, which: u8, flag: bool) -> Input {
+fn input_for(run: &Run, which: u8, flag: bool) -> LoopInput {
     let ticket = if flag { run.current.ticket } else { run.current.ticket.saturating_sub(1) };
     let commit = run.current.head.clone().unwrap_or(sha(1));
     let new = sha(1000 + run.current.version);
     let by = user("olaf");
-    let said = |command| Input::Command { by: user("olaf"), command, comment: None };
-    let agent = |end| Input::AgentEnded {
+    let said = |command| LoopInput::Command { by: user("olaf"), command, comment: None };
+    let agent = |end| LoopInput::AgentEnded {
         ticket,
         run: Box::new(AgentRunFacts {
             cost: Some(Money(900_000)),
@@ -797,30 +805,30 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
         }),
     };
     match which {
-        0 | 1 => Input::SlotGranted,
+        0 | 1 => LoopInput::SlotGranted,
         2 => said(resume_with(|o| o.max_iterations = Some(run.current.spent.iterations + 3))),
         3 => said(Command::Pause { now: flag, reason: String::new() }),
         4 => said(guide("x")),
         5 => said(Command::Retry),
         6 if run.current.version.is_multiple_of(7) => said(Command::Abort { reason: String::new() }),
-        7 => Input::RunLabelRemoved { by: Some(by) },
-        8 => Input::RunLabelAdded { by },
-        9 => Input::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
-        10 => Input::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
+        7 => LoopInput::RunLabelRemoved { by: Some(by) },
+        8 => LoopInput::RunLabelAdded { by },
+        9 => LoopInput::TimerDue { timer: if flag { TimerKind::Reactivate } else { TimerKind::Remind } },
+        10 => LoopInput::Inspected { commit, failed: Vec::new(), pending: 0, conflict: flag },
         11 => said(Command::Budget { limit: Money(90_000_000) }),
-        12 => Input::TimerDue { timer: TimerKind::Deadline },
-        13 => Input::AgentLost { ticket, salvaged: None, cost: Money(0) },
-        14 => Input::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
+        12 => LoopInput::TimerDue { timer: TimerKind::Deadline },
+        13 => LoopInput::AgentLost { ticket, salvaged: None, cost: Money(0) },
+        14 => LoopInput::PushRejected { ticket, remote: flag.then_some(new), reason: "no".into() },
         15 => agent(AgentEnd::Limited { until: None, reason: "quota".into() }),
-        16 => Input::AuthorityLost { who: "maja".into() },
-        17 => Input::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
-        18 if run.current.version.is_multiple_of(5) => Input::PullMerged,
+        16 => LoopInput::AuthorityLost { who: "maja".into() },
+        17 => LoopInput::WorkFailed { ticket, reason: "r".into(), advice: "a".into() },
+        18 if run.current.version.is_multiple_of(5) => LoopInput::PullMerged,
         _ => match run.current.step {
-            Step::Prepare => Input::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
-            Step::Agent => agent(AgentEnd::Finished),
-            Step::Commit => Input::Committed {
+            LoopStep::Prepare => LoopInput::Prepared { ticket, tree: Box::new(prepared_like(&run.current)) },
+            LoopStep::Agent => agent(AgentEnd::Finished),
+            LoopStep::Commit => LoopInput::Committed {
                 ticket,
-                change: Box::new(Change {
+                change: Box::new(IterationChange {
                     commit: flag.then_some(new.clone()),
                     tree: new,
                     stat: DiffStat::default(),
@@ -831,15 +839,15 @@ fn input_for(run: &Run, which: u8, flag: bool) -> Input {
                     blocked: None,
                 }),
             },
-            Step::Restore => Input::Restored { ticket, commit: flag.then_some(new) },
-            Step::Push => Input::Pushed { ticket, commit },
-            Step::Merge => Input::Merged {
+            LoopStep::Restore => LoopInput::Restored { ticket, commit: flag.then_some(new) },
+            LoopStep::Push => LoopInput::Pushed { ticket, commit },
+            LoopStep::Merge => LoopInput::Merged {
                 ticket,
                 other: new,
                 conflicts: if flag { vec!["a".into()] } else { Vec::new() },
                 up_to_date: which.is_multiple_of(2),
             },
-            _ => Input::Checked { ticket, report: report(which % 2 == 1) },
+            _ => LoopInput::Checked { ticket, report: report(which % 2 == 1) },
         },
     }
 }
@@ -860,13 +868,13 @@ proptest! {
             prop_assert_eq!(next.version, before.version + 1);
             if !before.state.is_open() {
                 prop_assert_eq!(next.state, before.state);
-                let paid = matches!(input, Input::AgentEnded { .. } | Input::AgentLost { .. });
+                let paid = matches!(input, LoopInput::AgentEnded { .. } | LoopInput::AgentLost { .. });
                 prop_assert!(paid || next.spent == before.spent, "{:?}", input);
                 prop_assert_eq!(next.spent.iterations, before.spent.iterations);
             }
-            if next.state == State::Review && before.state != State::Review {
-                prop_assert_eq!(before.step, Step::Verify);
-                let held = matches!(&input, Input::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
+            if next.state == LoopState::Review && before.state != LoopState::Review {
+                prop_assert_eq!(before.step, LoopStep::Verify);
+                let held = matches!(&input, LoopInput::Checked { ticket, report } if *ticket == before.ticket && report.all_hold());
                 prop_assert!(held, "review by {:?}", input);
                 prop_assert_eq!(&next.verified, &next.head);
                 prop_assert_eq!(&next.pushed, &next.head);
@@ -877,8 +885,8 @@ proptest! {
             }
             prop_assert!(work.len() <= 1, "{:?}", run.effects);
             // Running means that exactly one outcome is waited for, and every other state that none is.
-            prop_assert_eq!(next.state == State::Running, next.step != Step::Idle);
-            if next.state == State::Running {
+            prop_assert_eq!(next.state == LoopState::Running, next.step != LoopStep::Idle);
+            if next.state == LoopState::Running {
                 prop_assert!(tickets.contains(&next.ticket), "nobody works on {:?}", next.step);
             }
             if let Some(Effect::Check { purpose: CheckPurpose::Clean, commit, .. }) = run.effects.iter().find(|e| e.ticket().is_some()) {
@@ -893,7 +901,7 @@ proptest! {
 #[test]
 fn a_rule_to_remember_is_guidance_as_well() {
     for remember in [false, true] {
-        let mut run = Run::in_state(State::Running);
+        let mut run = Run::in_state(LoopState::Running);
         run.command(Command::Guide { remember, text: "keep it pure".into() });
         let [told] = &run.current.guidance[..] else { panic!("one: {:?}", run.current.guidance) };
         assert_eq!(

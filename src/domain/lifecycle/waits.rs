@@ -3,7 +3,7 @@
 use super::{FIRST_WAIT_MS, LONG_WAIT_MS, LONGEST_WAIT_MS, Turn};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{State, Wait, WaitsFor};
+use crate::domain::loops::{LoopState, LoopWait, WaitReason};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report;
 
@@ -22,23 +22,23 @@ pub(super) fn wait_for_backend(turn: &mut Turn, until: Option<Timestamp>, reason
     turn.next.limited_tries += 1;
     // A moment that has passed already is no answer.
     let at = until.filter(|at| *at > turn.now).unwrap_or(backoff);
-    wait(turn, WaitsFor::Backend, at, &format!("no backend serves now: {reason}"));
+    wait(turn, WaitReason::Backend, at, &format!("no backend serves now: {reason}"));
 }
 
 /// Waits until a moment and goes on by itself then. People are told once a wait, and whoever started the loop once where
 /// it is a long one for a backend, which a person may be able to change.
-pub(super) fn wait(turn: &mut Turn, on: WaitsFor, at: Timestamp, why: &str) {
+pub(super) fn wait(turn: &mut Turn, on: WaitReason, at: Timestamp, why: &str) {
     give_back(turn);
     if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.stop(State::Paused, &why);
+        return turn.stop(LoopState::Paused, &why);
     }
     let known = turn.next.wait.filter(|wait| wait.on == on);
-    let mut wait = known.unwrap_or(Wait { on, since: turn.now, told: false });
-    let tells = on == WaitsFor::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
+    let mut wait = known.unwrap_or(LoopWait { on, since: turn.now, told: false });
+    let tells = on == WaitReason::Backend && !wait.told && at.since(wait.since) > LONG_WAIT_MS;
     wait.told |= tells;
     turn.next.wait = Some(wait);
     turn.drop_work();
-    turn.go(State::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
+    turn.go(LoopState::Waiting, &format!("{why}; it goes on by itself at {}", report::moment(at)));
     turn.effects.push(Effect::SetTimer { kind: TimerKind::Reactivate, at });
     if known.is_none() || tells {
         let view = report::waiting(&turn.next, at, tells);

@@ -9,8 +9,8 @@ use crate::domain::checks::criteria;
 use crate::domain::knowledge::intelligence::{self, Claims};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
-    AgentEnd, AgentRunFacts, CLEAN_MERGE, Change, Guidance, GuidanceSource, Input, Iteration, Loop, MergeWith, Merging,
-    Prepared, Served, State, Step, WaitsFor,
+    AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, Iteration, IterationChange, Loop, LoopInput,
+    LoopState, LoopStep, MergeInProgress, MergeWith, PreparedTree, ServedBy, WaitReason,
 };
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::task::{AgentReport, CheckReport, DiffStat};
@@ -18,45 +18,47 @@ use crate::domain::report;
 use crate::domain::trust::policy::Progress;
 
 /// An outcome of work; a late one is dropped.
-pub(super) fn outcome(turn: &mut Turn, input: Input) {
+pub(super) fn outcome(turn: &mut Turn, input: LoopInput) {
     book(turn, &input);
     let ticket = match &input {
-        Input::Prepared { ticket, .. }
-        | Input::Checked { ticket, .. }
-        | Input::AgentEnded { ticket, .. }
-        | Input::AgentLost { ticket, .. }
-        | Input::Committed { ticket, .. }
-        | Input::Restored { ticket, .. }
-        | Input::Pushed { ticket, .. }
-        | Input::PushRejected { ticket, .. }
-        | Input::Merged { ticket, .. }
-        | Input::WorkFailed { ticket, .. }
-        | Input::PutOff { ticket, .. }
-        | Input::RepositoryFileBroken { ticket, .. } => *ticket,
+        LoopInput::Prepared { ticket, .. }
+        | LoopInput::Checked { ticket, .. }
+        | LoopInput::AgentEnded { ticket, .. }
+        | LoopInput::AgentLost { ticket, .. }
+        | LoopInput::Committed { ticket, .. }
+        | LoopInput::Restored { ticket, .. }
+        | LoopInput::Pushed { ticket, .. }
+        | LoopInput::PushRejected { ticket, .. }
+        | LoopInput::Merged { ticket, .. }
+        | LoopInput::WorkFailed { ticket, .. }
+        | LoopInput::PutOff { ticket, .. }
+        | LoopInput::RepositoryFileBroken { ticket, .. } => *ticket,
         _ => return turn.because("an input that this version does not know"),
     };
     // A push is a fact: without it, our own commit would later be taken for somebody else's.
-    if let Input::Pushed { commit, .. } = &input {
+    if let LoopInput::Pushed { commit, .. } = &input {
         turn.next.pushed = Some(commit.clone());
     }
-    if ticket != turn.next.ticket || turn.next.state != State::Running {
+    if ticket != turn.next.ticket || turn.next.state != LoopState::Running {
         return turn.because("an outcome came late");
     }
     match input {
-        Input::Prepared { tree, .. } => prepared(turn, *tree),
-        Input::Checked { report, .. } => checked(turn, report),
-        Input::AgentEnded { run, .. } => agent_ended(turn, *run),
-        Input::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
-        Input::Committed { change, .. } => committed(turn, *change),
-        Input::Restored { commit, .. } => restored(turn, commit),
-        Input::Pushed { .. } => pushed(turn),
-        Input::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
-        Input::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
-        Input::WorkFailed { reason, .. } if turn.next.step == Step::Restore => judge::restore_failed(turn, &reason),
-        Input::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
-        Input::PutOff { until, .. } => turn.stop_clock(until),
-        Input::RepositoryFileBroken { path, problems, .. } => {
-            turn.stop(State::Paused, &format!("`{path}` does not hold"));
+        LoopInput::Prepared { tree, .. } => prepared(turn, *tree),
+        LoopInput::Checked { report, .. } => checked(turn, report),
+        LoopInput::AgentEnded { run, .. } => agent_ended(turn, *run),
+        LoopInput::AgentLost { salvaged, .. } => agent_lost(turn, salvaged.as_ref()),
+        LoopInput::Committed { change, .. } => committed(turn, *change),
+        LoopInput::Restored { commit, .. } => restored(turn, commit),
+        LoopInput::Pushed { .. } => pushed(turn),
+        LoopInput::PushRejected { remote, reason, .. } => push_rejected(turn, remote, &reason),
+        LoopInput::Merged { other, conflicts, up_to_date, .. } => merged(turn, other, conflicts, up_to_date),
+        LoopInput::WorkFailed { reason, .. } if turn.next.step == LoopStep::Restore => {
+            judge::restore_failed(turn, &reason)
+        }
+        LoopInput::WorkFailed { reason, advice, .. } => turn.fail(&reason, &advice),
+        LoopInput::PutOff { until, .. } => turn.stop_clock(until),
+        LoopInput::RepositoryFileBroken { path, problems, .. } => {
+            turn.stop(LoopState::Paused, &format!("`{path}` does not hold"));
             let key = format!("repository-file/{}", turn.next.version);
             let view = report::repository_file(&turn.next, &path, &problems);
             turn.comment(&key, view);
@@ -66,15 +68,15 @@ pub(super) fn outcome(turn: &mut Turn, input: Input) {
 }
 
 /// Money that was spent is, whether or not its outcome still counts; gives how much it was.
-pub(super) fn book(turn: &mut Turn, input: &Input) -> Money {
+pub(super) fn book(turn: &mut Turn, input: &LoopInput) -> Money {
     let spent = &mut turn.next.spent;
     let cost = match input {
-        Input::AgentEnded { run, .. } => {
+        LoopInput::AgentEnded { run, .. } => {
             spent.tokens_in = spent.tokens_in.saturating_add(run.tokens_in);
             spent.tokens_out = spent.tokens_out.saturating_add(run.tokens_out);
             run.cost.unwrap_or_default()
         }
-        Input::AgentLost { cost, .. } | Input::AskedAtEnd { cost } => *cost,
+        LoopInput::AgentLost { cost, .. } | LoopInput::AskedAtEnd { cost } => *cost,
         _ => Money(0),
     };
     let cost = cost.max(Money(0));
@@ -82,7 +84,7 @@ pub(super) fn book(turn: &mut Turn, input: &Input) -> Money {
     cost
 }
 
-fn prepared(turn: &mut Turn, tree: Prepared) {
+fn prepared(turn: &mut Turn, tree: PreparedTree) {
     let next = &mut turn.next;
     let first = next.base.is_none();
     next.policy = tree.policy;
@@ -122,7 +124,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         let issue = match issue {
             Ok(checks) => checks,
             Err(problem) => {
-                turn.go(State::NeedsCriteria, "the issue's completion criteria do not hold");
+                turn.go(LoopState::NeedsCriteria, "the issue's completion criteria do not hold");
                 let view = report::needs_criteria(&turn.next, &[problem.to_string()]);
                 return turn.comment(&format!("criteria/{}", turn.next.version), view);
             }
@@ -137,7 +139,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
     turn.next.estimate = tree.estimates.get(&turn.next.task_type()).copied().filter(|_| adapts);
     turn.next.experience = if adapts { tree.experience } else { Default::default() };
     if turn.next.checks.is_empty() {
-        turn.go(State::NeedsCriteria, "nothing verifiable was found");
+        turn.go(LoopState::NeedsCriteria, "nothing verifiable was found");
         let view = report::needs_criteria(&turn.next, &[]);
         return turn.comment(&format!("criteria/{}", turn.next.version), view);
     }
@@ -145,7 +147,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
         let view = report::started(&turn.next);
         turn.comment("started", view);
         turn.effects.push(Effect::Status { fresh: false });
-        turn.work(Step::Baseline, |ticket| Effect::Check {
+        turn.work(LoopStep::Baseline, |ticket| Effect::Check {
             ticket,
             purpose: CheckPurpose::Baseline,
             commit: tree.head,
@@ -153,7 +155,7 @@ fn prepared(turn: &mut Turn, tree: Prepared) {
     } else if only_verification_is_left(&turn.next) {
         verify(turn);
     } else if let Some(commit) = unpushed(turn).filter(|_| turn.next.merge_wanted.is_none()) {
-        turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+        turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
     } else {
         next_iteration(turn);
     }
@@ -184,7 +186,7 @@ fn unpushed(turn: &Turn) -> Option<Sha> {
 /// Begins the next iteration, or says why not.
 pub(super) fn next_iteration(turn: &mut Turn) {
     if let Some(why) = turn.next.pause_wanted.take() {
-        return turn.go(State::Paused, &why);
+        return turn.go(LoopState::Paused, &why);
     }
     let limits = turn.next.limits;
     match used_up(&turn.next, turn.now) {
@@ -200,7 +202,7 @@ pub(super) fn next_iteration(turn: &mut Turn) {
             MergeWith::Base => None,
             MergeWith::Pushed(commit) => Some(commit),
         };
-        return turn.work(Step::Merge, |ticket| Effect::Merge { ticket, other });
+        return turn.work(LoopStep::Merge, |ticket| Effect::Merge { ticket, other });
     }
     begin_iteration(turn);
 }
@@ -253,7 +255,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
         judged: None,
         whole: None,
         restored_to: None,
-        served: Served::default(),
+        served: ServedBy::default(),
         refused_hosts: Vec::new(),
     });
     turn.because(format!("iteration {number} begins"));
@@ -262,7 +264,7 @@ fn open_iteration(turn: &mut Turn, guidance: Vec<Guidance>) -> Option<u32> {
 }
 
 fn run_agent(turn: &mut Turn, iteration: u32, attempt: u32) {
-    turn.work(Step::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
+    turn.work(LoopStep::Agent, |ticket| Effect::Agent { ticket, iteration, attempt });
 }
 
 fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
@@ -307,7 +309,7 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
             turn.fail(&format!("the agent cannot run: {reason}"), advice);
         }
         AgentEnd::Limited { until, reason } => schedule::limited(turn, until, &reason),
-        AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitsFor::Money, at, &reason),
+        AgentEnd::NoMoney { reason, until: Some(at) } => wait(turn, WaitReason::Money, at, &reason),
         AgentEnd::NoMoney { reason, until: None } => {
             give_back(turn);
             turn.reach_limit("money", &reason);
@@ -315,13 +317,13 @@ fn agent_ended(turn: &mut Turn, run: AgentRunFacts) {
         AgentEnd::Failed { .. } | AgentEnd::TimedOut { .. } => {
             turn.next.wait = None;
             turn.next.agent_failures += 1;
-            turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+            turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
         AgentEnd::Finished | AgentEnd::Cancelled | AgentEnd::OverBudget => {
             turn.next.agent_failures = 0;
             turn.next.limited_tries = 0;
             turn.next.wait = None;
-            turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+            turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
         }
     }
 }
@@ -343,7 +345,7 @@ fn agent_lost(turn: &mut Turn, salvaged: Option<&Sha>) {
     run_agent(turn, number, attempt);
 }
 
-fn committed(turn: &mut Turn, change: Change) {
+fn committed(turn: &mut Turn, change: IterationChange) {
     let merging = turn.next.merging.is_some();
     let Some(current) = turn.next.current_mut() else {
         return turn.because("a commit came where no iteration runs");
@@ -355,7 +357,7 @@ fn committed(turn: &mut Turn, change: Change) {
         // Nothing of it is kept: the next run begins where this one did, with the same guidance.
         (current.commit, current.tree) = (None, None);
         turn.next.session = None;
-        turn.stop(State::Paused, &blocked);
+        turn.stop(LoopState::Paused, &blocked);
         turn.close_open_iteration(&blocked);
         let text = format!("The last change was not taken: {blocked}. Do the task without that.");
         tell_next_run(turn, text);
@@ -369,12 +371,12 @@ fn committed(turn: &mut Turn, change: Change) {
             if merging {
                 finish_merge(turn, &change.conflict_markers);
             }
-            turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+            turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
         }
         // Nothing is checked for good that the forge does not have: an earlier push may have been refused.
         None => match turn.next.head.clone().filter(|head| turn.next.base.as_ref() != Some(head)) {
             Some(head) if turn.next.pushed.as_ref() != Some(&head) => {
-                turn.work(Step::Push, |ticket| Effect::Push { ticket, commit: head });
+                turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit: head });
             }
             _ => run_checks(turn),
         },
@@ -410,7 +412,7 @@ fn restored(turn: &mut Turn, commit: Option<Sha>) {
     }
     let Some(commit) = commit.or_else(|| turn.next.head.clone()) else { return judge::halt(turn) };
     turn.next.head = Some(commit.clone());
-    turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+    turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
 }
 
 fn pushed(turn: &mut Turn) {
@@ -427,7 +429,7 @@ fn run_checks(turn: &mut Turn) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to check");
     };
-    turn.work(Step::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
+    turn.work(LoopStep::Check, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Iteration, commit });
 }
 
 /// Somebody else moved our branch: their work is never overwritten; it is merged once a person says so.
@@ -437,14 +439,14 @@ fn push_rejected(turn: &mut Turn, remote: Option<Sha>, reason: &str) {
         Some(remote) if turn.next.pushed.as_ref() == Some(&remote) => refused_push(turn, reason),
         Some(remote) => {
             let why = format!("somebody else pushed {} to `{}`", remote.short(), turn.next.branch);
-            turn.stop(State::Paused, &why);
+            turn.stop(LoopState::Paused, &why);
             turn.next.merge_wanted = Some(MergeWith::Pushed(remote.clone()));
             turn.next.pushed = Some(remote);
             turn.escalate("branch_moved", "`/ralph resume` merges their commits into the work and goes on from there");
         }
         None if turn.next.pushed.is_some() => {
             let why = format!("the branch `{}` was deleted on the forge", turn.next.branch);
-            turn.stop(State::Paused, &why);
+            turn.stop(LoopState::Paused, &why);
             turn.next.pushed = None;
             turn.escalate(
                 "branch_deleted",
@@ -467,7 +469,7 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
     if up_to_date {
         turn.next.merge_wanted = None;
         if let Some(commit) = unpushed(turn) {
-            return turn.work(Step::Push, |ticket| Effect::Push { ticket, commit });
+            return turn.work(LoopStep::Push, |ticket| Effect::Push { ticket, commit });
         }
         return if only_verification_is_left(&turn.next) { verify(turn) } else { begin_iteration(turn) };
     }
@@ -479,7 +481,7 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
         tell_next_run(turn, text);
     }
     let clean = conflicts.is_empty();
-    turn.next.merging = Some(Merging { other, conflicts });
+    turn.next.merging = Some(MergeInProgress { other, conflicts });
     if !clean {
         return begin_iteration(turn);
     }
@@ -488,19 +490,19 @@ fn merged(turn: &mut Turn, other: Sha, conflicts: Vec<String>, up_to_date: bool)
     if let Some(current) = turn.next.current_mut() {
         current.report.summary = CLEAN_MERGE.into();
     }
-    turn.work(Step::Commit, |ticket| Effect::Commit { ticket, iteration: number });
+    turn.work(LoopStep::Commit, |ticket| Effect::Commit { ticket, iteration: number });
 }
 
 fn verify(turn: &mut Turn) {
     let Some(commit) = turn.next.head.clone() else {
         return turn.because("there is nothing to verify");
     };
-    turn.work(Step::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
+    turn.work(LoopStep::Verify, |ticket| Effect::Check { ticket, purpose: CheckPurpose::Clean, commit });
 }
 
 fn checked(turn: &mut Turn, report: CheckReport) {
     match turn.next.step {
-        Step::Baseline => {
+        LoopStep::Baseline => {
             // With work done already (`/ralph resume --check`), what holds is an outcome, not the lack of a task.
             let all_hold = report.all_hold();
             turn.next.baseline = Some(report);
@@ -508,15 +510,15 @@ fn checked(turn: &mut Turn, report: CheckReport) {
             turn.next.measured_after = turn.next.iterations.last().map_or(0, |last| last.number);
             turn.next.supervision = None;
             if all_hold && turn.next.head == turn.next.base {
-                turn.end(State::Closed, "every check holds already, before any change");
+                turn.end(LoopState::Closed, "every check holds already, before any change");
             } else if all_hold && nobody_wants_more(&turn.next) {
                 verify(turn);
             } else {
                 next_iteration(turn);
             }
         }
-        Step::Check => iteration_checked(turn, report),
-        Step::Verify => verified(turn, report),
+        LoopStep::Check => iteration_checked(turn, report),
+        LoopStep::Verify => verified(turn, report),
         _ => turn.because("checks came where none were asked for"),
     }
 }
@@ -588,7 +590,7 @@ fn verified(turn: &mut Turn, report: CheckReport) {
     if onward == Onward::Again || !turn.next.guidance.is_empty() {
         return next_iteration(turn);
     }
-    turn.go(State::Review, "every check passed in a fresh checkout");
+    turn.go(LoopState::Review, "every check passed in a fresh checkout");
     let mut reviewers = vec![turn.next.requested_by.login.clone()];
     for reviewer in &turn.next.policy.reviewers {
         if !reviewers.contains(reviewer) {

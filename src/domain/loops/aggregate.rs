@@ -3,10 +3,10 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::course::Course;
 use super::estimate::Estimate;
-use super::input::{AgentSession, Served};
-use super::judged::Judged;
+use super::input::{AgentSession, ServedBy};
+use super::judgement::IterationJudgement;
+use super::next_run::NextRunPlan;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Money, Number, Ratio, Sha, Timestamp, User};
 use crate::domain::model::record::Record;
@@ -20,7 +20,7 @@ use crate::domain::trust::policy::Policy;
 /// States of a loop, as people see them on the label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LoopState {
     /// Nothing verifiable was found.
     NeedsCriteria,
     /// The text was changed by somebody without write access; a maintainer has to confirm it.
@@ -47,21 +47,21 @@ pub enum State {
     Aborted,
 }
 
-impl State {
+impl LoopState {
     /// All of them.
-    pub const ALL: [State; 12] = [
-        State::NeedsCriteria,
-        State::NeedsConfirm,
-        State::Queued,
-        State::Running,
-        State::Waiting,
-        State::Paused,
-        State::Review,
-        State::LimitReached,
-        State::Failed,
-        State::Merged,
-        State::Closed,
-        State::Aborted,
+    pub const ALL: [LoopState; 12] = [
+        LoopState::NeedsCriteria,
+        LoopState::NeedsConfirm,
+        LoopState::Queued,
+        LoopState::Running,
+        LoopState::Waiting,
+        LoopState::Paused,
+        LoopState::Review,
+        LoopState::LimitReached,
+        LoopState::Failed,
+        LoopState::Merged,
+        LoopState::Closed,
+        LoopState::Aborted,
     ];
 
     /// Name in the store, in JSON and in the command line.
@@ -100,7 +100,7 @@ impl State {
 
 /// The task as it was approved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Task {
+pub struct LoopTask {
     /// Title of the issue.
     pub title: String,
     /// Body of the issue, raw, exactly as it was approved.
@@ -132,7 +132,7 @@ pub struct LoopLimits {
 
 /// What a loop has used; never decreases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Spent {
+pub struct LoopUsage {
     /// Iterations begun.
     pub iterations: u32,
     /// Milliseconds in state running before `since`, without waits for the forge.
@@ -147,7 +147,7 @@ pub struct Spent {
     pub tokens_out: u64,
 }
 
-impl Spent {
+impl LoopUsage {
     /// Running time up to `now`, milliseconds.
     pub fn time_at(&self, now: Timestamp) -> i64 {
         self.time_ms + self.since.map_or(0, |since| now.since(since))
@@ -157,7 +157,7 @@ impl Spent {
 /// What the loop waits for while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum LoopStep {
     /// Nothing.
     Idle,
     /// The tree.
@@ -247,7 +247,7 @@ pub struct Iteration {
     pub agent_ms: u64,
     /// Who served the agent's run.
     #[serde(default)]
-    pub served: Served,
+    pub served: ServedBy,
     /// Commit, where anything changed.
     pub commit: Option<Sha>,
     /// Hash of the whole tree after it.
@@ -276,7 +276,7 @@ pub struct Iteration {
     pub record: Option<Record>,
     /// What supervision made of it.
     #[serde(default)]
-    pub judged: Option<Judged>,
+    pub judged: Option<IterationJudgement>,
     /// Hosts, with their ports, that the agent asked for and that are not listed, in its last run.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
@@ -296,17 +296,17 @@ pub struct LoopPull {
 
 /// The files of the best iteration are put back before the loop stops.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Halting {
+pub struct StopAfterRestore {
     /// Whose files; 0 is the state before the first.
     pub iteration: u32,
     /// What comes then.
-    pub then: Halt,
+    pub then: StopReason,
 }
 
 /// Why a loop stops once its best iteration is back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Halt {
+pub enum StopReason {
     /// The overseer holds it.
     Held,
     /// It reached a limit.
@@ -321,7 +321,7 @@ pub enum Halt {
 /// What a rule of the schedule or a REDIRECT asked for, until something else is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Wanted {
+pub struct BackendRequest {
     /// This backend, where it is free.
     pub backend: Option<String>,
     /// Another backend than this one, where another is free.
@@ -332,7 +332,7 @@ pub struct Wanted {
     pub model_of: Option<String>,
 }
 
-impl Wanted {
+impl BackendRequest {
     /// The model that a backend is to be asked for.
     pub fn model_for(&self, backend: &str) -> Option<&String> {
         self.model.as_ref().filter(|_| self.model_of.as_deref().is_none_or(|name| name == backend))
@@ -341,9 +341,9 @@ impl Wanted {
 
 /// A wait that ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wait {
+pub struct LoopWait {
     /// What for.
-    pub on: WaitsFor,
+    pub on: WaitReason,
     /// Since when no agent could run; a try in between that comes to nothing is part of the wait.
     pub since: Timestamp,
     /// Whether a person was told that it is a long one.
@@ -353,7 +353,7 @@ pub struct Wait {
 /// What a loop waits for that comes by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WaitsFor {
+pub enum WaitReason {
     /// A backend that serves.
     Backend,
     /// The next day, with its money.
@@ -372,7 +372,7 @@ pub enum MergeWith {
 
 /// A merge under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Merging {
+pub struct MergeInProgress {
     /// The other side.
     pub other: Sha,
     /// Files with conflict markers for the agent to solve.
@@ -387,13 +387,13 @@ pub struct Loop {
     /// Repository and issue.
     pub place: IssueRef,
     /// State.
-    pub state: State,
+    pub state: LoopState,
     /// What it waits for while it runs.
-    pub step: Step,
+    pub step: LoopStep,
     /// Number of the work effect whose outcome counts.
     pub ticket: u64,
     /// The task.
-    pub task: Task,
+    pub task: LoopTask,
     /// Who started it, or resumed it last: whose permission is asked before each push.
     pub authority: User,
     /// Who labelled; asked for review.
@@ -405,7 +405,7 @@ pub struct Loop {
     /// Limits.
     pub limits: LoopLimits,
     /// What was used.
-    pub spent: Spent,
+    pub spent: LoopUsage,
     /// Checks that decide.
     pub checks: Vec<Check>,
     /// Where they came from.
@@ -434,7 +434,7 @@ pub struct Loop {
     /// Merge to be done before the next iteration.
     pub merge_wanted: Option<MergeWith>,
     /// Merge that the tree holds.
-    pub merging: Option<Merging>,
+    pub merging: Option<MergeInProgress>,
     /// A pause asked for while an iteration runs.
     pub pause_wanted: Option<String>,
     /// Whether the newest head was verified in a fresh checkout.
@@ -457,7 +457,7 @@ pub struct Loop {
     pub limited_tries: u32,
     /// The wait under way, also while it is looked whether it is over.
     #[serde(default, deserialize_with = "readable")]
-    pub wait: Option<Wait>,
+    pub wait: Option<LoopWait>,
     /// Hidden parts that were taken out of the task's text.
     pub hidden_removed: u32,
     /// Runs of the agent in a row that failed.
@@ -471,14 +471,14 @@ pub struct Loop {
     pub supervision: Option<Supervision>,
     /// What supervision wants of the next run.
     #[serde(default, deserialize_with = "readable")]
-    pub course: Option<Course>,
+    pub course: Option<NextRunPlan>,
     /// The agent's session that the next run can go on with: it knows of all that was done up to the head, and of nothing
     /// that was thrown away.
     #[serde(default, deserialize_with = "readable")]
     pub session: Option<AgentSession>,
     /// What is being done before the loop stops.
     #[serde(default, deserialize_with = "readable")]
-    pub halting: Option<Halting>,
+    pub halting: Option<StopAfterRestore>,
     /// Approaches that earlier loops failed with, as prompts were told. A warning that is doubted later, because what else was
     /// tried fails as well, makes none of them the next to be tried.
     #[serde(default)]
@@ -488,7 +488,7 @@ pub struct Loop {
     pub schedule: Option<ScheduleState>,
     /// What the schedule asked for.
     #[serde(default)]
-    pub wanted: Wanted,
+    pub wanted: BackendRequest,
     /// What earlier loops of its repository took for such a task, where that is known.
     #[serde(default)]
     pub estimate: Option<Estimate>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::{Guidance, Task};
+use super::aggregate::{Guidance, LoopTask};
 use super::estimate::Estimate;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::IssueRef;
@@ -55,9 +55,9 @@ pub struct CommentRef {
 /// What comes to a loop. People's inputs have passed the permission check before they get here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
-pub enum Input {
+pub enum LoopInput {
     /// Somebody with permission asked for a loop.
-    Start(Box<Start>),
+    Start(Box<LoopStart>),
     /// A slot is free.
     SlotGranted,
     /// A command.
@@ -84,7 +84,7 @@ pub enum Input {
     AuthorityLost { who: String },
 
     /// The tree is ready.
-    Prepared { ticket: u64, tree: Box<Prepared> },
+    Prepared { ticket: u64, tree: Box<PreparedTree> },
     /// Checks ran.
     Checked { ticket: u64, report: CheckReport },
     /// The agent's run ended.
@@ -100,7 +100,7 @@ pub enum Input {
     /// Models were asked once more when the loop had ended.
     AskedAtEnd { cost: Money },
     /// The tree was recorded.
-    Committed { ticket: u64, change: Box<Change> },
+    Committed { ticket: u64, change: Box<IterationChange> },
     /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.
     Restored { ticket: u64, commit: Option<Sha> },
     /// The branch was pushed.
@@ -124,7 +124,7 @@ pub enum Input {
 
 /// What a new loop begins with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Start {
+pub struct LoopStart {
     /// Its id, made by the shell.
     pub id: LoopId,
     /// Repository and issue.
@@ -132,7 +132,7 @@ pub struct Start {
     /// Who asked.
     pub by: User,
     /// The task.
-    pub task: Task,
+    pub task: LoopTask,
     /// Options.
     pub options: RunOptions,
     /// The operator's settings.
@@ -147,7 +147,7 @@ pub struct Start {
 
 /// A prepared tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Prepared {
+pub struct PreparedTree {
     /// Branch that the work starts from.
     pub base_branch: String,
     /// Its newest commit.
@@ -201,7 +201,7 @@ pub struct AgentRunFacts {
     pub duration_ms: u64,
     /// Who served it.
     #[serde(default)]
-    pub served: Served,
+    pub served: ServedBy,
     /// The session that it left, where the next run could go on with it.
     #[serde(default)]
     pub session: Option<AgentSession>,
@@ -227,7 +227,7 @@ impl AgentRunFacts {
             tool_errors: 0,
             tools: Vec::new(),
             duration_ms: 0,
-            served: Served::default(),
+            served: ServedBy::default(),
             session: None,
             failed_elsewhere: Vec::new(),
             refused_hosts: Vec::new(),
@@ -255,7 +255,7 @@ pub struct AgentSession {
 /// Who served a run of the agent.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Served {
+pub struct ServedBy {
     /// The backend that ran last; empty where none did.
     pub backend: String,
     /// Its model, where one was asked for or named.
@@ -303,7 +303,7 @@ pub enum AgentEnd {
 
 /// What an iteration changed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Change {
+pub struct IterationChange {
     /// The commit; `None` where nothing changed.
     pub commit: Option<Sha>,
     /// Hash of the whole tree.

@@ -4,7 +4,7 @@ mod ending;
 
 pub use ending::{at_home, completion, emergency, escalation, intervention, pull, reminder};
 
-use crate::domain::loops::{Found, Iteration, Judged, Loop, Served, State, Step};
+use crate::domain::loops::{Iteration, IterationJudgement, JudgedDetection, Loop, LoopState, LoopStep, ServedBy};
 use crate::domain::model::ids::{AccountKind, Money, Timestamp};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, CheckRule, CheckSource, DiffStat};
 use crate::domain::report::view::{
@@ -39,8 +39,15 @@ pub fn slug(title: &str) -> String {
 }
 
 /// Whether a state waits for a person to do something.
-pub fn wants_person(state: State) -> bool {
-    matches!(state, State::NeedsCriteria | State::NeedsConfirm | State::Paused | State::LimitReached | State::Failed)
+pub fn wants_person(state: LoopState) -> bool {
+    matches!(
+        state,
+        LoopState::NeedsCriteria
+            | LoopState::NeedsConfirm
+            | LoopState::Paused
+            | LoopState::LimitReached
+            | LoopState::Failed
+    )
 }
 
 /// Who may give commands, in words.
@@ -65,19 +72,21 @@ pub fn commands(current: &Loop) -> Vec<CommandHint> {
     let guide = || hint("/ralph guide TEXT", "tell the next iteration something");
     let abort = || hint("/ralph abort", "end the loop; the branch stays");
     match current.state {
-        State::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "name a check and start"), abort()],
-        State::NeedsConfirm => {
+        LoopState::NeedsCriteria => vec![hint("/ralph run --check \"COMMAND\"", "name a check and start"), abort()],
+        LoopState::NeedsConfirm => {
             let short = current.task.hash.get(..8).unwrap_or_default();
             vec![hint(format!("/ralph run --confirm {short}"), "work on the text as shown"), abort()]
         }
-        State::Queued | State::Waiting => vec![hint("/ralph pause", "hold it back"), guide(), abort()],
-        State::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
-        State::Paused | State::Failed => {
+        LoopState::Queued | LoopState::Waiting => vec![hint("/ralph pause", "hold it back"), guide(), abort()],
+        LoopState::Running => vec![guide(), hint("/ralph pause", "pause after this iteration"), abort()],
+        LoopState::Paused | LoopState::Failed => {
             vec![hint("/ralph resume GUIDANCE", "go on"), hint("/ralph retry", "do the last iteration again"), abort()]
         }
-        State::LimitReached => vec![limit_hint(current), hint("/ralph retry", "do the last iteration again"), abort()],
-        State::Review => vec![hint("/ralph guide TEXT", "ask for a change"), abort()],
-        State::Merged | State::Closed | State::Aborted => Vec::new(),
+        LoopState::LimitReached => {
+            vec![limit_hint(current), hint("/ralph retry", "do the last iteration again"), abort()]
+        }
+        LoopState::Review => vec![hint("/ralph guide TEXT", "ask for a change"), abort()],
+        LoopState::Merged | LoopState::Closed | LoopState::Aborted => Vec::new(),
     }
 }
 
@@ -252,12 +261,12 @@ fn served_words(current: &Loop, first: &str) -> String {
     let served = current.kept().rev().map(|i| &i.served).find(|served| !served.backend.is_empty());
     match served {
         None => first.to_owned(),
-        Some(Served { backend, model: None, .. }) => backend.clone(),
-        Some(Served { backend, model: Some(model), .. }) => format!("{backend} ({model})"),
+        Some(ServedBy { backend, model: None, .. }) => backend.clone(),
+        Some(ServedBy { backend, model: Some(model), .. }) => format!("{backend} ({model})"),
     }
 }
 
-fn course_line(judged: &Judged) -> CourseLine {
+fn course_line(judged: &IterationJudgement) -> CourseLine {
     CourseLine {
         signal: judged.signal,
         urgency: judged.urgency.word().into(),
@@ -269,7 +278,7 @@ fn course_line(judged: &Judged) -> CourseLine {
 }
 
 /// How the next iteration goes at the task, in a few words.
-fn strategy_words(judged: &Judged) -> String {
+fn strategy_words(judged: &IterationJudgement) -> String {
     let way = if judged.way.is_empty() { String::new() } else { format!(", {}", judged.way) };
     let approach = match judged.approach {
         Approach::Persist => "on as before",
@@ -282,11 +291,11 @@ fn strategy_words(judged: &Judged) -> String {
 
 /// What supervision found last, where the loop has not ended.
 fn open_detections(current: &Loop) -> Vec<DetectionLine> {
-    let judged = current.judged().filter(|_| current.state.is_open() && current.state != State::Review);
+    let judged = current.judged().filter(|_| current.state.is_open() && current.state != LoopState::Review);
     judged.map_or_else(Vec::new, |judged| judged.found.iter().map(detection_line).collect())
 }
 
-fn detection_line(found: &Found) -> DetectionLine {
+fn detection_line(found: &JudgedDetection) -> DetectionLine {
     DetectionLine {
         title: found.kind.title().into(),
         severity: found.severity.to_string(),
@@ -296,20 +305,20 @@ fn detection_line(found: &Found) -> DetectionLine {
 }
 
 fn headline(current: &Loop) -> String {
-    if current.state != State::Running {
+    if current.state != LoopState::Running {
         return sentence(&current.why);
     }
     let n = current.spent.iterations;
     match current.step {
-        Step::Idle => "Between two steps.".into(),
-        Step::Prepare => "Getting the work tree ready.".into(),
-        Step::Baseline => "Running the checks before the first change.".into(),
-        Step::Merge => "Merging the other side.".into(),
-        Step::Agent => format!("The agent works on iteration {n}."),
-        Step::Commit | Step::Push => format!("Recording iteration {n}."),
-        Step::Check => format!("Running the checks of iteration {n}."),
-        Step::Restore => "Putting the best iteration's files back.".into(),
-        Step::Verify => "Every check passed; running them again in a fresh checkout.".into(),
+        LoopStep::Idle => "Between two steps.".into(),
+        LoopStep::Prepare => "Getting the work tree ready.".into(),
+        LoopStep::Baseline => "Running the checks before the first change.".into(),
+        LoopStep::Merge => "Merging the other side.".into(),
+        LoopStep::Agent => format!("The agent works on iteration {n}."),
+        LoopStep::Commit | LoopStep::Push => format!("Recording iteration {n}."),
+        LoopStep::Check => format!("Running the checks of iteration {n}."),
+        LoopStep::Restore => "Putting the best iteration's files back.".into(),
+        LoopStep::Verify => "Every check passed; running them again in a fresh checkout.".into(),
     }
 }
 

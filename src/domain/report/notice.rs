@@ -15,7 +15,7 @@ pub(crate) mod tests;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::loops::{Found, Loop};
+use crate::domain::loops::{JudgedDetection, Loop};
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report;
 use crate::domain::report::view::{CommandHint, EscalationView};
@@ -134,9 +134,9 @@ impl Notice {
 
     /// The agent of a loop is to take another approach. The cause is one of its own: where the loop has to be stopped for
     /// the same thing, that is another incident, and not one that people have been told of.
-    pub fn redirected(current: &Loop, found: &Found, at: Timestamp) -> Self {
+    pub fn redirected(current: &Loop, found: &JudgedDetection, at: Timestamp) -> Self {
         let cause = format!("redirect_{}", found.kind.name());
-        let Found { kind, evidence, recommendations, .. } = found;
+        let JudgedDetection { kind, evidence, recommendations, .. } = found;
         Self {
             what_happened: format!(
                 "{}: {evidence}. The agent is told to take another approach; the loop goes on.",

@@ -2,7 +2,7 @@
 
 use super::{Intake, Origin, Trouble, done, ignored, text_hash};
 use crate::domain::lifecycle::effect::{Effect, Mark};
-use crate::domain::loops::{CommentRef, Input};
+use crate::domain::loops::{CommentRef, LoopInput};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{RepoRef, Timestamp, User};
@@ -104,7 +104,7 @@ impl Engine {
         }
         match (found, command) {
             (Some((id, _, true)), command) => {
-                let input = Input::Command { by: sender.clone(), command, comment: Some(at) };
+                let input = LoopInput::Command { by: sender.clone(), command, comment: Some(at) };
                 self.tell(&id, input, origin, part).await
             }
             (_, Command::Help) => {

@@ -2,7 +2,7 @@
 
 use super::{Intake, Origin, Outcome, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored, level, text_hash};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{CommentRef, Input, Start, Task};
+use crate::domain::loops::{CommentRef, LoopInput, LoopStart, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -112,7 +112,7 @@ impl Engine {
         kill_point("K08");
         let (r, n) = (repo.clone(), issue.number);
         if let Some((id, Role::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
-            return self.tell(&id, Input::RunLabelAdded { by: sender }, origin, 0).await;
+            return self.tell(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await;
         }
         self.begin(seat, place, issue, sender, RunOptions::default(), None, origin).await
     }
@@ -138,11 +138,11 @@ impl Engine {
         let earlier = self.store.read(move |c| loops::count_of_issue(c, &r, n)).await?;
         let hidden =
             sanitize::for_prompt(&issue.title).hidden_removed + sanitize::for_prompt(&issue.body).hidden_removed;
-        let start = Start {
+        let start = LoopStart {
             id: LoopId::from_parts(place.issue, self.random()),
             place: place.clone(),
             by,
-            task: Task {
+            task: LoopTask {
                 hash: text_hash(&issue.title, &issue.body),
                 title: issue.title,
                 body: issue.body,
@@ -230,6 +230,6 @@ impl Engine {
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
-        self.tell_open(&repo, number, Role::Issue, Input::RunLabelRemoved { by: Some(sender) }, origin).await
+        self.tell_open(&repo, number, Role::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Intake, Origin, QUIET_BEFORE_LABEL_MS, Trouble, done, ignored};
 use crate::domain::lifecycle::effect::Effect;
-use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Input, Loop, State};
+use crate::domain::loops::{CommentRef, Guidance, GuidanceSource, Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
@@ -16,15 +16,15 @@ use crate::store::outbox;
 impl Engine {
     pub(super) async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> Intake {
         if pull.merged {
-            return self.tell_open(repo, pull.number, Role::Pull, Input::PullMerged, origin).await;
+            return self.tell_open(repo, pull.number, Role::Pull, LoopInput::PullMerged, origin).await;
         }
         if !pull.open {
-            return self.tell_open(repo, pull.number, Role::Pull, Input::PullClosed, origin).await;
+            return self.tell_open(repo, pull.number, Role::Pull, LoopInput::PullClosed, origin).await;
         }
         let number = pull.number;
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
-            let input = Input::PullRetargeted { base: pull.base_branch.clone() };
+            let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
             return self.tell_open(repo, number, Role::Pull, input, origin).await;
         }
         self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
@@ -32,7 +32,7 @@ impl Engine {
 
     /// Asks for a look at CI and mergeability of the loops in review that the event may concern.
     pub(super) async fn inspect_where(&self, repo: &RepoRef, concerns: impl Fn(&Loop) -> bool) -> Intake {
-        let open = self.store.read(|c| loops::in_state(c, State::Review)).await?;
+        let open = self.store.read(|c| loops::in_state(c, LoopState::Review)).await?;
         let mut asked = 0;
         for current in open.into_iter().filter(|l| l.place.repo.forge == repo.forge && l.place.repo.id == repo.id) {
             if let Some(commit) = current.pushed.clone().filter(|_| concerns(&current)) {
@@ -91,7 +91,7 @@ impl Engine {
         if items.is_empty() && commanded {
             return done("commands of a review");
         }
-        self.tell(&current.id, Input::Reviewed { by: review.sender, items }, origin, told).await
+        self.tell(&current.id, LoopInput::Reviewed { by: review.sender, items }, origin, told).await
     }
 
     /// Reviews of an open loop's pull request since a moment whose deliveries may never have come. What they ask for is
@@ -127,7 +127,7 @@ impl Engine {
             }
             known.extend(items.iter().map(|(key, _)| key.clone()));
             let origin = Origin::missed_review(repo, review.id, self.clock.now());
-            self.tell(id, Input::Reviewed { by: sender, items }, &origin, 0).await?;
+            self.tell(id, LoopInput::Reviewed { by: sender, items }, &origin, 0).await?;
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Engine {
         for (part, parsed) in commands.into_iter().enumerate() {
             let key = format!("reply/{}/{part}", origin.key);
             if let Some(command) = self.understood(place, parsed, at, &key).await? {
-                self.tell(id, Input::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
+                self.tell(id, LoopInput::Command { by: by.clone(), command, comment: Some(at) }, origin, part).await?;
             }
         }
         Ok(count)
@@ -192,7 +192,7 @@ impl Engine {
             return done("commands of a remark");
         }
         let items = vec![(format!("remark/{}", comment.id), word(&sender, comment.body, path))];
-        self.tell(&current.id, Input::Reviewed { by: sender, items }, origin, 0).await
+        self.tell(&current.id, LoopInput::Reviewed { by: sender, items }, origin, 0).await
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Attempt, remove_folder};
 use crate::agent::{self, AgentOutcome, AgentRun, AgentStatus, Resumed};
 use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
-use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Input, Loop};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
 use crate::domain::providers::backends::{Advice, Role, Session};
 use crate::domain::providers::prices::Usage;
@@ -83,7 +83,7 @@ impl Engine {
         if claimed.attempts > 0 {
             let cost = self.settle_lost(current, ticket).await?;
             let salvaged = self.workspaces.salvage(&current.id, repo).await.unwrap_or_default();
-            return Ok(Receipt::telling("the run was lost", Input::AgentLost { ticket, salvaged, cost }));
+            return Ok(Receipt::telling("the run was lost", LoopInput::AgentLost { ticket, salvaged, cost }));
         }
         let Some(head) = &current.head else {
             return Err(Failure::Never { why: "the loop has no commit to work on".into() });
@@ -102,7 +102,7 @@ impl Engine {
         self.read_message(&questions, &mut run).await;
         charge(&mut run, questions.used());
         run.failed_elsewhere = failed;
-        Ok(Receipt::telling(format!("{:?}", run.end), Input::AgentEnded { ticket, run: Box::new(run) }))
+        Ok(Receipt::telling(format!("{:?}", run.end), LoopInput::AgentEnded { ticket, run: Box::new(run) }))
     }
 
     /// Settles the calls of a run whose process died; what the run cost in all. Calls that had ended by then were booked, but

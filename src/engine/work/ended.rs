@@ -2,7 +2,7 @@
 
 use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
-use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Served};
+use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, Signals, classify};
 use crate::domain::providers::prices::Usage;
@@ -87,7 +87,7 @@ pub(super) fn add(
     sum.tool_calls = sum.tool_calls.saturating_add(outcome.tool_calls);
     sum.tool_errors = sum.tool_errors.saturating_add(outcome.tool_errors);
     sum.duration_ms = sum.duration_ms.saturating_add(outcome.duration_ms);
-    sum.served = Served {
+    sum.served = ServedBy {
         backend: chosen.backend.clone(),
         model: chosen.model.clone(),
         estimated: sum.served.estimated || used.estimated,

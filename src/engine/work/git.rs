@@ -1,6 +1,6 @@
 //! Commits, pushes, merges, and files that are put back.
 
-use crate::domain::loops::{Change, Input, Loop, MergeWith};
+use crate::domain::loops::{IterationChange, Loop, LoopInput, MergeWith};
 use crate::domain::model::ids::{RepoRef, Sha};
 use crate::domain::trust::policy::{Protected, ProtectedPolicy};
 use crate::domain::trust::tamper;
@@ -44,7 +44,7 @@ impl Engine {
         kill_point("K21");
         let findings = tamper::scan(&info.diff, &tamper::TamperContext::default());
         let blocked = blocked(&info, protected);
-        let change = Change {
+        let change = IterationChange {
             commit: info.commit,
             tree: info.tree,
             stat: info.stat,
@@ -55,7 +55,7 @@ impl Engine {
             blocked,
         };
         let text = change.commit.as_ref().map_or("nothing changed".to_owned(), ToString::to_string);
-        Ok(Receipt::telling(text, Input::Committed { ticket, change: Box::new(change) }))
+        Ok(Receipt::telling(text, LoopInput::Committed { ticket, change: Box::new(change) }))
     }
 
     /// Puts the files of an earlier commit back, as a commit on top of all others.
@@ -87,7 +87,7 @@ impl Engine {
             extra_protected: &[],
         };
         let info = self.workspaces.commit(request).await?;
-        Ok(Receipt::telling(what, Input::Restored { ticket, commit: info.commit }))
+        Ok(Receipt::telling(what, LoopInput::Restored { ticket, commit: info.commit }))
     }
 
     async fn commit_message(&self, repo: &RepoRef, current: &Loop, iteration: u32) -> String {
@@ -125,11 +125,11 @@ impl Engine {
         match self.workspaces.push(request).await? {
             PushOutcome::Pushed | PushOutcome::AlreadyThere => {
                 kill_point("K24");
-                Ok(Receipt::telling("pushed", Input::Pushed { ticket, commit: commit.clone() }))
+                Ok(Receipt::telling("pushed", LoopInput::Pushed { ticket, commit: commit.clone() }))
             }
             PushOutcome::Rejected { remote, reason } => {
                 let reason = format!("`{}`: {reason}", current.branch);
-                Ok(Receipt::telling(reason.clone(), Input::PushRejected { ticket, remote, reason }))
+                Ok(Receipt::telling(reason.clone(), LoopInput::PushRejected { ticket, remote, reason }))
             }
         }
     }
@@ -167,7 +167,7 @@ impl Engine {
             MergeOutcome::Clean { .. } => (Vec::new(), false),
             MergeOutcome::Conflict { files } => (files, false),
         };
-        Ok(Receipt::telling("merged into the tree", Input::Merged { ticket, other, conflicts, up_to_date }))
+        Ok(Receipt::telling("merged into the tree", LoopInput::Merged { ticket, other, conflicts, up_to_date }))
     }
 }
 

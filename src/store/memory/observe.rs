@@ -7,7 +7,7 @@ use crate::domain::knowledge::memory::{
     Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
 };
 use crate::domain::knowledge::session;
-use crate::domain::loops::{Input, Loop};
+use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
@@ -62,7 +62,14 @@ impl Memory {
     ///
     /// # Errors
     /// Where the database has lost the caller's transaction.
-    pub fn note(&self, c: &Connection, before: &Loop, after: &Loop, input: &Input, now: Timestamp) -> StoreResult<()> {
+    pub fn note(
+        &self,
+        c: &Connection,
+        before: &Loop,
+        after: &Loop,
+        input: &LoopInput,
+        now: Timestamp,
+    ) -> StoreResult<()> {
         let mut events = session::happened(before, after, input, now);
         if events.is_empty() {
             return Ok(());

@@ -7,7 +7,7 @@ use futures::future::join_all;
 
 use super::*;
 use crate::domain::loops::TimerKind;
-use crate::domain::loops::{Input, Loop, Start, Task};
+use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopTask};
 use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::command::RunOptions;
 use crate::domain::trust::policy::Policy;
@@ -25,14 +25,14 @@ async fn two() -> (tempfile::TempDir, [Store; 2]) {
     (folder, [own, beside])
 }
 
-fn start(repo: i64, issue: u64, variant: usize) -> Start {
+fn start(repo: i64, issue: u64, variant: usize) -> LoopStart {
     let mira = User { id: UserId(3), login: "mira".into(), kind: AccountKind::User };
     let place = IssueRef { repo: RepoRef { id: RepoId(repo), ..place().repo }, issue: Number(issue) };
-    Start {
+    LoopStart {
         id: LoopId::from_parts(Number(issue), u32::try_from(variant).expect("small")),
         place,
         by: mira.clone(),
-        task: Task {
+        task: LoopTask {
             hash: String::new(),
             title: "The answer is wrong".into(),
             body: "It should be 42.".into(),
@@ -50,7 +50,7 @@ fn start(repo: i64, issue: u64, variant: usize) -> Start {
     }
 }
 
-async fn begin(store: &Store, start: Start) -> bool {
+async fn begin(store: &Store, start: LoopStart) -> bool {
     let origin = format!("test/{}", start.id);
     store.write(move |c| loops::begin(c, start, &origin, Timestamp(5))).await.expect("asked")
 }
@@ -79,7 +79,7 @@ async fn an_issue_has_one_open_loop_whoever_begins_it() {
         let id = open[0].clone();
         stores[0]
             .write(move |c| {
-                let ended = Input::IssueEnded { how: "closed".into() };
+                let ended = LoopInput::IssueEnded { how: "closed".into() };
                 loops::tell(c, &id, &format!("end/{id}"), &ended, Timestamp(6))
             })
             .await
@@ -160,7 +160,7 @@ async fn slots_are_never_given_twice() {
         let granted: Vec<LoopId> = granted.into_iter().flat_map(|one| one.expect("asked")).collect();
         assert_eq!(granted.iter().map(LoopId::as_str).collect::<BTreeSet<_>>().len(), granted.len(), "round {round}");
         step_all(&stores[0]).await;
-        let running = stores[1].read(|c| loops::in_state(c, State::Running)).await.expect("read");
+        let running = stores[1].read(|c| loops::in_state(c, LoopState::Running)).await.expect("read");
         assert!(running.len() <= ALL as usize, "round {round}: {} run", running.len());
         let full = |of: &Loop| {
             let repo = &of.place.repo;
@@ -175,7 +175,7 @@ async fn slots_are_never_given_twice() {
             full(one);
         }
         // None waits for a slot that is free.
-        let queued = stores[1].read(|c| loops::in_state(c, State::Queued)).await.expect("read");
+        let queued = stores[1].read(|c| loops::in_state(c, LoopState::Queued)).await.expect("read");
         if running.len() < ALL as usize {
             for waiting in &queued {
                 assert!(full(waiting), "round {round}: {} waits for nothing", waiting.id);
@@ -183,7 +183,7 @@ async fn slots_are_never_given_twice() {
         }
         let Some(one) = running.into_iter().next() else { break };
         let told = stores[round % 2].write(move |c| {
-            let closed = Input::IssueEnded { how: "closed".into() };
+            let closed = LoopInput::IssueEnded { how: "closed".into() };
             loops::tell(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
         });
         assert!(told.await.expect("told"));
@@ -197,7 +197,7 @@ async fn slots_are_never_given_twice() {
 async fn an_effect_and_its_lease_have_one_owner() {
     let (_folder, stores) = two().await;
     for subject in 0..10 {
-        for effect in [status(), Effect::StateLabel { state: Some(State::Queued) }] {
+        for effect in [status(), Effect::StateLabel { state: Some(LoopState::Queued) }] {
             let subject = format!("s{subject}");
             let pushed =
                 stores[0].write(move |c| outbox::push(c, &subject, None, &place(), &effect, Timestamp(1))).await;

@@ -5,7 +5,7 @@
 use std::process::Stdio;
 
 use axum::http::Method;
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::forge::github::{EVENTS, PERMISSIONS};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ impl GitHub {
 
         let merged = self.mira(Method::PUT, &format!("/pulls/{number}/merge"), json!({})).await;
         assert_eq!(merged["merged"], true);
-        service.until(State::Merged).await;
+        service.until(LoopState::Merged).await;
         service.at_rest().await;
         let labels = self.labels(issue).await;
         assert!(labels.contains(&"ralph:merged".to_owned()), "{labels:?}");

@@ -7,7 +7,7 @@
 use axum::http::Method;
 use data_encoding::BASE64;
 use ralph_bot::clock::Clock;
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::AccountKind;
 use ralph_bot::fake::{Access, Dialect, FakeForge};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ async fn from_label_to_merge(url: &str, maintainer: &Account, repository: &str, 
 
     let how = json!({ "Do": "merge" });
     maintainer.call(Method::POST, &on(&format!("/pulls/{number}/merge")), how).await;
-    service.until(State::Merged).await;
+    service.until(LoopState::Merged).await;
     service.at_rest().await;
     let found = maintainer.call(Method::GET, &on(&format!("/issues/{issue}")), Value::Null).await;
     let labels: Vec<_> = found["labels"].as_array().expect("labels").iter().map(|l| l["name"].clone()).collect();

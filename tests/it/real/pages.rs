@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use ralph_bot::domain::loops::State;
+use ralph_bot::domain::loops::LoopState;
 use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World};
@@ -23,7 +23,7 @@ async fn the_issue_page_shows_the_status_and_runs_nothing_of_a_comment() {
     let world = World::new(setup).await;
     world.forge.comment(&world.outsider, world.repo, world.issue, HOSTILE).await.expect("commented");
     let done = world.run().await;
-    assert_eq!(done.state, State::Review, "{}", done.why);
+    assert_eq!(done.state, LoopState::Review, "{}", done.why);
     let profile = tempfile::tempdir().expect("a folder");
     let page = format!("{}mira/app/issues/{}", world.forge.url(), world.issue);
     let mut browse = command(browser);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::loops::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
 use ralph_bot::fake::Dialect;
 use ralph_bot::forge::http::Pace;
@@ -73,7 +73,7 @@ impl Service {
     }
 
     /// Waits until the newest loop is in a state.
-    pub async fn until(&self, state: State) -> Loop {
+    pub async fn until(&self, state: LoopState) -> Loop {
         let waiting = async {
             loop {
                 let newest = self.newest().await;
@@ -93,7 +93,7 @@ impl Service {
     pub async fn until_ready(&self, is_ready: impl AsyncFn(u64) -> bool) -> Loop {
         let waiting = async {
             loop {
-                let done = self.until(State::Review).await;
+                let done = self.until(LoopState::Review).await;
                 if let Some(pull) = &done.pull
                     && is_ready(pull.number.0).await
                 {

@@ -7,7 +7,7 @@ use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::intelligence::reported;
 use crate::domain::loops::{
-    CLEAN_MERGE, Found, Guidance, GuidanceSource, Iteration, Loop, PULL_CLOSED, State, error_signature,
+    CLEAN_MERGE, Guidance, GuidanceSource, Iteration, JudgedDetection, Loop, LoopState, PULL_CLOSED, error_signature,
 };
 use crate::domain::model::task::AgentReport;
 use crate::domain::supervision::oversight::{Kind, Level};
@@ -143,7 +143,7 @@ fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
     let judged = iteration.judged.as_ref()?;
     // A backend that fails and a run that costs too much are ordered about for other reasons than the approach.
     let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
-    let ordered = |found: &Found| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
+    let ordered = |found: &JudgedDetection| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
     let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
 }
@@ -156,12 +156,12 @@ fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
     // People end a loop for reasons of their own; the overseer and a best state that cannot be put back do not.
     let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
-        State::Merged => Some((Ended::Merged, Some(true))),
-        State::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),
-        State::Closed if before.state == State::Review => Some((Ended::Verified, Some(true))),
-        State::LimitReached => Some((Ended::Failed, Some(false))),
-        State::Aborted if given_up() => Some((Ended::Failed, Some(false))),
-        State::Closed | State::Aborted => Some((Ended::Stopped, None)),
+        LoopState::Merged => Some((Ended::Merged, Some(true))),
+        LoopState::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),
+        LoopState::Closed if before.state == LoopState::Review => Some((Ended::Verified, Some(true))),
+        LoopState::LimitReached => Some((Ended::Failed, Some(false))),
+        LoopState::Aborted if given_up() => Some((Ended::Failed, Some(false))),
+        LoopState::Closed | LoopState::Aborted => Some((Ended::Stopped, None)),
         _ => None,
     }
 }

@@ -3,7 +3,9 @@
 
 use super::{Event, EventKind};
 use crate::domain::knowledge::memory::judged_anew;
-use crate::domain::loops::{AgentRunFacts, Input, Judged, Loop, Served, State, Step, error_signature};
+use crate::domain::loops::{
+    AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
+};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::task::CheckReport;
 use crate::domain::supervision::oversight::Level;
@@ -12,18 +14,20 @@ use crate::domain::trust::sanitize;
 
 /// What happened in the step from `before` to `after`, in order. Outcomes that came too late to count are left out, as are
 /// commands that only ask for a text. The texts are not masked yet.
-pub fn happened(before: &Loop, after: &Loop, input: &Input, at: Timestamp) -> Vec<Event> {
-    let counts = |ticket: u64| before.state == State::Running && ticket == before.ticket;
+pub fn happened(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<Event> {
+    let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = Found { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
-        Input::Command { by, command, .. } => {
+        LoopInput::Command { by, command, .. } => {
             if let Some(words) = words(command) {
                 let said = sanitize::for_prompt(words.trim()).text;
                 found.add(EventKind::Command, format!("{}: {said}", by.login));
             }
         }
-        Input::Checked { ticket, report } if counts(*ticket) => found.checks(report, before.step == Step::Verify),
-        Input::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
+        LoopInput::Checked { ticket, report } if counts(*ticket) => {
+            found.checks(report, before.step == LoopStep::Verify)
+        }
+        LoopInput::AgentEnded { ticket, run } if counts(*ticket) => found.served(before, run),
         _ => {}
     }
     if let Some(iteration) = judged_anew(before, after) {
@@ -67,7 +71,7 @@ impl Found {
 
     /// Who served a run, where that is somebody else than before.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
-        let Served { backend, model, switched, .. } = &run.served;
+        let ServedBy { backend, model, switched, .. } = &run.served;
         let earlier = before.kept().rev().map(|iteration| &iteration.served).find(|served| !served.backend.is_empty());
         let known = earlier.map_or("", |earlier| earlier.backend.as_str());
         let another = !known.is_empty() && known != backend && !backend.is_empty();
@@ -82,7 +86,7 @@ impl Found {
         }
     }
 
-    fn judged(&mut self, judged: &Judged) {
+    fn judged(&mut self, judged: &IterationJudgement) {
         for found in &judged.found {
             let text = format!("{} ({}): {}", found.kind.title(), found.severity, found.evidence);
             self.add(EventKind::Detection, text);

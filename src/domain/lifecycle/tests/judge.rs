@@ -41,7 +41,7 @@ impl Run {
 
     /// The same of a run of the agent like this.
     fn works_by(&mut self, change: impl FnOnce(&mut AgentRunFacts), checks: CheckReport) -> &mut Self {
-        assert_eq!(self.current.step, Step::Agent, "{:?} {}", self.current.state, self.current.why);
+        assert_eq!(self.current.step, LoopStep::Agent, "{:?} {}", self.current.state, self.current.why);
         let mut run = AgentRunFacts {
             message: "did it".into(),
             cost: Some(Money(1_000_000)),
@@ -52,16 +52,16 @@ impl Run {
             ..AgentRunFacts::ending(AgentEnd::Finished)
         };
         change(&mut run);
-        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
+        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) });
         let file = FileStat { path: "src/parser.rs".into(), added: 3, removed: 1, binary: false };
         self.committed(|c| c.stat.files.push(file)).pushed();
-        self.tell(Input::Checked { ticket: self.current.ticket, report: checks })
+        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
     /// One whole iteration that changes nothing and ends with these checks.
     fn idles(&mut self, checks: CheckReport) -> &mut Self {
         self.agent(AgentEnd::Finished).committed(|c| (c.commit, c.tree) = (None, sha(1)));
-        self.tell(Input::Checked { ticket: self.current.ticket, report: checks })
+        self.tell(LoopInput::Checked { ticket: self.current.ticket, report: checks })
     }
 
     /// What the comment about the last iteration says of the next one.
@@ -82,8 +82,8 @@ impl Run {
             s.policy.limits.iterations = 40;
             s.policy.thresholds.insert("preset".to_owned(), "seed".into());
         });
-        run.tell(Input::SlotGranted).prepared(|_| {});
-        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
         run
     }
 
@@ -115,7 +115,7 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
         run.works(counted(3, 7, &ERROR.replace(":12:", &format!(":{line}:"))));
         if redirected.is_none() && run.levels().contains(&Level::Redirect) {
             redirected = Some(n);
-            run.is(State::Running, Step::Agent);
+            run.is(LoopState::Running, LoopStep::Agent);
             let told = run.next_prompt();
             assert!(told.overrides[0].contains("mismatched types"), "the evidence is told: {:?}", told.overrides);
             assert_eq!(run.current.judged().map(|judged| judged.approach), Some(Approach::Pivot));
@@ -131,27 +131,27 @@ fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
             assert_eq!(run.next_prompt().overrides, Vec::<String>::new(), "once per cause");
             assert!(!run.has(|e| matches!(e, Effect::Warn { .. })), "{:?}", run.effects);
         }
-        if run.current.state != State::Running {
+        if run.current.state != LoopState::Running {
             break;
         }
         assert_eq!(run.current.session.is_none(), redirected == Some(n), "iteration {n}");
     }
     assert!(redirected.is_some());
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("stuck") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert!(run.audit().contains(&AuditEvent::Escalated));
     // It stays held whatever comes but a person's word, also after a restart.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
-    run.tell(Input::SlotGranted).is(State::Paused, Step::Idle);
+    run.tell(LoopInput::SlotGranted).is(LoopState::Paused, LoopStep::Idle);
     let guidance = "Look at the lexer.".to_owned();
-    run.command(Command::Resume { options: RunOptions::default(), guidance }).is(State::Queued, Step::Idle);
+    run.command(Command::Resume { options: RunOptions::default(), guidance }).is(LoopState::Queued, LoopStep::Idle);
     assert!(run.audit().contains(&AuditEvent::Resumed));
     assert!(run.has(|e| matches!(e, Effect::CloseEscalations { .. })));
-    run.working().is(State::Running, Step::Agent);
+    run.working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.next_prompt().guidance[0].text, "Look at the lexer.");
     // What it was held for is seen: the next iteration does not stop it again.
-    run.works(counted(4, 6, ERROR)).is(State::Running, Step::Agent);
+    run.works(counted(4, 6, ERROR)).is(LoopState::Running, LoopStep::Agent);
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }
 
@@ -162,9 +162,9 @@ fn stopped_under(thresholds: serde_json::Value) -> Run {
         s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         s.policy.thresholds.insert("preset".to_owned(), "seed".into());
     });
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
-    while run.current.step == Step::Agent {
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    while run.current.step == LoopStep::Agent {
         run.works(counted(3, 7, ERROR));
     }
     run
@@ -180,7 +180,7 @@ fn where_nobody_is_to_be_told_outside_a_pause_is_told_on_the_issue() {
     };
     for (stuck, why) in [(true, "The loop is stuck"), (false, "no progress for 4 iterations")] {
         let run = quiet(stuck);
-        run.is(State::Paused, Step::Idle);
+        run.is(LoopState::Paused, LoopStep::Idle);
         assert!(run.current.why.starts_with(why), "{}", run.current.why);
         assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
         let on = run.current.place.issue;
@@ -205,12 +205,12 @@ fn an_end_by_control_alone_is_an_emergency_too() {
         })
     };
     let run = stopped_under(settings(true));
-    run.is(State::Aborted, Step::Idle);
+    run.is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.has(
         |e| matches!(e, Effect::Escalate { cause, level: EscalationLevel::Emergency, .. } if cause == "emergency")
     ));
     let quiet = stopped_under(settings(false));
-    quiet.is(State::Aborted, Step::Idle);
+    quiet.is(LoopState::Aborted, LoopStep::Idle);
     assert!(!quiet.has(|e| matches!(e, Effect::Escalate { .. })));
 }
 
@@ -225,7 +225,7 @@ fn a_pause_by_control_alone_asks_a_person() {
     };
     // The alarm of a stuck loop is critical where much is left, and no emergency.
     let run = stopped_under(settings(true));
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.spent.iterations < 10 && run.escalates("no_way_forward"), "{:?}", run.effects);
     assert_eq!(run.current.why, "No progress in 3 iterations: P stays at 0.93.");
     let advised = stopped_under(settings(false));
@@ -256,9 +256,9 @@ fn an_approach_that_failed_before_is_not_proposed() {
             let failed_elsewhere = failed_elsewhere.iter().map(|text| (*text).to_owned()).collect();
             let ended =
                 AgentRunFacts { report: Some(report), failed_elsewhere, ..AgentRunFacts::ending(AgentEnd::Finished) };
-            run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(ended) });
+            run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(ended) });
             run.committed(|_| {}).pushed();
-            run.tell(Input::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
+            run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(3, 7, ERROR) });
         }
         let told = run.next_prompt().strategy;
         let way = run.current.judged().map(|judged| judged.way.clone()).unwrap_or_default();
@@ -293,11 +293,11 @@ fn a_backend_whose_runs_fail_is_left() {
             true => AgentEnd::Failed { reason: "it crashed".into() },
             false => AgentEnd::Finished,
         };
-        let served = Served { backend: "mine".into(), ..Served::default() };
+        let served = ServedBy { backend: "mine".into(), ..ServedBy::default() };
         let facts = AgentRunFacts { served, ..AgentRunFacts::ending(end) };
-        run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+        run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
         run.committed(|_| {}).pushed();
-        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2 + n, 8 - n, "") });
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2 + n, 8 - n, "") });
     }
     assert_eq!(run.current.wanted.other_than.as_deref(), Some("mine"));
     assert!(run.next_prompt().overrides[0].contains("failed in 3 of the last 4"), "{:?}", run.next_prompt().overrides);
@@ -309,7 +309,7 @@ fn effort_is_a_part_of_the_usual_run() {
     run.works(counted(3, 7, ERROR));
     let course = run.current.course.expect("a course");
     let all = |effort| {
-        let course = Course { effort, ..course.clone() };
+        let course = NextRunPlan { effort, ..course.clone() };
         (course.wall(Duration::from_secs(600)).as_secs(), course.turns(10))
     };
     assert_eq!((all(0.5), all(1.0), all(1.25)), ((300, 5), (600, 10), (750, 13)));
@@ -323,43 +323,45 @@ fn a_loop_that_goes_well_is_left_alone() {
     for passing in 3..10 {
         let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
         run.works(counted(passing, 10 - passing, &format!("error: {}", errors[passing as usize % 4])));
-        run.is(State::Running, Step::Agent);
+        run.is(LoopState::Running, LoopStep::Agent);
         let told = run.next_prompt();
         assert!(told.overrides.is_empty() && told.warnings.is_empty(), "{told:?}");
         assert!(run.levels().iter().all(|level| *level == Level::Log), "{:?}", run.current.judged());
     }
-    run.works(counted(10, 0, "")).is(State::Running, Step::Verify);
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Review, Step::Idle);
+    run.works(counted(10, 0, "")).is(LoopState::Running, LoopStep::Verify);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.judged().map(|judged| judged.forecast), Some(Some(0)));
 }
 
 #[test]
 fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 40);
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
     run.works(two(true, false));
     let best = run.current.head.clone().expect("a commit");
     for _ in 0..8 {
         run.works(two(false, false));
-        if run.current.step != Step::Agent {
+        if run.current.step != LoopStep::Agent {
             break;
         }
     }
-    run.is(State::Running, Step::Restore);
+    run.is(LoopState::Running, LoopStep::Restore);
     assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
     // A restart in between changes nothing: no agent runs before a person says so.
     let stored: Loop = serde_json::from_str(&serde_json::to_string(&run.current).unwrap()).unwrap();
     assert_eq!(stored, run.current);
     let last = run.current.head.clone();
     run.current.session = super::waits::session("s");
-    run.tell(Input::Restored { ticket: run.current.ticket, commit: Some(sha(900)) }).is(State::Running, Step::Push);
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)) })
+        .is(LoopState::Running, LoopStep::Push);
     assert_eq!(run.current.session, None, "it remembers what is not there any more");
     assert_ne!(run.current.head, last);
-    run.pushed().is(State::Paused, Step::Idle);
+    run.pushed().is(LoopState::Paused, LoopStep::Idle);
     assert!(run.escalates("regression"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1), "what was put back is what is shown");
-    run.command(resume()).working().is(State::Running, Step::Agent);
+    run.command(resume()).working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.current().map(|i| i.parent.clone()), Some(sha(900)));
 }
 
@@ -367,44 +369,45 @@ fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
 fn at_a_limit_the_pull_request_has_the_best_iteration() {
     let at_limit = || {
         let mut run = Run::with(|s| s.policy.limits.iterations = 2);
-        run.tell(Input::SlotGranted).prepared(|_| {});
-        run.tell(Input::Checked { ticket: run.current.ticket, report: two(false, false) });
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(false, false) });
         run.works(two(true, false));
         let best = run.current.head.clone().expect("a commit");
-        run.works(two(false, false)).is(State::Running, Step::Restore);
+        run.works(two(false, false)).is(LoopState::Running, LoopStep::Restore);
         assert!(run.has(|e| matches!(e, Effect::Restore { iteration: 1, to, .. } if *to == best)), "{:?}", run.effects);
         run
     };
     let mut run = at_limit();
-    run.tell(Input::Restored { ticket: run.current.ticket, commit: Some(sha(900)) }).is(State::Running, Step::Push);
-    run.pushed().is(State::LimitReached, Step::Idle);
+    run.tell(LoopInput::Restored { ticket: run.current.ticket, commit: Some(sha(900)) })
+        .is(LoopState::Running, LoopStep::Push);
+    run.pushed().is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used; the files of iteration 1, the best one, were put back");
     assert!(run.escalates("limit_iterations"));
     assert_eq!(run.current.latest_checks().map(CheckReport::held), Some(1));
     // What cannot be put back is no reason to throw work away.
     let mut run = at_limit();
     let ticket = run.current.ticket;
-    run.tell(Input::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() });
-    run.is(State::LimitReached, Step::Idle);
+    run.tell(LoopInput::WorkFailed { ticket, reason: "the disk is full".into(), advice: String::new() });
+    run.is(LoopState::LimitReached, LoopStep::Idle);
     assert_eq!(run.current.why, "all 2 iterations are used");
     // Nor does the time that runs out meanwhile begin it anew.
     let mut run = at_limit();
     run.now = run.now.plus_ms(run.current.limits.time_ms + 1);
-    run.tell(Input::TimerDue { timer: TimerKind::Deadline }).is(State::LimitReached, Step::Idle);
+    run.tell(LoopInput::TimerDue { timer: TimerKind::Deadline }).is(LoopState::LimitReached, LoopStep::Idle);
 }
 
 #[test]
 fn what_cannot_be_put_back_ends_the_loop_with_its_work_saved() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 40);
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: two(true, false) });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
     run.works(two(true, false));
-    while run.current.step == Step::Agent {
+    while run.current.step == LoopStep::Agent {
         run.works(two(false, false));
     }
     let ticket = run.current.ticket;
-    run.tell(Input::WorkFailed { ticket, reason: "the commit is gone".into(), advice: String::new() });
-    run.is(State::Aborted, Step::Idle);
+    run.tell(LoopInput::WorkFailed { ticket, reason: "the commit is gone".into(), advice: String::new() });
+    run.is(LoopState::Aborted, LoopStep::Idle);
     assert!(run.escalates("regression") && run.audit().contains(&AuditEvent::RestoreFailed));
     assert!(run.current.why.contains("the commit is gone") && run.has(|e| matches!(e, Effect::Pull { .. })));
 }
@@ -424,14 +427,16 @@ fn weakened_checks_are_put_back_before_anybody_reviews() {
     });
     run.pushed();
     assert_eq!(run.current.findings().len(), 1);
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(State::Running, Step::Verify);
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Running, Step::Agent);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(LoopState::Running, LoopStep::Verify);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(LoopState::Running, LoopStep::Agent);
     assert!(run.next_prompt().overrides[0].contains("Put the checks back"), "{:?}", run.next_prompt().overrides);
     run.agent(AgentEnd::Finished).committed(|c| c.whole = whole("src/parser.rs")).pushed();
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
-        .is(State::Running, Step::Verify);
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(10, 0, "") }).is(State::Review, Step::Idle);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(LoopState::Running, LoopStep::Verify);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(10, 0, "") })
+        .is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.findings(), [], "what was put back is no matter for those who review");
     assert_eq!(run.current.whole().map(|whole| whole.files.len()), Some(1));
 }
@@ -478,7 +483,7 @@ fn the_check_that_others_wait_for_comes_first_and_alone_where_breadth_says_so() 
 fn what_is_only_warned_of_is_told_once_with_its_evidence() {
     let mut run = Run::started();
     let warnings = ["a", "b", "c"].map(|error| {
-        run.idles(counted(2, 8, &format!("error: {error}"))).is(State::Running, Step::Agent);
+        run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
         run.next_prompt().warnings
     });
     let [none, one, again] = &warnings;
@@ -528,10 +533,10 @@ fn money_and_time_are_held_against_what_earlier_loops_took() {
         let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
         let estimate = Estimate::of(spread(4.0), spread(5.0), spread(1.0));
         let kind = run.current.task_type();
-        run.tell(Input::SlotGranted).prepared(|tree| {
+        run.tell(LoopInput::SlotGranted).prepared(|tree| {
             tree.estimates.extend(known.then_some((kind, estimate)));
         });
-        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
         for n in 1..=4 {
             run.now = run.now.plus_ms(minutes * 60_000);
             run.works(counted(n, 20 - n, &format!("error: {}", "x".repeat(n as usize))));
@@ -554,8 +559,8 @@ fn a_loop_is_told_what_earlier_ones_were_like_and_leaves_what_it_was_like() {
             s.policy.limits = Limits { iterations: 60, cost: Money(1_000_000_000), ..Limits::default() };
             s.policy.intelligence = intelligence;
         });
-        run.tell(Input::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
-        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
+        run.tell(LoopInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 20, "") });
         run
     };
     let mut run = prepared(Intelligence::Fallback);
@@ -613,25 +618,25 @@ fn what_supervision_remembers_is_made_anew_where_it_cannot_be_read() {
 #[test]
 fn an_iteration_thrown_away_is_not_judged_by() {
     let mut run = Run::started();
-    run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(State::Review, Step::Idle);
+    run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.records().len(), 2);
-    run.command(Command::Retry).is(State::Queued, Step::Idle);
+    run.command(Command::Retry).is(LoopState::Queued, LoopStep::Idle);
     assert_eq!(run.current.supervision.as_ref().map(|known| known.control.rounds()), Some(1));
     assert_eq!(run.current.records().len(), 1);
-    run.working().works(counted(5, 5, "error: c")).is(State::Running, Step::Agent);
+    run.working().works(counted(5, 5, "error: c")).is(LoopState::Running, LoopStep::Agent);
     assert!(run.reasons.iter().all(|reason| !reason.contains("made anew")));
 }
 
 #[test]
 fn a_limit_that_is_reached_says_so_rather_than_pausing() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 3);
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
     run.works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR)).works(counted(2, 8, ERROR));
-    run.is(State::LimitReached, Step::Idle);
+    run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
     // With a higher limit the forecast is made anew, and the loop goes on.
-    run.command(resume_with(|o| o.max_iterations = Some(20))).working().is(State::Running, Step::Agent);
+    run.command(resume_with(|o| o.max_iterations = Some(20))).working().is(LoopState::Running, LoopStep::Agent);
     assert_eq!(run.current.facts().max_iterations, 20.0);
 }
 
@@ -658,8 +663,8 @@ fn with_more_time_or_money_the_forecast_is_made_anew() {
             let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });
-        run.tell(Input::SlotGranted).prepared(|_| {});
-        run.tell(Input::Checked { ticket: run.current.ticket, report: counted(0, 100, "") });
+        run.tell(LoopInput::SlotGranted).prepared(|_| {});
+        run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(0, 100, "") });
         let work = |run: &mut Run, n: u64| {
             run.works(counted(n, 100 - n, &format!("error: {}", "x".repeat(n as usize))));
         };
@@ -667,7 +672,7 @@ fn with_more_time_or_money_the_forecast_is_made_anew() {
         while !burns(&run) {
             n += 1;
             work(&mut run, n);
-            run.is(State::Running, Step::Agent);
+            run.is(LoopState::Running, LoopStep::Agent);
         }
         assert!(n > 8, "{n} iterations");
         run.command(Command::Pause { now: true, reason: String::new() });
@@ -682,16 +687,16 @@ fn other_checks_begin_anew() {
     let mut run = Run::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
     run.command(Command::Pause { now: true, reason: String::new() });
-    run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(Input::SlotGranted).prepared(|_| {});
-    run.is(State::Running, Step::Baseline);
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
+    run.command(resume_with(|o| o.checks = vec!["make test".to_owned()])).tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.is(LoopState::Running, LoopStep::Baseline);
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(50, 50, "error: c") });
     assert_eq!((run.current.records().len(), run.current.completion().get()), (0, 0.0));
     run.works(counted(55, 45, "error: d")).works(counted(60, 40, "error: e"));
     let percent: Vec<f64> = run.current.records().iter().map(|record| (record.completion * 100.0).round()).collect();
     assert_eq!(percent, [10.0, 20.0]);
     let found = run.current.judged().map(|judged| judged.found.clone()).expect("it was judged");
     assert_eq!(found, [], "eight of ten tests of other checks are no better state than this");
-    run.is(State::Running, Step::Agent);
+    run.is(LoopState::Running, LoopStep::Agent);
 }
 
 #[test]
@@ -734,28 +739,28 @@ fn who_said_what_is_on_record() {
 #[test]
 fn a_loop_that_would_not_be_done_in_time_stops_as_at_its_limit_and_goes_on_when_told() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 20);
-    run.tell(Input::SlotGranted).prepared(|_| {});
-    run.tell(Input::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });
+    run.tell(LoopInput::SlotGranted).prepared(|_| {});
+    run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });
     let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
     let work = |run: &mut Run, n: u64| {
         run.works(counted(2 + 4 * n, 198 - 4 * n, &format!("error: {}", errors[n as usize % 4])));
     };
     let mut n = 0;
-    while run.current.state == State::Running && n < 10 {
+    while run.current.state == LoopState::Running && n < 10 {
         n += 1;
         work(&mut run, n);
     }
-    run.is(State::LimitReached, Step::Idle);
+    run.is(LoopState::LimitReached, LoopStep::Idle);
     assert!((4..10).contains(&n), "{n} iterations");
     assert!(run.current.why.starts_with("at its pace the rest takes "), "{}", run.current.why);
     assert!(run.escalates("limit_outlook") && !run.has(|e| e.ticket().is_some()), "{:?}", run.effects);
     assert_eq!(run.current.judged().and_then(|judged| judged.stops.clone()), Some(run.current.why.clone()));
     let options = RunOptions { max_iterations: Some(30), ..RunOptions::default() };
-    run.command(Command::Resume { options, guidance: String::new() }).is(State::Queued, Step::Idle);
+    run.command(Command::Resume { options, guidance: String::new() }).is(LoopState::Queued, LoopStep::Idle);
     run.working();
     for more in 1..4 {
         work(&mut run, n + more);
-        run.is(State::Running, Step::Agent);
+        run.is(LoopState::Running, LoopStep::Agent);
     }
     assert_eq!(replay(run.log).as_ref(), Some(&run.current));
 }

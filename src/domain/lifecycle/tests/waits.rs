@@ -10,7 +10,7 @@ impl Run {
     /// The agent's run cannot be, and the loop waits until then.
     fn limited(&mut self, until: Timestamp) -> &mut Self {
         self.agent(AgentEnd::Limited { until: Some(until), reason: "quota".into() });
-        self.is(State::Waiting, Step::Idle);
+        self.is(LoopState::Waiting, LoopStep::Idle);
         assert!(self.has(|e| *e == Effect::SetTimer { kind: TimerKind::Reactivate, at: until }));
         self
     }
@@ -22,7 +22,7 @@ impl Run {
     /// Time passes until the wait is over, and the next run begins.
     fn awake(&mut self, at: Timestamp) -> &mut Self {
         self.now = at.plus_ms(-1000);
-        self.tell(Input::TimerDue { timer: TimerKind::Reactivate }).is(State::Queued, Step::Idle);
+        self.tell(LoopInput::TimerDue { timer: TimerKind::Reactivate }).is(LoopState::Queued, LoopStep::Idle);
         self.working()
     }
 
@@ -47,25 +47,25 @@ impl Run {
 
 #[test]
 fn the_day_s_money_is_waited_for_and_nobody_is_asked() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     let midnight = run.after(9 * HOUR_MS);
-    run.out_of_money(Some(midnight)).is(State::Waiting, Step::Idle);
+    run.out_of_money(Some(midnight)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), Some(None), "told, and nobody in particular");
     assert!(!run.has(|e| matches!(e, Effect::Escalate { .. })), "{:?}", run.effects);
     assert!(run.current.why.contains("budget for the day") && run.current.why.contains("UTC"), "{}", run.current.why);
     assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0));
-    run.awake(midnight).is(State::Running, Step::Agent);
+    run.awake(midnight).is(LoopState::Running, LoopStep::Agent);
     // The next day it is gone again before anything ran: part of the same wait.
     let next = run.after(24 * HOUR_MS);
-    run.out_of_money(Some(next)).is(State::Waiting, Step::Idle);
+    run.out_of_money(Some(next)).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.told(), None);
     run.awake(next).iteration(false);
     assert_eq!(run.current.wait, None);
     run.out_of_money(Some(run.after(HOUR_MS)));
     assert_eq!(run.told(), Some(None), "another wait");
     // The loop's own money does not come back by itself.
-    let mut run = Run::in_state(State::Running);
-    run.out_of_money(None).is(State::LimitReached, Step::Idle);
+    let mut run = Run::in_state(LoopState::Running);
+    run.out_of_money(None).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_money"));
     // What an older version stored says nothing of a moment.
     let old: AgentEnd = serde_json::from_str(r#"{"end":"no_money","reason":"x"}"#).expect("readable");
@@ -74,20 +74,20 @@ fn the_day_s_money_is_waited_for_and_nobody_is_asked() {
 
 #[test]
 fn a_pause_asked_for_comes_before_the_wait() {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.command(Command::Pause { now: false, reason: String::new() });
-    run.out_of_money(Some(run.after(HOUR_MS))).is(State::Paused, Step::Idle);
+    run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.told(), None);
 }
 
 #[test]
 fn whoever_started_it_is_told_of_a_long_wait_once() {
     // At once, where it is known to be long.
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.limited(run.after(HOUR_MS + 1));
     assert_eq!(run.told(), Some(Some("maja")));
     // An hour is not more than an hour.
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     let first = run.after(HOUR_MS);
     run.limited(first);
     assert_eq!(run.told(), Some(None));
@@ -132,12 +132,12 @@ impl Run {
     /// An agent that leaves a session.
     fn agent_with(&mut self, end: AgentEnd, id: &str) -> &mut Self {
         let run = AgentRunFacts { session: session(id), message: "did it".into(), ..AgentRunFacts::ending(end) };
-        self.tell(Input::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
+        self.tell(LoopInput::AgentEnded { ticket: self.current.ticket, run: Box::new(run) })
     }
 
     /// An iteration that left a session.
     fn remembering() -> Self {
-        let mut run = Self::in_state(State::Running);
+        let mut run = Self::in_state(LoopState::Running);
         run.agent_with(AgentEnd::Finished, "s1").committed(|_| {}).pushed().checked(false);
         assert_eq!(run.current.session, session("s1"));
         run
@@ -166,7 +166,7 @@ fn a_session_goes_on_until_something_was_done_without_it() {
         assert_eq!(run.current.session, left, "{end:?}");
     }
     let mut run = Run::remembering();
-    run.tell(Input::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
+    run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: None, cost: Money(0) });
     assert_eq!(run.current.session, session("s1"), "the iteration begins anew where the one before ended");
     run.command(Command::Pause { now: true, reason: String::new() });
     run.command(resume()).working();
@@ -174,7 +174,7 @@ fn a_session_goes_on_until_something_was_done_without_it() {
     // A late outcome is no session of ours.
     let late = run.current.ticket - 1;
     let facts = AgentRunFacts { session: session("s9"), ..AgentRunFacts::ending(AgentEnd::Finished) };
-    run.tell(Input::AgentEnded { ticket: late, run: Box::new(facts) });
+    run.tell(LoopInput::AgentEnded { ticket: late, run: Box::new(facts) });
     assert_eq!(run.current.session, session("s1"));
 }
 
@@ -183,15 +183,15 @@ fn what_was_thrown_away_is_not_remembered() {
     let mut run = Run::remembering();
     run.command(Command::Retry);
     assert_eq!(run.current.session, None);
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.agent_with(AgentEnd::Finished, "s1").committed(|change| change.blocked = Some("a secret".into()));
-    run.is(State::Paused, Step::Idle);
+    run.is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.session, None);
 }
 
 /// A loop with these rules of the schedule, whose agent runs.
 fn scheduled(rules: serde_json::Value) -> Run {
-    let mut run = Run::in_state(State::Running);
+    let mut run = Run::in_state(LoopState::Running);
     run.current.policy.schedule = serde_json::from_value(rules).expect("rules");
     run
 }
@@ -208,26 +208,26 @@ impl Run {
 fn the_schedule_sees_that_backends_refuse() {
     let on = |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
     let mut run = scheduled(on("rate_limit", "pause"));
-    run.refused(PARKED).is(State::Paused, Step::Idle);
+    run.refused(PARKED).is(LoopState::Paused, LoopStep::Idle);
     assert!(run.current.why.contains("an error with \"rate limit\""), "{}", run.current.why);
     assert_eq!((run.current.spent.iterations, run.current.iterations.len()), (0, 0), "nothing ran");
     let mut run = scheduled(on("rate_limit", "abort"));
-    run.refused(PARKED).is(State::Aborted, Step::Idle);
+    run.refused(PARKED).is(LoopState::Aborted, LoopStep::Idle);
     let mut run = scheduled(on("overloaded", "pause"));
-    run.refused(PARKED).is(State::Waiting, Step::Idle);
+    run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
     // People are told once a wait, however the words change.
     let mut run = scheduled(on("rate_limit", "escalate"));
     let first = run.after(HOUR_MS);
-    run.refused(PARKED).is(State::Waiting, Step::Idle);
+    run.refused(PARKED).is(LoopState::Waiting, LoopStep::Idle);
     assert!(run.escalates("schedule"));
-    run.awake(first).refused("claude: parked for rate limit (try again in 4h)").is(State::Waiting, Step::Idle);
+    run.awake(first).refused("claude: parked for rate limit (try again in 4h)").is(LoopState::Waiting, LoopStep::Idle);
     assert!(!run.escalates("schedule"));
     // Where the work went on with another backend, too.
     let mut run = scheduled(on("rate_limit", "pause"));
     let mut facts = AgentRunFacts::ending(AgentEnd::Finished);
     facts.served.switched = vec!["claude was left for its rate limit: try again in 5h".into()];
-    run.tell(Input::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
-    run.committed(|_| {}).pushed().checked(false).is(State::Paused, Step::Idle);
+    run.tell(LoopInput::AgentEnded { ticket: run.current.ticket, run: Box::new(facts) });
+    run.committed(|_| {}).pushed().checked(false).is(LoopState::Paused, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 1);
 }
 
@@ -235,12 +235,12 @@ fn the_schedule_sees_that_backends_refuse() {
 fn another_backend_that_the_schedule_wants_is_tried_at_once_and_once() {
     let to = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
     let mut run = scheduled(serde_json::json!([to("codex", "claude: parked"), to("claude", "codex: parked")]));
-    run.refused(PARKED).is(State::Running, Step::Agent);
+    run.refused(PARKED).is(LoopState::Running, LoopStep::Agent);
     assert_eq!((run.current.wanted.backend.as_deref(), run.current.spent.iterations), (Some("codex"), 1));
-    run.refused("codex: parked for used-up quota").is(State::Waiting, Step::Idle);
+    run.refused("codex: parked for used-up quota").is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
     // Money that is gone is nothing that a backend said.
     let mut run = scheduled(serde_json::json!([to("codex", "budget")]));
-    run.out_of_money(Some(run.after(HOUR_MS))).is(State::Waiting, Step::Idle);
+    run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Waiting, LoopStep::Idle);
     assert_eq!(run.current.wanted.backend, None);
 }

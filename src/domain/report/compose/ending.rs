@@ -3,7 +3,7 @@
 use super::{
     approach, branch_link, check_lines, commands, file_lines, known, link, outcome_words, pull_link, seconds, sentence,
 };
-use crate::domain::loops::{Found, Loop, State};
+use crate::domain::loops::{JudgedDetection, Loop, LoopState};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::{CheckReport, DiffStat};
 use crate::domain::report::view::{
@@ -16,8 +16,8 @@ use crate::domain::trust::tamper;
 pub fn pull(current: &Loop, now: Timestamp) -> PullView {
     let report = current.latest_checks().cloned().unwrap_or_default();
     let state = match current.state {
-        State::Review | State::Merged => PullState::Ready,
-        State::LimitReached | State::Failed | State::Aborted | State::Closed => PullState::Partial,
+        LoopState::Review | LoopState::Merged => PullState::Ready,
+        LoopState::LimitReached | LoopState::Failed | LoopState::Aborted | LoopState::Closed => PullState::Partial,
         _ => PullState::Working,
     };
     let last = current.kept().rev().find(|i| i.commit.is_some());
@@ -92,16 +92,16 @@ fn look_first(current: &Loop, stat: &DiffStat) -> Vec<String> {
 /// The report at the end, or at a limit.
 pub fn completion(current: &Loop, now: Timestamp) -> View {
     let outcome = match current.state {
-        State::Review => Outcome::Success,
-        State::Merged => Outcome::Merged,
-        State::LimitReached => Outcome::LimitReached,
-        State::Aborted => Outcome::Aborted,
-        State::Closed
+        LoopState::Review => Outcome::Success,
+        LoopState::Merged => Outcome::Merged,
+        LoopState::LimitReached => Outcome::LimitReached,
+        LoopState::Aborted => Outcome::Aborted,
+        LoopState::Closed
             if current.iterations.is_empty() && current.baseline.as_ref().is_some_and(CheckReport::all_hold) =>
         {
             Outcome::NothingToDo
         }
-        State::Closed => Outcome::Closed,
+        LoopState::Closed => Outcome::Closed,
         _ => Outcome::Failed,
     };
     let (files, more_files) = file_lines(&current.whole().cloned().unwrap_or_default());
@@ -170,7 +170,7 @@ pub fn escalation(current: &Loop, cause: &str, advice: &str) -> View {
 const ENDED: &str = "The loop was ended; its work is on its branch.";
 
 /// An escalation because of a detection.
-pub fn intervention(current: &Loop, found: &Found, severity: Severity) -> View {
+pub fn intervention(current: &Loop, found: &JudgedDetection, severity: Severity) -> View {
     let advice = found.recommendations.first().cloned().unwrap_or_default();
     let mut view = escalation(current, found.kind.name(), &advice);
     if let View::Escalation(inner) = &mut view {

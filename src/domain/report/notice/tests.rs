@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::domain::lifecycle;
-use crate::domain::loops::{Start, State, Task};
+use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, ForgeName, RepoId, User, UserId};
 use crate::domain::report::view::Severity;
@@ -62,7 +62,7 @@ fn hostile(text: &str) -> Notice {
 
 fn a_loop() -> Loop {
     let notice = notice();
-    let task = Task {
+    let task = LoopTask {
         title: notice.title,
         body: String::new(),
         url: notice.issue_url,
@@ -72,7 +72,7 @@ fn a_loop() -> Loop {
         unconfirmed_editor: None,
         labels: Vec::new(),
     };
-    let start = Start {
+    let start = LoopStart {
         id: notice.loop_id,
         place: IssueRef { repo: notice.repo, issue: notice.issue },
         by: User { id: UserId(1), login: "mira".into(), kind: AccountKind::User },
@@ -215,7 +215,7 @@ fn channels_hear_what_they_want_to_hear() {
 
 #[test]
 fn another_approach_is_told_to_who_wants_warnings() {
-    let found = Found {
+    let found = JudgedDetection {
         kind: Kind::Stuck,
         severity: oversight::Severity::High,
         level: Level::Redirect,
@@ -224,7 +224,7 @@ fn another_approach_is_told_to_who_wants_warnings() {
         recommendations: vec!["Find the cause first".into()],
     };
     let mut current = a_loop();
-    current.state = State::Running;
+    current.state = LoopState::Running;
     let notice = Notice::redirected(&current, &found, Timestamp(5));
     let warn = Effect::Warn { notice: Box::new(notice.clone()) };
     assert_eq!((warn.lane(), warn.queue().as_ref()), (None, ""), "it is nothing but its notices");

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::domain::knowledge::memory::{Kind, ReflectionOutcome};
-use crate::domain::loops::{AgentEnd, AgentRunFacts, Change, Input, Loop, Prepared, Start, State as Stage, Step, Task};
+use crate::domain::loops::{
+    AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage, LoopStep, LoopTask,
+    PreparedTree,
+};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{AccountKind, Money, Number, RepoId, Sha, User, UserId};
 use crate::domain::model::task::{AgentReport, CheckOutcome, CheckReport, DiffStat, TestCounts};
@@ -42,14 +45,14 @@ fn report(failing: u64) -> CheckReport {
 impl Run {
     async fn new(store: &Store, name: &str, memory: Memory) -> Self {
         let id = LoopId::new(name);
-        let start = Start {
+        let start = LoopStart {
             id: id.clone(),
             place: IssueRef {
                 repo: repository(1),
                 issue: Number(name.len() as u64 * 100 + u64::from(name.as_bytes()[2])),
             },
             by: maja(),
-            task: Task {
+            task: LoopTask {
                 title: "The ledger is not balanced".into(),
                 body: String::new(),
                 url: String::new(),
@@ -71,7 +74,7 @@ impl Run {
     }
 
     /// Tells the loop an input and lets it take the step: the loop before and after it.
-    async fn tell(&mut self, input: Input) -> (Loop, Loop) {
+    async fn tell(&mut self, input: LoopInput) -> (Loop, Loop) {
         self.told += 1;
         let (id, at, memory) = (self.id.clone(), NOW.plus_ms(self.told * 1_000), self.memory.clone());
         let origin = format!("{id}/{}", self.told);
@@ -97,8 +100,8 @@ impl Run {
 
     /// To the agent's first turn.
     async fn begin(&mut self) {
-        self.tell(Input::SlotGranted).await;
-        let tree = Prepared {
+        self.tell(LoopInput::SlotGranted).await;
+        let tree = PreparedTree {
             base_branch: "main".into(),
             base: Sha::new("a".repeat(40)),
             head: Sha::new("a".repeat(40)),
@@ -112,14 +115,14 @@ impl Run {
             sandbox: String::new(),
         };
         let ticket = self.ticket().await;
-        self.tell(Input::Prepared { ticket, tree: Box::new(tree) }).await;
+        self.tell(LoopInput::Prepared { ticket, tree: Box::new(tree) }).await;
         let ticket = self.ticket().await;
-        self.tell(Input::Checked { ticket, report: report(8) }).await;
+        self.tell(LoopInput::Checked { ticket, report: report(8) }).await;
     }
 
     /// One iteration, up to the step that judges it.
     async fn iterate(&mut self, approach: &str, failing: u64) -> (Loop, Loop) {
-        assert_eq!(self.now().await.step, Step::Agent);
+        assert_eq!(self.now().await.step, LoopStep::Agent);
         let said = AgentReport { approach: approach.into(), ..AgentReport::default() };
         let run = AgentRunFacts {
             report: Some(said),
@@ -132,9 +135,9 @@ impl Run {
             ..AgentRunFacts::ending(AgentEnd::Finished)
         };
         let ticket = self.ticket().await;
-        self.tell(Input::AgentEnded { ticket, run: Box::new(run) }).await;
+        self.tell(LoopInput::AgentEnded { ticket, run: Box::new(run) }).await;
         let commit = Sha::new(format!("{:040x}", 0xabc0 + self.told));
-        let change = Change {
+        let change = IterationChange {
             commit: Some(commit.clone()),
             tree: commit.clone(),
             stat: DiffStat::default(),
@@ -145,16 +148,16 @@ impl Run {
             blocked: None,
         };
         let ticket = self.ticket().await;
-        self.tell(Input::Committed { ticket, change: Box::new(change) }).await;
+        self.tell(LoopInput::Committed { ticket, change: Box::new(change) }).await;
         let ticket = self.ticket().await;
-        self.tell(Input::Pushed { ticket, commit }).await;
+        self.tell(LoopInput::Pushed { ticket, commit }).await;
         let ticket = self.ticket().await;
-        let stepped = self.tell(Input::Checked { ticket, report: report(failing) }).await;
+        let stepped = self.tell(LoopInput::Checked { ticket, report: report(failing) }).await;
         if failing > 0 {
             return stepped;
         }
         let ticket = self.ticket().await;
-        self.tell(Input::Checked { ticket, report: report(0) }).await
+        self.tell(LoopInput::Checked { ticket, report: report(0) }).await
     }
 
     async fn reflections(&self) -> Vec<ReflectionOutcome> {
@@ -184,7 +187,7 @@ async fn a_step_teaches_once() {
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.kind()), (State::Candidate, 1, Kind::Strategy));
     assert!(matches!(&strategy.content, Content::Strategy { tools, .. } if tools == &["Read", "Edit"]), "{strategy:?}");
-    let (pending, merged) = run.tell(Input::PullMerged).await;
+    let (pending, merged) = run.tell(LoopInput::PullMerged).await;
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
     assert_eq!((strategy.state, strategy.seen, strategy.merged), (State::Active, 2, true));
     assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
@@ -224,7 +227,7 @@ async fn a_loop_that_ended_says_what_it_was_like() {
         run.iterate("balance each entry on its own", failing).await;
     }
     assert!(known(&repo).await.is_empty(), "it has not ended");
-    run.tell(Input::PullMerged).await;
+    run.tell(LoopInput::PullMerged).await;
     let experience = known(&repo).await;
     assert_eq!(experience, Experience::of([run.now().await.as_earlier()]));
     assert_eq!(experience.paces().map(|earlier| earlier.paced).collect::<Vec<_>>(), [4]);
@@ -239,7 +242,7 @@ async fn with_memory_off_nothing_is_learnt() {
     let mut run = Run::new(&store, "r-1", Memory::off()).await;
     run.begin().await;
     run.iterate("balance each entry on its own", 0).await;
-    run.tell(Input::PullMerged).await;
+    run.tell(LoopInput::PullMerged).await;
     assert_eq!((counted(&store).await, run.reflections().await), (Counts::default(), Vec::new()));
 }
 
@@ -251,7 +254,7 @@ async fn a_rule_is_told_from_then_on() {
     run.begin().await;
     let guide = |text: &str| {
         let command = Command::Guide { remember: true, text: text.into() };
-        Input::Command { by: maja(), command, comment: None }
+        LoopInput::Command { by: maja(), command, comment: None }
     };
     run.tell(guide("Sign entries with swordfish-in-a-token <!-- hidden -->")).await;
     let settings = MemorySettings::default;
@@ -293,7 +296,7 @@ async fn what_a_prompt_carried_gets_what_comes_of_it() {
     run.iterate("balance each entry on its own", 0).await;
     let after_success = confidence(&good).await;
     assert!(after_success > 0.9, "{after_success}");
-    run.tell(Input::PullMerged).await;
+    run.tell(LoopInput::PullMerged).await;
     assert!(confidence(&good).await > after_success, "the loop's end counts as well");
     // The sample's task is of another sort than the learning, so it is measured over all sorts.
     let learning = Learning { task_type: TaskType::Other, ..good.clone() };
@@ -359,6 +362,6 @@ async fn what_cannot_be_learnt_is_undone_and_fails_no_step() {
     assert_eq!(run.now().await.state, Stage::Review);
     assert_eq!(run.reflections().await, [], "half of it would be a reflection");
     store.write(|c| Ok(c.execute_batch("ALTER TABLE gone RENAME TO learnings")?)).await.expect("mended");
-    run.tell(Input::PullMerged).await;
+    run.tell(LoopInput::PullMerged).await;
     assert!(by_line(&store, "balance each entry").await.is_some(), "it learns again");
 }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::domain::lifecycle::samples::{begin, checks, ended, fresh, guide, judged, said, sha};
-use crate::domain::loops::{CLEAN_MERGE, Found, Guidance, GuidanceSource, Loop, PULL_CLOSED, State as Stage};
+use crate::domain::loops::{
+    CLEAN_MERGE, Guidance, GuidanceSource, JudgedDetection, Loop, LoopState as Stage, PULL_CLOSED,
+};
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::{AgentReport, TamperFinding, TamperKind};
 use crate::domain::supervision::control::{Trend, Urgency};
@@ -117,7 +119,7 @@ fn signs_of_an_iteration_are_told() {
 fn orders_about_the_approach_are_learnt_and_no_others() {
     let redirect = |kind, level, fresh, problem: &str| {
         let (before, now) = after(&[8], |current| {
-            let found = Found {
+            let found = JudgedDetection {
                 kind,
                 severity: Severity::High,
                 level,

@@ -10,7 +10,7 @@ use crate::domain::supervision::strategy::Priority;
 
 /// What supervision wants of the next run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Course {
+pub struct NextRunPlan {
     /// Warnings and orders of the overseer.
     pub directives: Vec<String>,
     /// Further sentences of control and strategy.
@@ -28,7 +28,7 @@ pub struct Course {
     pub checks: Vec<String>,
 }
 
-impl Course {
+impl NextRunPlan {
     /// What a review comes to for the next run.
     pub(in crate::domain) fn of(review: &Review) -> Self {
         let control = &review.control;

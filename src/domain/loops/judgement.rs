@@ -10,7 +10,7 @@ use crate::domain::supervision::strategy::Approach;
 
 /// What supervision made of an iteration, as far as people are shown it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct IterationJudgement {
     /// Error now, 0..1.
     pub p: f64,
     /// Error that stays, -1..5.
@@ -30,7 +30,7 @@ pub struct Judged {
     /// How the loop is.
     pub health: Health,
     /// What was found, the most severe first.
-    pub found: Vec<Found>,
+    pub found: Vec<JudgedDetection>,
     /// How the next iteration goes at the task.
     pub approach: Approach,
     /// Name of the way chosen; empty where it goes on as before.
@@ -43,16 +43,16 @@ pub struct Judged {
     pub stops: Option<String>,
 }
 
-impl Judged {
+impl IterationJudgement {
     /// What the most was done about; of several the most severe.
-    pub fn worst(&self) -> Option<&Found> {
+    pub fn worst(&self) -> Option<&JudgedDetection> {
         self.found.iter().max_by_key(|found| (found.level, found.severity))
     }
 }
 
 /// A detection and what was done about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct JudgedDetection {
     /// What.
     pub kind: Kind,
     /// How bad.
