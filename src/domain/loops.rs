@@ -20,7 +20,7 @@ pub use input::{
 pub use judgement::{IterationJudgement, JudgedDetection, error_signature};
 pub use next_run::NextRunPlan;
 
-/// Why a loop is closed whose pull request was.
+/// Reason of a loop that is closed because its pull request was closed.
 pub(crate) const PULL_CLOSED: &str = "the pull request was closed";
-/// What is told of an iteration that was a merge without conflicts, in which no agent ran.
+/// Message of an iteration that was a merge without conflicts and ran no agent.
 pub(crate) const CLEAN_MERGE: &str = "Merged the other side; there was no conflict.";

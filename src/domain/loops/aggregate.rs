@@ -1,4 +1,4 @@
-//! What a loop is: the whole of its durable state.
+//! The loop: the complete durable state of one task, and its iterations.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -17,27 +17,27 @@ use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 
-/// States of a loop, as people see them on the label.
+/// State of a loop, as shown by its label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopState {
-    /// Nothing verifiable was found.
+    /// No verifiable completion criteria were found.
     NeedsCriteria,
-    /// The text was changed by somebody without write access; a maintainer has to confirm it.
+    /// The issue's text was edited by somebody without write access; a maintainer has to confirm it.
     NeedsConfirm,
-    /// All slots are taken.
+    /// Waits for a free slot.
     Queued,
-    /// Work is under way.
+    /// Work is in progress.
     Running,
-    /// Every backend is limited.
+    /// Every backend is rate limited.
     Waiting,
-    /// Stopped by a person, an intervention, or the label's removal.
+    /// Stopped by a person, an intervention, or the removal of the label.
     Paused,
-    /// Every check passed; people review.
+    /// Every check passed; the pull request waits for human review.
     Review,
-    /// Iterations, time or money are spent.
+    /// The limit of iterations, time or money is reached.
     LimitReached,
-    /// The service could not go on.
+    /// The service could not continue.
     Failed,
     /// The pull request was merged.
     Merged,
@@ -48,7 +48,7 @@ pub enum LoopState {
 }
 
 impl LoopState {
-    /// All of them.
+    /// All states.
     pub const ALL: [LoopState; 12] = [
         LoopState::NeedsCriteria,
         LoopState::NeedsConfirm,
@@ -64,7 +64,7 @@ impl LoopState {
         LoopState::Aborted,
     ];
 
-    /// Name in the store, in JSON and in the command line.
+    /// Name in the store, in JSON and on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NeedsCriteria => "needs_criteria",
@@ -82,38 +82,38 @@ impl LoopState {
         }
     }
 
-    /// Name on the label, after the prefix.
+    /// Name on the label, without the prefix.
     pub fn label(self) -> String {
         self.as_str().replace('_', "-")
     }
 
-    /// Whether the loop goes on or may go on from here.
+    /// Whether the loop can continue from this state.
     pub fn is_open(self) -> bool {
         !matches!(self, Self::Merged | Self::Closed | Self::Aborted)
     }
 
-    /// Whether it takes up a slot.
+    /// Whether the loop occupies a slot.
     pub fn holds_slot(self) -> bool {
         matches!(self, Self::Running | Self::Waiting)
     }
 }
 
-/// The task as it was approved.
+/// Task as it was approved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopTask {
     /// Title of the issue.
     pub title: String,
     /// Body of the issue, raw, exactly as it was approved.
     pub body: String,
-    /// Page of the issue.
+    /// Address of the issue's page.
     pub url: String,
     /// SHA-256 over title and body, hexadecimal.
     pub hash: String,
-    /// Who wrote the issue.
+    /// Author of the issue.
     pub author: Option<User>,
-    /// Whether the author had write access then: only so do checks in the text count.
+    /// Whether the author had write access at that time. Checks in the text count only then.
     pub author_trusted: bool,
-    /// Whose text has to be confirmed before anything runs, if anybody's.
+    /// Login of the editor whose change has to be confirmed before anything runs, if any.
     pub unconfirmed_editor: Option<String>,
     /// Labels of the issue.
     pub labels: Vec<String>,
@@ -122,81 +122,82 @@ pub struct LoopTask {
 /// Limits of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopLimits {
-    /// Iterations in all.
+    /// Maximum number of iterations.
     pub iterations: u32,
-    /// Milliseconds of running time in all.
+    /// Maximum running time, in milliseconds.
     pub time_ms: i64,
-    /// Money in all.
+    /// Maximum cost.
     pub cost: Money,
 }
 
-/// What a loop has used; never decreases.
+/// Resources that a loop has used. Values never decrease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LoopUsage {
-    /// Iterations begun.
+    /// Number of iterations begun.
     pub iterations: u32,
-    /// Milliseconds in state running before `since`, without waits for the forge.
+    /// Running time before `since`, in milliseconds, without waits for the forge.
     pub time_ms: i64,
-    /// Since when it has been running, or when it goes on where its work was put off; `None` where it is not running.
+    /// Start of the current running period; in the future if its work was deferred. `None` while the loop is not
+    /// running.
     pub since: Option<Timestamp>,
-    /// Money.
+    /// Total cost.
     pub cost: Money,
-    /// Tokens read by models.
+    /// Input tokens of all model calls.
     pub tokens_in: u64,
-    /// Tokens written by models.
+    /// Output tokens of all model calls.
     pub tokens_out: u64,
 }
 
 impl LoopUsage {
-    /// Running time up to `now`, milliseconds.
+    /// Running time up to `now`, in milliseconds.
     pub fn time_at(&self, now: Timestamp) -> i64 {
         self.time_ms + self.since.map_or(0, |since| now.since(since))
     }
 }
 
-/// What the loop waits for while it runs.
+/// Step that a running loop is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LoopStep {
-    /// Nothing.
+    /// No step.
     Idle,
-    /// The tree.
+    /// Preparation of the work tree.
     Prepare,
-    /// The checks before the first iteration.
+    /// Checks before the first iteration.
     Baseline,
-    /// A merge of the base branch, or of what a person pushed.
+    /// Merge of the base branch, or of commits that a person pushed.
     Merge,
-    /// The agent.
+    /// Agent run.
     Agent,
-    /// The commit.
+    /// Commit of the work tree.
     Commit,
-    /// The push.
+    /// Push of the branch.
     Push,
-    /// The checks after an iteration.
+    /// Checks after an iteration.
     Check,
-    /// The checks in a fresh checkout.
+    /// Checks in a fresh checkout.
     Verify,
-    /// The best iteration's files are put back.
+    /// Restoration of the best iteration's files.
     Restore,
 }
 
-/// What people told the loop: guidance, reviews, failing CI.
+/// Guidance from people or from CI for the next iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Guidance {
-    /// Who; empty for CI and the service itself.
+    /// Login of its author; empty for CI and for the service itself.
     pub who: String,
-    /// What sort.
+    /// Source of the guidance.
     pub source: GuidanceSource,
-    /// The text, raw.
+    /// Text, not sanitized.
     pub text: String,
-    /// File that it is about.
+    /// Path of the file that it refers to.
     pub path: Option<String>,
-    /// Whether it is a rule to be kept for the repository.
+    /// Whether to remember it as a rule of the repository.
     #[serde(default)]
     pub remember: bool,
 }
 
-/// Where guidance came from.
+/// Source of guidance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GuidanceSource {
@@ -206,323 +207,324 @@ pub enum GuidanceSource {
     Review,
     /// Failing CI.
     Ci,
-    /// The service: a fact found out that the next run has to know.
+    /// The service: a fact that the next run has to know.
     Service,
 }
 
-/// One pass, from prompt to checks.
+/// One iteration, from prompt to checks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Iteration {
-    /// From 1.
+    /// 1-based number.
     pub number: u32,
-    /// Which try of it counts.
+    /// 1-based number of the attempt that counts.
     pub attempt: u32,
-    /// When the first try began.
+    /// Start of the first attempt.
     pub started_at: Timestamp,
-    /// When its checks were done.
+    /// End of its checks.
     pub ended_at: Option<Timestamp>,
-    /// How the agent's run ended; empty while it runs and where it went well.
+    /// Problem that ended the agent's run; empty while it runs and if it succeeded.
     pub agent_problem: String,
-    /// What the agent said.
+    /// Report of the agent.
     pub report: AgentReport,
-    /// Its last message, where there is no summary.
+    /// Last message of the agent, used if the report has no summary.
     pub message: String,
-    /// What it cost.
+    /// Cost of its model calls.
     pub cost: Money,
-    /// Tool calls.
+    /// Number of tool calls.
     pub tool_calls: u32,
-    /// Tool calls that failed.
+    /// Number of tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
-    /// The tools that were called, in order, each once.
+    /// Names of the tools called, in order of first use.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Tokens read by models.
+    /// Input tokens of its model calls.
     #[serde(default)]
     pub tokens_in: u64,
-    /// Tokens written by models.
+    /// Output tokens of its model calls.
     #[serde(default)]
     pub tokens_out: u64,
-    /// Milliseconds of the agent's run.
+    /// Duration of the agent's run, in milliseconds.
     pub agent_ms: u64,
-    /// Who served the agent's run.
+    /// Backend that served the agent's run.
     #[serde(default)]
     pub served: ServedBy,
-    /// Commit, where anything changed.
+    /// Commit; `None` if nothing changed.
     pub commit: Option<Sha>,
-    /// Hash of the whole tree after it.
+    /// Hash of the complete tree after the iteration.
     pub tree: Option<Sha>,
-    /// Head before it.
+    /// Head before the iteration.
     pub parent: Sha,
-    /// Size of the change.
+    /// Size of the iteration's change.
     pub stat: DiffStat,
-    /// Size of all that the branch changes with it, a renamed file as two; `None` where it was not measured.
+    /// Size of the branch's complete change after the iteration; a renamed file counts as two. `None` if it was not
+    /// measured.
     #[serde(default)]
     pub whole: Option<DiffStat>,
-    /// Protected paths that were put back.
+    /// Protected paths that were restored.
     pub restored: Vec<String>,
     /// Signs of weakened checks.
     pub findings: Vec<TamperFinding>,
-    /// What the checks said.
+    /// Results of the checks.
     pub checks: CheckReport,
-    /// Completion as measured.
+    /// Measured completion.
     pub completion: Ratio,
-    /// Guidance that its prompt carried.
+    /// Guidance that its prompt contained.
     pub guidance: Vec<Guidance>,
-    /// Whether `/ralph retry` threw it away.
+    /// Whether `/ralph retry` discarded it.
     pub discarded: bool,
-    /// It in figures, once it has ended.
+    /// Record for supervision; `None` until the iteration has ended.
     #[serde(default)]
     pub record: Option<Record>,
-    /// What supervision made of it.
+    /// Result of supervision.
     #[serde(default)]
     pub judged: Option<IterationJudgement>,
-    /// Hosts, with their ports, that the agent asked for and that are not listed, in its last run.
+    /// Hosts with ports that the agent's last attempt requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
-    /// The iteration whose files were put back after it; 0 is the state before the first.
+    /// Iteration whose files were restored afterwards; 0 is the baseline.
     #[serde(default)]
     pub restored_to: Option<u32>,
 }
 
-/// The pull request.
+/// Pull request of a loop.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopPull {
-    /// Its number.
+    /// Number.
     pub number: Number,
-    /// Page for people.
+    /// Address of its page.
     pub url: String,
 }
 
-/// The files of the best iteration are put back before the loop stops.
+/// Stop that follows once the best iteration's files are restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopAfterRestore {
-    /// Whose files; 0 is the state before the first.
+    /// Iteration to restore; 0 is the baseline.
     pub iteration: u32,
-    /// What comes then.
+    /// Reason to stop.
     pub then: StopReason,
 }
 
-/// Why a loop stops once its best iteration is back.
+/// Reason to stop a loop after its best iteration is restored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The overseer holds it.
+    /// The overseer paused it.
     Held,
-    /// It reached a limit.
+    /// A limit was reached.
     Limit {
-        /// Of what: iterations, time or money.
+        /// Resource: iterations, time or money.
         which: String,
-        /// One sentence.
+        /// Explanation, one sentence.
         why: String,
     },
 }
 
-/// What a rule of the schedule or a REDIRECT asked for, until something else is asked for.
+/// Backend and model that a schedule rule or a REDIRECT asked for; stays until the next request.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendRequest {
-    /// This backend, where it is free.
+    /// Preferred backend, if it is available.
     pub backend: Option<String>,
-    /// Another backend than this one, where another is free.
+    /// Backend to avoid, if another one is available.
     pub other_than: Option<String>,
-    /// This model ...
+    /// Requested model.
     pub model: Option<String>,
-    /// ... of this backend; of each where it is `None`.
+    /// Backend that `model` applies to; `None` for every backend.
     pub model_of: Option<String>,
 }
 
 impl BackendRequest {
-    /// The model that a backend is to be asked for.
+    /// Returns the model to request from `backend`, if any.
     pub fn model_for(&self, backend: &str) -> Option<&String> {
         self.model.as_ref().filter(|_| self.model_of.as_deref().is_none_or(|name| name == backend))
     }
 }
 
-/// A wait that ends by itself.
+/// Wait that ends without a person.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopWait {
-    /// What for.
+    /// Reason.
     pub on: WaitReason,
-    /// Since when no agent could run; a try in between that comes to nothing is part of the wait.
+    /// Start of the time in which no agent could run; attempts in between belong to the wait.
     pub since: Timestamp,
-    /// Whether a person was told that it is a long one.
+    /// Whether people were notified that the wait is long.
     pub told: bool,
 }
 
-/// What a loop waits for that comes by itself.
+/// Reason of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitReason {
-    /// A backend that serves.
+    /// No backend is available.
     Backend,
-    /// The next day, with its money.
+    /// The daily budget is spent; the wait ends with the day.
     Money,
 }
 
-/// What is to be merged into the work.
+/// Source of a merge into the loop's branch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergeWith {
-    /// The base branch as it is then.
+    /// Head of the base branch at the time of the merge.
     Base,
-    /// What somebody else pushed to the loop's branch.
+    /// Commit that somebody else pushed to the loop's branch.
     Pushed(Sha),
 }
 
-/// A merge under way.
+/// Merge in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeInProgress {
-    /// The other side.
+    /// Commit that is merged into the branch.
     pub other: Sha,
-    /// Files with conflict markers for the agent to solve.
+    /// Paths of files with conflict markers.
     pub conflicts: Vec<String>,
 }
 
-/// A loop.
+/// A loop: one task on its way to a verified pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Loop {
-    /// Its id.
+    /// Identifier.
     pub id: LoopId,
-    /// Repository and issue.
+    /// Issue that it works on.
     pub place: IssueRef,
     /// State.
     pub state: LoopState,
-    /// What it waits for while it runs.
+    /// Step that it is in while it runs.
     pub step: LoopStep,
-    /// Number of the work effect whose outcome counts.
+    /// Ticket of the current work effect; outcomes with another ticket are ignored.
     pub ticket: u64,
-    /// The task.
+    /// Task.
     pub task: LoopTask,
-    /// Who started it, or resumed it last: whose permission is asked before each push.
+    /// Person who started or last resumed it. Their permission is checked again before each push.
     pub authority: User,
-    /// Who labelled; asked for review.
+    /// Person who set the label or gave the command; asked for review.
     pub requested_by: User,
     /// Options of `/ralph run`.
     pub options: RunOptions,
-    /// Settings that hold for it: the operator's, narrowed by the repository's file.
+    /// Effective settings: the operator's, restricted by the repository's file.
     pub policy: Policy,
     /// Limits.
     pub limits: LoopLimits,
-    /// What was used.
+    /// Resources used.
     pub spent: LoopUsage,
-    /// Checks that decide.
+    /// Checks that decide completion.
     pub checks: Vec<Check>,
-    /// Where they came from.
+    /// Source of the checks.
     pub checks_from: Option<CheckSource>,
-    /// Branch that the work goes to.
+    /// Branch that it pushes to.
     pub branch: String,
     /// Branch that it started from.
     pub base_branch: String,
-    /// Commit of the base that it started from, or merged last.
+    /// Commit of the base branch that it started from or merged last.
     pub base: Option<Sha>,
     /// Newest recorded commit.
     pub head: Option<Sha>,
-    /// Commit that the forge has on our branch, as far as we know.
+    /// Last commit known to be on the forge's branch.
     pub pushed: Option<Sha>,
-    /// Checks before the first iteration.
+    /// Results of the checks before the first iteration.
     pub baseline: Option<CheckReport>,
-    /// Iterations up to this number were measured by other checks, and compare with none that follow.
+    /// Last iteration that was measured by other checks than the current ones; its results are not compared with later
+    /// ones.
     #[serde(default)]
     pub measured_after: u32,
-    /// All iterations, oldest first.
+    /// Iterations, oldest first, including discarded ones.
     pub iterations: Vec<Iteration>,
-    /// What the next prompt has to carry.
+    /// Guidance for the next prompt.
     pub guidance: Vec<Guidance>,
     /// Pull request.
     pub pull: Option<LoopPull>,
-    /// Merge to be done before the next iteration.
+    /// Merge to do before the next iteration.
     pub merge_wanted: Option<MergeWith>,
-    /// Merge that the tree holds.
+    /// Merge that the work tree contains.
     pub merging: Option<MergeInProgress>,
-    /// A pause asked for while an iteration runs.
+    /// Reason of a pause requested while an iteration runs.
     pub pause_wanted: Option<String>,
-    /// Whether the newest head was verified in a fresh checkout.
+    /// Commit that was verified in a fresh checkout.
     pub verified: Option<Sha>,
-    /// CI verdict that was acted on last, so that one failure makes one round.
+    /// Commit whose CI failure was handled last, so that one failure starts one iteration.
     pub ci_seen: Option<Sha>,
-    /// Keys of reviews and remarks that were taken over.
+    /// Keys of review comments that were handled.
     pub reviews_seen: Vec<String>,
-    /// Why it is in its state, one sentence for people.
+    /// Reason of its state, one sentence for people.
     pub why: String,
-    /// Cause of the escalation that waits for an answer; the reminder goes to the same one.
+    /// Cause of the open escalation; a reminder goes to the same issue.
     #[serde(default)]
     pub escalated: Option<String>,
-    /// How the sandbox holds, for people.
+    /// State of the sandbox, for people.
     pub sandbox: String,
-    /// What of the repository's file has no effect because the operator's setting stands, a sentence each.
+    /// Settings of the repository's file that the operator's settings override, one sentence each.
     #[serde(default)]
     pub overruled: Vec<String>,
-    /// Limited tries in a row, for the back-off.
+    /// Consecutive attempts that were rate limited, for the back-off.
     pub limited_tries: u32,
-    /// The wait under way, also while it is looked whether it is over.
+    /// Current wait, kept while an attempt checks whether it is over.
     #[serde(default, deserialize_with = "readable")]
     pub wait: Option<LoopWait>,
-    /// Hidden parts that were taken out of the task's text.
+    /// Number of hidden parts removed from the task's text.
     pub hidden_removed: u32,
-    /// Runs of the agent in a row that failed.
+    /// Consecutive agent runs that failed.
     pub agent_failures: u32,
-    /// Ticket of the work that was put off last.
+    /// Ticket of the work that was deferred last.
     #[serde(default)]
     pub put_off: Option<u64>,
-    /// What control, oversight and strategy remember; `None` before the first iteration, and where what was stored cannot
-    /// be read: then it is made anew from the records.
+    /// State of control, oversight and strategy. `None` before the first iteration and if the stored value cannot be
+    /// read; it is then rebuilt from the records.
     #[serde(default, deserialize_with = "readable")]
     pub supervision: Option<Supervision>,
-    /// What supervision wants of the next run.
+    /// Plan for the next run.
     #[serde(default, deserialize_with = "readable")]
     pub course: Option<NextRunPlan>,
-    /// The agent's session that the next run can go on with: it knows of all that was done up to the head, and of nothing
-    /// that was thrown away.
+    /// Agent session that the next run can resume. It covers all work up to the head and nothing that was discarded.
     #[serde(default, deserialize_with = "readable")]
     pub session: Option<AgentSession>,
-    /// What is being done before the loop stops.
+    /// Stop in progress.
     #[serde(default, deserialize_with = "readable")]
     pub halting: Option<StopAfterRestore>,
-    /// Approaches that earlier loops failed with, as prompts were told. A warning that is doubted later, because what else was
-    /// tried fails as well, makes none of them the next to be tried.
+    /// Approaches that failed in earlier loops, as prompts stated them. The strategy does not propose them even if the
+    /// warning is later in doubt.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
-    /// What the schedule saw last.
+    /// Last state of the schedule.
     #[serde(default, deserialize_with = "readable")]
     pub schedule: Option<ScheduleState>,
-    /// What the schedule asked for.
+    /// Backend and model that the schedule asked for.
     #[serde(default)]
     pub wanted: BackendRequest,
-    /// What earlier loops of its repository took for such a task, where that is known.
+    /// Usual iterations, time and cost of such tasks in this repository, if known.
     #[serde(default)]
     pub estimate: Option<Estimate>,
-    /// What earlier loops of its repository were like.
+    /// Progress of earlier loops of the repository.
     #[serde(default, skip_serializing_if = "Experience::is_empty")]
     pub experience: Experience,
-    /// When it came to be.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Last step.
+    /// Time of the last step.
     pub updated_at: Timestamp,
-    /// When it began to wait for a slot.
+    /// Start of its wait for a slot.
     pub queued_at: Option<Timestamp>,
     /// Number of steps so far.
     pub version: u64,
 }
 
 impl Loop {
-    /// The iteration under way, or the last.
+    /// Returns the current or last iteration.
     pub fn current(&self) -> Option<&Iteration> {
         self.iterations.last()
     }
 
-    /// The iteration under way, or the last.
+    /// Returns the current or last iteration.
     pub fn current_mut(&mut self) -> Option<&mut Iteration> {
         self.iterations.last_mut()
     }
 
-    /// Iterations that count, oldest first.
+    /// Iterations that were not discarded, oldest first.
     pub fn kept(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.iterations.iter().filter(|i| !i.discarded)
     }
 
-    /// Whether the next run of an agent is for another backend, where another is free: this one's last run failed, or it is
-    /// not the one that was asked for.
+    /// Whether the next run prefers a backend other than `backend`: its last run failed there, or another one was
+    /// requested.
     pub fn avoids(&self, backend: &str) -> bool {
         let ran = self.kept().rev().map(|iteration| &iteration.served.backend).find(|name| !name.is_empty());
         let unwanted = match ran.filter(|_| self.agent_failures > 0) {
@@ -532,30 +534,29 @@ impl Loop {
         unwanted || self.wanted.other_than.as_deref() == Some(backend)
     }
 
-    /// Iterations that count and were measured by the present checks, oldest first.
+    /// Iterations measured by the current checks and not discarded, oldest first.
     pub fn measured(&self) -> impl DoubleEndedIterator<Item = &Iteration> {
         self.kept().filter(|i| i.number > self.measured_after)
     }
 
-    /// The newest checks' outcomes: of the last iteration that has some, else the baseline.
+    /// Results of the newest checks: those of the last iteration that has some, else the baseline.
     pub fn latest_checks(&self) -> Option<&CheckReport> {
         let of_iterations = self.standing().map(|i| &i.checks).find(|report| !report.outcomes.is_empty());
         of_iterations.or(self.baseline.as_ref())
     }
 
-    /// Iterations whose work stands, newest first: those after the one that was put back do not.
+    /// Iterations whose changes are still in the tree, newest first; those after a restored iteration are left out.
     fn standing(&self) -> impl Iterator<Item = &Iteration> {
         let restored = self.kept().next_back().and_then(|last| last.restored_to);
         self.kept().rev().filter(move |i| restored.is_none_or(|best| i.number <= best))
     }
 
-    /// Size of all that the branch changes, where it was measured: what came and went again in between is not in it.
+    /// Size of the branch's complete change, if measured. Changes that were reverted do not count.
     pub fn whole(&self) -> Option<&DiffStat> {
         self.standing().find_map(|i| i.whole.as_ref())
     }
 
-    /// Signs of weakened checks in files that the branch still changes, and in those whose names git may write in another
-    /// way.
+    /// Signs of weakened checks in files that the branch still changes, and in files whose names git may quote.
     pub fn findings(&self) -> Vec<TamperFinding> {
         let whole = self.whole();
         let plain = |path: &str| path.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '\\'));
@@ -563,25 +564,26 @@ impl Loop {
         self.kept().flat_map(|i| &i.findings).filter(|found| !gone(&found.path)).cloned().collect()
     }
 
-    /// Completion as measured last by the present checks.
+    /// Completion measured last by the current checks.
     pub fn completion(&self) -> Ratio {
         let of_now = |i: &&Iteration| i.ended_at.is_some() && i.number > self.measured_after;
         let last = self.standing().find(of_now).map(|i| i.completion);
         last.unwrap_or_else(|| self.completion_at_start())
     }
 
-    /// Completion by a report, measured from the baseline.
+    /// Completion of `report`, measured from the baseline.
     pub fn completion_by(&self, report: &CheckReport) -> Ratio {
         report.completion(self.baseline.as_ref(), None)
     }
 
-    /// Completion before the first iteration.
+    /// Completion of the baseline.
     pub fn completion_at_start(&self) -> Ratio {
         self.baseline.as_ref().map(|baseline| self.completion_by(baseline)).unwrap_or_default()
     }
 }
 
-/// What can be read, and `None` for what cannot: a part that can be made anew must not make the whole loop unreadable.
+/// Deserializes an optional part that can be rebuilt: a value that cannot be read becomes `None` instead of an error
+/// for the whole loop.
 fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     Ok(serde_json::from_value(value).ok())

@@ -4,24 +4,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::dispersion::Dispersion;
 
-/// Weight of the limit, in loops: as long as fewer loops are known, the limit dominates the estimate.
+/// Weight of the limit in the estimate, in loops.
 const PRIOR_SAMPLES: f64 = 5.0;
 /// Standard deviations between the mean and the usual maximum.
 const SPREAD: f64 = 2.0;
 
-/// What loops of a type took.
+/// Iterations, time and cost of finished loops of one task type.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// Mean of their iterations.
+    /// Mean number of iterations.
     pub mean: f64,
-    /// Standard deviation of their iterations, from 0.
+    /// Standard deviation of the number of iterations, 0 or more.
     pub deviation: f64,
-    /// How many loops.
+    /// Number of loops.
     pub samples: u32,
-    /// Minutes that hardly any of them took more of; 0 where that is not known.
+    /// Mean plus two standard deviations of the duration, in minutes; 0 if unknown.
     #[serde(default)]
     pub minutes: f64,
-    /// US dollars that hardly any of them cost more of; 0 where that is not known.
+    /// Mean plus two standard deviations of the cost, in US dollars; 0 if unknown.
     #[serde(default)]
     pub dollars: f64,
 }
@@ -39,22 +39,22 @@ impl Estimate {
         }
     }
 
-    /// Iterations that such a task usually takes at most, where it may take `limit`.
+    /// Usual maximum number of iterations of a task that may take `limit`.
     pub fn usual_runs(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.mean + SPREAD * self.deviation)
     }
 
-    /// Minutes that such a task usually takes at most, where it may take `limit`.
+    /// Usual maximum duration, in minutes, of a task that may take `limit`.
     pub fn usual_minutes(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.minutes)
     }
 
-    /// US dollars that such a task usually costs at most, where it may cost `limit`.
+    /// Usual maximum cost, in US dollars, of a task that may cost `limit`.
     pub fn usual_dollars(&self, limit: f64) -> f64 {
         self.usual_use(limit, self.dollars)
     }
 
-    /// The limit counts as five loops that used all of it: as long as little else is known, it is the estimate.
+    /// Weighted mean of `limit` and `seen`. The limit counts as [`PRIOR_SAMPLES`] loops that used all of it.
     fn usual_use(&self, limit: f64, seen: f64) -> f64 {
         if !(seen.is_finite() && seen > 0.0) {
             return limit;

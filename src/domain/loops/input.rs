@@ -1,4 +1,4 @@
-//! What a loop is told: people's wishes, outcomes of work, time. Everything that happened outside, as values.
+//! Inputs of a loop: commands, outcomes of work and timers, as values.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::domain::supervision::experience::Experience;
 use crate::domain::trust::command::{Command, RunOptions};
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 
-/// Timers of a loop.
+/// Timer of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimerKind {
-    /// The loop's time is spent.
+    /// The loop's time limit is reached.
     Deadline,
     /// A wait for a backend is over.
     Reactivate,
-    /// Nobody answered an escalation for a day.
+    /// An escalation was not answered for a day.
     Remind,
 }
 
@@ -37,184 +37,184 @@ impl TimerKind {
         }
     }
 
-    /// The timer of that name.
+    /// Returns the timer with that name in the store.
     pub fn parse(name: &str) -> Option<Self> {
         [Self::Deadline, Self::Reactivate, Self::Remind].into_iter().find(|kind| kind.as_str() == name)
     }
 }
 
-/// A comment that carried a command.
+/// Comment that contained a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommentRef {
-    /// Issue or pull request that it stands on; answers go there.
+    /// Issue or pull request of the comment; replies go there.
     pub on: Number,
-    /// The comment, where reactions can be set.
+    /// Identifier, if reactions can be added to it.
     pub id: Option<CommentId>,
 }
 
-/// What comes to a loop. People's inputs have passed the permission check before they get here.
+/// Input of a loop. The permission of people was checked before.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "input", rename_all = "snake_case")]
 pub enum LoopInput {
-    /// Somebody with permission asked for a loop.
+    /// Starts the loop.
     Start(Box<LoopStart>),
     /// A slot is free.
     SlotGranted,
-    /// A command.
+    /// A command of a person.
     Command { by: User, command: Command, comment: Option<CommentRef> },
-    /// The label that started the loop was taken off.
+    /// The label that started the loop was removed.
     RunLabelRemoved { by: Option<User> },
     /// The label that started the loop was set again.
     RunLabelAdded { by: User },
-    /// The issue was closed, deleted or moved.
+    /// The issue was closed, deleted or transferred.
     IssueEnded { how: String },
-    /// The pull request exists.
+    /// The pull request was opened.
     PullOpened { number: Number, url: String },
     /// The pull request was merged.
     PullMerged,
-    /// The pull request was closed unmerged.
+    /// The pull request was closed without a merge.
     PullClosed,
-    /// The pull request goes to another branch than before.
+    /// The base branch of the pull request changed.
     PullRetargeted { base: String },
-    /// What somebody with permission asked for in review, each with a key that tells a repeated one.
+    /// A review by a person with permission; each remark has a key that identifies repeated ones.
     Reviewed { by: User, items: Vec<(String, Guidance)> },
-    /// What CI and merging look like for a commit of the pull request.
+    /// State of CI and mergeability for a commit of the pull request.
     Inspected { commit: Sha, failed: Vec<Guidance>, pending: u32, conflict: bool },
-    /// The person whose authority the loop runs on lost the permission.
+    /// The person on whose authority the loop runs lost the permission.
     AuthorityLost { who: String },
 
-    /// The tree is ready.
+    /// The work tree is ready.
     Prepared { ticket: u64, tree: Box<PreparedTree> },
-    /// Checks ran.
+    /// Checks finished.
     Checked { ticket: u64, report: CheckReport },
     /// The agent's run ended.
     AgentEnded { ticket: u64, run: Box<AgentRunFacts> },
-    /// The process that ran the agent died; what was in the tree is kept under `salvaged`.
+    /// The process that ran the agent died. `salvaged` is a commit of the tree's contents.
     AgentLost {
         ticket: u64,
         salvaged: Option<Sha>,
-        /// What the lost run is taken to have cost.
+        /// Estimated cost of the lost run.
         #[serde(default)]
         cost: Money,
     },
-    /// Models were asked once more when the loop had ended.
+    /// Cost of model calls after the end of the loop.
     AskedAtEnd { cost: Money },
-    /// The tree was recorded.
+    /// The work tree was committed.
     Committed { ticket: u64, change: Box<IterationChange> },
-    /// The best iteration's files are put back; `commit` records it, `None` where the tree had them already.
+    /// The best iteration's files were restored. `commit` is `None` if the tree had them already.
     Restored { ticket: u64, commit: Option<Sha> },
     /// The branch was pushed.
     Pushed { ticket: u64, commit: Sha },
-    /// The forge's branch is not where we left it, or may not be pushed to.
+    /// The push was rejected: the forge's branch moved, or the account may not push.
     PushRejected { ticket: u64, remote: Option<Sha>, reason: String },
-    /// The other side of a merge is in the tree.
+    /// The other side of a merge is in the work tree.
     Merged { ticket: u64, other: Sha, conflicts: Vec<String>, up_to_date: bool },
-    /// The service could not do a piece of work, for good.
+    /// Work failed permanently.
     WorkFailed { ticket: u64, reason: String, advice: String },
-    /// A piece of work could not be done now, mostly because the forge does not answer; it is tried again then.
+    /// Work was deferred, usually because the forge does not answer; it is retried at `until`.
     PutOff { ticket: u64, until: Timestamp },
-    /// The repository's file does not hold.
+    /// The repository's file is invalid.
     RepositoryFileBroken { ticket: u64, path: String, problems: Vec<String> },
 
-    /// The machine's clock was set ahead (or back, below 0) while the loop was running.
+    /// The machine's clock was changed while the loop was running; negative if it was set back.
     ClockSet { by_ms: i64 },
-    /// A timer came due.
+    /// A timer expired.
     TimerDue { timer: TimerKind },
 }
 
-/// What a new loop begins with.
+/// Data that a new loop starts with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoopStart {
-    /// Its id, made by the shell.
+    /// Identifier, generated by the caller.
     pub id: LoopId,
-    /// Repository and issue.
+    /// Issue to work on.
     pub place: IssueRef,
-    /// Who asked.
+    /// Person who asked for the loop.
     pub by: User,
-    /// The task.
+    /// Task.
     pub task: LoopTask,
     /// Options.
     pub options: RunOptions,
-    /// The operator's settings.
+    /// Operator's settings.
     pub policy: Policy,
-    /// Comment that asked for it.
+    /// Comment with the command, if any.
     pub comment: Option<CommentRef>,
-    /// Parts that were taken out of the text because the forge does not show them.
+    /// Number of parts removed from the text because the forge does not show them.
     pub hidden_removed: u32,
-    /// Which loop of its issue it is, from 1; later ones get a branch of their own.
+    /// 1-based number of the loop among those of its issue; later loops get a branch of their own.
     pub round: u32,
 }
 
-/// A prepared tree.
+/// Prepared work tree.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PreparedTree {
-    /// Branch that the work starts from.
+    /// Base branch.
     pub base_branch: String,
-    /// Its newest commit.
+    /// Head of the base branch.
     pub base: Sha,
-    /// Where the tree stands.
+    /// Commit that the work tree is at.
     pub head: Sha,
-    /// Where the forge's branch of ours is, if it is there.
+    /// Commit of the forge's branch of the loop, if it exists.
     pub remote: Option<Sha>,
-    /// Operator's policy narrowed by the repository's file.
+    /// Operator's settings, restricted by the repository's file.
     pub policy: Policy,
-    /// What of the repository's file has no effect, a sentence each.
+    /// Settings of the repository's file that have no effect, one sentence each.
     pub notes: Vec<String>,
-    /// The repository's file, where there is one.
+    /// Repository's file, if there is one.
     pub settings: Option<RepositorySettings>,
-    /// Checks found from the tree.
+    /// Checks detected in the tree.
     pub detected: Vec<Check>,
-    /// What earlier loops of the repository took, by the sort of task.
+    /// Usual iterations, time and cost in this repository, by task type.
     #[serde(default)]
     pub estimates: BTreeMap<TaskType, Estimate>,
-    /// What earlier loops of the repository were like.
+    /// Progress of earlier loops of the repository.
     #[serde(default)]
     pub experience: Experience,
-    /// How the sandbox holds, for people.
+    /// State of the sandbox, for people.
     pub sandbox: String,
 }
 
-/// How an agent's run ended.
+/// Outcome and figures of an agent's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentRunFacts {
-    /// How.
+    /// Outcome.
     pub end: AgentEnd,
-    /// The report, where it wrote a valid one.
+    /// Report, if the agent wrote a valid one.
     pub report: Option<AgentReport>,
     /// Last message.
     pub message: String,
-    /// Money.
+    /// Cost, if known.
     pub cost: Option<Money>,
-    /// Tokens read by the model.
+    /// Input tokens.
     pub tokens_in: u64,
-    /// Tokens written by the model.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Tool calls.
+    /// Number of tool calls.
     pub tool_calls: u32,
-    /// Tool calls that failed.
+    /// Number of tool calls that failed.
     #[serde(default)]
     pub tool_errors: u32,
-    /// The tools that it called, in order, each once.
+    /// Names of the tools called, in order of first use.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// Milliseconds.
+    /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// Who served it.
+    /// Backend that served the run.
     #[serde(default)]
     pub served: ServedBy,
-    /// The session that it left, where the next run could go on with it.
+    /// Session that the next run can resume.
     #[serde(default)]
     pub session: Option<AgentSession>,
-    /// Approaches that earlier loops failed with, as its prompt told.
+    /// Approaches that failed in earlier loops, as its prompt stated them.
     #[serde(default)]
     pub failed_elsewhere: Vec<String>,
-    /// Hosts, with their ports, that it asked for and that are not listed.
+    /// Hosts with ports that it requested and that are not on the allow list.
     #[serde(default)]
     pub refused_hosts: Vec<String>,
 }
 
 impl AgentRunFacts {
-    /// A run of which nothing but its end is known.
+    /// Facts of a run of which only the outcome is known.
     pub fn ending(end: AgentEnd) -> Self {
         Self {
             end,
@@ -235,90 +235,91 @@ impl AgentRunFacts {
     }
 }
 
-/// A session of an agent as a run left it, for the next one to go on with.
+/// Agent session that the next run can resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentSession {
-    /// The backend.
+    /// Name of the backend.
     pub backend: String,
-    /// The model that was asked for; `None` for the backend's own.
+    /// Requested model; `None` for the backend's default.
     pub model: Option<String>,
-    /// The backend's name for it.
+    /// Identifier of the session at the backend.
     pub id: String,
-    /// Name of the folder among the loop's that its files are in.
+    /// Name of the folder with its files, within the loop's session folders.
     pub files: String,
-    /// How full it is, in percent of the context window, where that is known.
+    /// Used part of the context window, in percent, if known.
     pub context_pct: Option<f64>,
-    /// What it has used, by the backend's account.
+    /// Usage reported by the backend so far.
     pub account: Cumulative,
 }
 
-/// Who served a run of the agent.
+/// Backend that served an agent's run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServedBy {
-    /// The backend that ran last; empty where none did.
+    /// Backend that ran last; empty if none did.
     pub backend: String,
-    /// Its model, where one was asked for or named.
+    /// Model, if one was requested or reported.
     pub model: Option<String>,
-    /// Whether the cost, or a part of it, is an estimate of ours.
+    /// Whether the cost is at least partly an estimate of the service.
     pub estimated: bool,
-    /// Whether it used tokens of which nobody knows what they cost.
+    /// Whether it used tokens whose price is unknown.
     pub unpriced: bool,
-    /// The backend's session.
+    /// Identifier of the session at the backend.
     pub session: Option<String>,
-    /// Whether it went on with the session of the run before.
+    /// Whether it resumed the session of the previous run.
     pub resumed: bool,
-    /// How full that session is, in percent of the context window, where that is known.
+    /// Used part of the session's context window, in percent, if known.
     pub context_pct: Option<f64>,
-    /// Backends that were left on the way, a sentence each.
+    /// Backends that were tried before, one sentence each.
     pub switched: Vec<String>,
 }
 
-/// How an agent's run ended.
+/// Outcome of an agent's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum AgentEnd {
-    /// By itself, well.
+    /// Exited successfully.
     Finished,
-    /// By itself, with an error.
+    /// Exited with an error.
     Failed { reason: String },
-    /// At its time or idle limit.
+    /// Stopped at its time or idle limit.
     TimedOut { what: String },
-    /// Because we stopped it.
+    /// Stopped by the service.
     Cancelled,
-    /// It could not be started or has no valid login.
+    /// Could not be started, or has no valid login.
     Unavailable { reason: String },
-    /// Its vendor limits it until a moment, where it said one.
+    /// Rate limited by its provider, until a time if the provider stated one.
     Limited { until: Option<Timestamp>, reason: String },
-    /// At the money limit.
+    /// Stopped at the limit of money.
     OverBudget,
-    /// It was not begun: a limit of money is in the way.
+    /// Not started because a limit of money is reached.
     NoMoney {
         reason: String,
-        /// When there is money again by itself, where that is so.
+        /// Time at which money is available again, if that happens without a person.
         #[serde(default)]
         until: Option<Timestamp>,
     },
 }
 
-/// What an iteration changed.
+/// Change of an iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationChange {
-    /// The commit; `None` where nothing changed.
+    /// Commit; `None` if nothing changed.
     pub commit: Option<Sha>,
-    /// Hash of the whole tree.
+    /// Hash of the complete tree.
     pub tree: Sha,
-    /// Size.
+    /// Size of the change.
     pub stat: DiffStat,
-    /// Size of all work of the loop, against its base; a renamed file is two. `None` where it was not measured.
+    /// Size of the loop's complete change against its base; a renamed file counts as two. `None` if it was not
+    /// measured.
     #[serde(default)]
     pub whole: Option<DiffStat>,
-    /// Protected paths that were put back.
+    /// Protected paths that were restored.
     pub restored: Vec<String>,
     /// Signs of weakened checks.
     pub findings: Vec<TamperFinding>,
-    /// Files that still bear conflict markers.
+    /// Files that still contain conflict markers.
     pub conflict_markers: Vec<String>,
-    /// Why it must not be pushed before a person has looked, if so.
+    /// Reason not to push it before a person has reviewed it, if any.
     pub blocked: Option<String>,
 }

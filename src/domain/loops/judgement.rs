@@ -8,68 +8,69 @@ use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::oversight::{Health, Kind, Level, Severity};
 use crate::domain::supervision::strategy::Approach;
 
-/// What supervision made of an iteration, as far as people are shown it.
+/// Result of supervision for one iteration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IterationJudgement {
-    /// Error now, 0..1.
+    /// Proportional term: the current error, 0..1.
     pub p: f64,
-    /// Error that stays, -1..5.
+    /// Integral term: the persistent error, -1..5.
     pub i: f64,
-    /// Change of the error, -1..1; above 0 is getting worse.
+    /// Derivative term: change of the error, -1..1; positive if it grows.
     pub d: f64,
     /// Control signal, 0..1.
     pub signal: f64,
-    /// Its band.
+    /// Band of the control signal.
     pub urgency: Urgency,
-    /// Where the loop is going.
+    /// Trend of the loop.
     pub trend: Trend,
-    /// Profile that the gains move to.
+    /// Name of the gain profile that the loop moves to.
     pub profile: String,
-    /// Iterations still needed; `None` where there is no telling.
+    /// Estimated number of iterations to completion; `None` if it cannot be estimated.
     pub forecast: Option<u64>,
-    /// How the loop is.
+    /// Health of the loop.
     pub health: Health,
-    /// What was found, the most severe first.
+    /// Detections, most severe first.
     pub found: Vec<JudgedDetection>,
-    /// How the next iteration goes at the task.
+    /// Approach of the next iteration.
     pub approach: Approach,
-    /// Name of the way chosen; empty where it goes on as before.
+    /// Name of the chosen approach; empty if the loop continues as before.
     pub way: String,
-    /// Why.
+    /// Reason of the choice.
     pub reasoning: String,
-    /// Actuators that moved, a sentence each, with the cause.
+    /// Actuators that changed, one sentence each, with the cause.
     pub moved: Vec<String>,
-    /// Why the loop stops, where it does.
+    /// Reason to stop the loop, if it stops.
     pub stops: Option<String>,
 }
 
 impl IterationJudgement {
-    /// What the most was done about; of several the most severe.
+    /// Returns the detection with the strongest intervention; of several, the most severe.
     pub fn worst(&self) -> Option<&JudgedDetection> {
         self.found.iter().max_by_key(|found| (found.level, found.severity))
     }
 }
 
-/// A detection and what was done about it.
+/// Detection and its intervention.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JudgedDetection {
-    /// What.
+    /// Kind of the detection.
     pub kind: Kind,
-    /// How bad.
+    /// Severity.
     pub severity: Severity,
-    /// What was done about it.
+    /// Level of the intervention.
     pub level: Level,
-    /// Whether that is new.
+    /// Whether the intervention is new in this iteration.
     pub fresh: bool,
-    /// What shows it.
+    /// Evidence, for people.
     pub evidence: String,
-    /// What could be done.
+    /// Recommended actions.
     pub recommendations: Vec<String>,
 }
 
-/// Signature of the first error of the first check that fails; of the last line it printed where that has no error.
+/// Signature of the first error of the first failing check, else of the last line that the check printed. `None` if
+/// all checks passed.
 pub fn error_signature(checks: &CheckReport) -> Option<String> {
-    // That a check failed is no error by which two failures are the same; its last word is the least that is.
+    // The fact that a check failed does not identify the error; its last line is the least that does.
     let failing = checks.outcomes.iter().find(|outcome| !outcome.holds)?;
     let last = || failing.output.lines().rev().find(|line| !line.trim().is_empty());
     first_error(&failing.output).or_else(|| last().map(normalise))

@@ -1,4 +1,4 @@
-//! What the next run of an agent is to be like.
+//! Plan of supervision for the next agent run.
 
 use std::time::Duration;
 
@@ -8,28 +8,28 @@ use crate::domain::supervision::Review;
 use crate::domain::supervision::control::{Breadth, ModelTier};
 use crate::domain::supervision::strategy::Priority;
 
-/// What supervision wants of the next run.
+/// Plan of supervision for the next agent run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NextRunPlan {
-    /// Warnings and orders of the overseer.
+    /// Directives of the overseer.
     pub directives: Vec<String>,
-    /// Further sentences of control and strategy.
+    /// Advice of control and strategy.
     pub advice: Vec<String>,
-    /// Factor of the usual time and turns.
+    /// Factor for the usual time and number of turns.
     pub effort: f64,
-    /// Tier of the model.
+    /// Model tier.
     pub model: ModelTier,
-    /// How much to take on.
+    /// Breadth of the work to take on.
     pub breadth: Breadth,
-    /// Part of the context that memory gets, 0..1.
+    /// Share of the context reserved for memory, 0..1.
     pub memory_share: f64,
-    /// Names of the failing checks, those that most others wait for first.
+    /// Names of the failing checks, those that block most others first.
     #[serde(default)]
     pub checks: Vec<String>,
 }
 
 impl NextRunPlan {
-    /// What a review comes to for the next run.
+    /// Plan that follows from a review.
     pub(in crate::domain) fn of(review: &Review) -> Self {
         let control = &review.control;
         let mut advice = control.prompt_adjustments.clone();
@@ -50,17 +50,17 @@ impl NextRunPlan {
         }
     }
 
-    /// Time limit of a run that usually gets `usual`.
+    /// Returns the time limit of a run whose usual limit is `usual`.
     pub fn wall(&self, usual: Duration) -> Duration {
         usual.mul_f64(self.sound_effort())
     }
 
-    /// Turns of a run that usually gets `usual`, at least one.
+    /// Returns the maximum number of turns of a run that usually has `usual`; at least one.
     pub fn turns(&self, usual: u32) -> u32 {
         (f64::from(usual) * self.sound_effort()).round().max(1.0) as u32
     }
 
-    /// As far as a valid law goes, whatever was stored.
+    /// `effort`, clamped to the valid range whatever was stored.
     fn sound_effort(&self) -> f64 {
         if self.effort.is_nan() { 1.0 } else { self.effort.clamp(0.1, 10.0) }
     }
