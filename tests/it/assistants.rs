@@ -17,11 +17,10 @@ use ralph_bot::store::{calls, session};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::harness::{Setup, World};
-use crate::service::{Service, stop, was_killed};
-use crate::story::on_both_forges;
+use crate::harness::service::{Service, stop, was_killed};
+use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     what_models_say_is_in_the_next_prompts,
     context_and_summaries_are_written_by_models,
     the_context_block_is_as_the_configuration_wants_it,
@@ -210,40 +209,41 @@ async fn what_models_say_is_in_the_next_prompts(dialect: Dialect) {
     let token = format!("ghp_{}", "a1B2".repeat(9));
     let mut setup = Setup::new(dialect).config(&config).agent(TWO_TRIES);
     setup.body = format!("It should be 42. <!-- nobody sees this --> The service logs in with {token}.");
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
-    for seen in models.seen().iter().filter(|seen| seen.purpose == "prompt") {
-        assert!(seen.text.contains("It should be 42.") && seen.text.contains("logs in with ***"), "{}", seen.text);
-        assert!(!seen.text.contains(&token) && !seen.text.contains("nobody sees this"), "{}", seen.text);
-    }
-    assert!(models.seen().iter().all(|seen| seen.path == "/v1/messages" && seen.model == "helper-helper"));
-    let prompts = world.prompts().await;
-    for prompt in &prompts {
-        assert_whole(prompt, &done);
-        let (_, advice) = prompt.split_once("\n# Advice for this iteration\n").expect("advice");
-        assert!(
-            advice
-                .contains("One file is wrong.\nRead check.sh before you write a number.\n- Look at: answer.txt\nEND ")
-        );
-    }
-    let learnt = "completion stayed; tried: guess; failed: the answer was seven; why: nobody had read check.sh; next: write the number of check.sh";
-    assert!(prompts[1].contains(learnt) && !prompts[0].contains("Learnt: "), "{}", prompts[1]);
-    // What the message said stands for the report that was not written.
-    assert_eq!(done.iterations[0].report.summary, "It wrote a number without looking.");
-    assert_eq!(done.iterations[1].report.summary, "Done.");
-    // The reflection was made from the change and what the check said of it.
-    let reflection = models.seen().into_iter().find(|seen| seen.purpose == "reflection").expect("one");
-    for told in ["-41\n+7", "the answer is 7", "Approach: guess"] {
-        assert!(reflection.text.contains(told), "{told}: {}", reflection.text);
-    }
-    // All of it was paid by the loop: 1,100 tokens a question at a dollar a million.
-    let purposes: Vec<String> = booked(&world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
-    assert_eq!(sorted(purposes), ["agent", "agent", "message", "prompt", "prompt", "reflection"]);
-    assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
-    assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
+        for seen in models.seen().iter().filter(|seen| seen.purpose == "prompt") {
+            assert!(seen.text.contains("It should be 42.") && seen.text.contains("logs in with ***"), "{}", seen.text);
+            assert!(!seen.text.contains(&token) && !seen.text.contains("nobody sees this"), "{}", seen.text);
+        }
+        assert!(models.seen().iter().all(|seen| seen.path == "/v1/messages" && seen.model == "helper-helper"));
+        let prompts = world.prompts().await;
+        for prompt in &prompts {
+            assert_whole(prompt, &done);
+            let (_, advice) = prompt.split_once("\n# Advice for this iteration\n").expect("advice");
+            assert!(
+                advice
+                    .contains("One file is wrong.\nRead check.sh before you write a number.\n- Look at: answer.txt\nEND ")
+            );
+        }
+        let learnt = "completion stayed; tried: guess; failed: the answer was seven; why: nobody had read check.sh; next: write the number of check.sh";
+        assert!(prompts[1].contains(learnt) && !prompts[0].contains("Learnt: "), "{}", prompts[1]);
+        // What the message said stands for the report that was not written.
+        assert_eq!(done.iterations[0].report.summary, "It wrote a number without looking.");
+        assert_eq!(done.iterations[1].report.summary, "Done.");
+        // The reflection was made from the change and what the check said of it.
+        let reflection = models.seen().into_iter().find(|seen| seen.purpose == "reflection").expect("one");
+        for told in ["-41\n+7", "the answer is 7", "Approach: guess"] {
+            assert!(reflection.text.contains(told), "{told}: {}", reflection.text);
+        }
+        // All of it was paid by the loop: 1,100 tokens a question at a dollar a million.
+        let purposes: Vec<String> = booked(&world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
+        assert_eq!(sorted(purposes), ["agent", "agent", "message", "prompt", "prompt", "reflection"]);
+        assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
+        assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
+    })
+    .await;
 }
 
 async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
@@ -259,44 +259,45 @@ async fn context_and_summaries_are_written_by_models(dialect: Dialect) {
     for n in 0..40 {
         setup = setup.file(&format!("unremarkable-file-number-{n}-with-a-long-name.txt"), "x\n");
     }
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
-    let prompts = world.prompts().await;
-    for prompt in &prompts {
-        assert_whole(prompt, &done);
-        let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
-        let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
-        assert!(block.contains("- Now: iteration ") && block.contains("Run by mine."), "{block}");
-        assert!(block.contains("- The answer was seven first.\n- It has to be larger."), "{block}");
-        assert!(!prompt.contains("stop here"), "{prompt}");
-    }
-    // The third question for a context knows the summary of the first two iterations.
-    let asked: Vec<_> = models.seen().into_iter().filter(|seen| seen.purpose == "context").collect();
-    assert_eq!(asked.len(), 4);
-    assert!(asked[2].text.contains("Iterations 1 to 2: Numbers were tried one by one."), "{}", asked[2].text);
-    assert!(asked[2].text.contains("Decided: Write plain numbers only."), "{}", asked[2].text);
-    assert!(!asked[1].text.contains("Numbers were tried"));
-    let pull = done.pull.expect("a pull request").number;
-    world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-    world.settle().await;
-    let id = done.id.clone();
-    let summaries = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("summaries");
-    let told: Vec<_> = summaries.iter().map(|one| (one.from, one.to, one.extractive, one.text.as_str())).collect();
-    let words = "Numbers were tried one by one.";
-    assert_eq!(told, [(1, 2, false, words), (3, 4, false, words)]);
-    assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "summary").count(), 2);
-    // The last of them was asked when the loop had ended: its money is on all accounts too.
-    let id = done.id.clone();
-    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-    let paid = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
-    assert_eq!(world.the_loop().await.spent.cost, paid);
-    assert_eq!(paid, done.spent.cost.plus(question));
-    let status = world.bot_says().into_iter().find(|text| text.contains(" status ") && text.contains("merged"));
-    for text in [world.the_pull().await.body, status.expect("a status comment")] {
-        assert!(text.contains(&paid.to_string()), "{paid}: {text}");
-    }
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
+        let prompts = world.prompts().await;
+        for prompt in &prompts {
+            assert_whole(prompt, &done);
+            let (_, block) = prompt.split_once("\n<ralph-context>\n").expect("a block");
+            let (block, _) = block.split_once("\n</ralph-context>\n").expect("its end");
+            assert!(block.contains("- Now: iteration ") && block.contains("Run by mine."), "{block}");
+            assert!(block.contains("- The answer was seven first.\n- It has to be larger."), "{block}");
+            assert!(!prompt.contains("stop here"), "{prompt}");
+        }
+        // The third question for a context knows the summary of the first two iterations.
+        let asked: Vec<_> = models.seen().into_iter().filter(|seen| seen.purpose == "context").collect();
+        assert_eq!(asked.len(), 4);
+        assert!(asked[2].text.contains("Iterations 1 to 2: Numbers were tried one by one."), "{}", asked[2].text);
+        assert!(asked[2].text.contains("Decided: Write plain numbers only."), "{}", asked[2].text);
+        assert!(!asked[1].text.contains("Numbers were tried"));
+        let pull = done.pull.expect("a pull request").number;
+        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        world.settle().await;
+        let id = done.id.clone();
+        let summaries = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("summaries");
+        let told: Vec<_> = summaries.iter().map(|one| (one.from, one.to, one.extractive, one.text.as_str())).collect();
+        let words = "Numbers were tried one by one.";
+        assert_eq!(told, [(1, 2, false, words), (3, 4, false, words)]);
+        assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "summary").count(), 2);
+        // The last of them was asked when the loop had ended: its money is on all accounts too.
+        let id = done.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let paid = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
+        assert_eq!(world.the_loop().await.spent.cost, paid);
+        assert_eq!(paid, done.spent.cost.plus(question));
+        let status = world.bot_says().into_iter().find(|text| text.contains(" status ") && text.contains("merged"));
+        for text in [world.the_pull().await.body, status.expect("a status comment")] {
+            assert!(text.contains(&paid.to_string()), "{paid}: {text}");
+        }
+    })
+    .await;
 }
 
 async fn the_context_block_is_as_the_configuration_wants_it(dialect: Dialect) {
@@ -339,22 +340,23 @@ async fn the_context_block_is_as_the_configuration_wants_it(dialect: Dialect) {
 async fn nonsense_is_asked_for_once_more_and_then_done_without(dialect: Dialect) {
     let models = Models::start(|_| Answer::Says("Well, {it} depends.".to_owned())).await;
     let config = format!("{}{FULL}", models.helper("helper"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(
-        models.purposes(),
-        ["message", "message", "prompt", "prompt", "prompt", "prompt", "reflection", "reflection"]
-    );
-    for prompt in world.prompts().await {
-        assert_whole(&prompt, &done);
-        assert!(!prompt.contains("# Advice for this iteration"), "{prompt}");
-    }
-    let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
-    assert_eq!(outcomes, ["unusable", "finished", "unusable", "unusable", "unusable", "finished"]);
-    assert_eq!(done.iterations[0].report.summary, "I wrote a number.", "the patterns read it");
-    assert_eq!(done.spent.cost, Money(8 * 1_100), "what is of no use costs as well");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(
+            models.purposes(),
+            ["message", "message", "prompt", "prompt", "prompt", "prompt", "reflection", "reflection"]
+        );
+        for prompt in world.prompts().await {
+            assert_whole(&prompt, &done);
+            assert!(!prompt.contains("# Advice for this iteration"), "{prompt}");
+        }
+        let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
+        assert_eq!(outcomes, ["unusable", "finished", "unusable", "unusable", "unusable", "finished"]);
+        assert_eq!(done.iterations[0].report.summary, "I wrote a number.", "the patterns read it");
+        assert_eq!(done.spent.cost, Money(8 * 1_100), "what is of no use costs as well");
+    })
+    .await;
 }
 
 async fn the_next_assistant_helps_where_one_is_limited(dialect: Dialect) {
@@ -362,19 +364,20 @@ async fn the_next_assistant_helps_where_one_is_limited(dialect: Dialect) {
     let models = Models::start(good).await;
     let order = "order: { assistant: [first, second] }\n";
     let config = format!("{}{}{order}{FULL}", limited.helper("first"), models.helper("second"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
-    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    assert!(matches!(known.backends["first"].status, Status::Parked(_)), "{:?}", known.backends["first"]);
-    let told = booked(&world).await;
-    let line = |purpose: &str, backend: &str, outcome: &str| (purpose.into(), backend.into(), outcome.into());
-    assert_eq!(told[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);
-    assert!(world.prompts().await[0].contains("Read check.sh before you write a number."));
-    assert_eq!(done.spent.cost, Money(4 * 1_100), "a refusal costs nothing");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
+        assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        assert!(matches!(known.backends["first"].status, Status::Parked(_)), "{:?}", known.backends["first"]);
+        let told = booked(&world).await;
+        let line = |purpose: &str, backend: &str, outcome: &str| (purpose.into(), backend.into(), outcome.into());
+        assert_eq!(told[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);
+        assert!(world.prompts().await[0].contains("Read check.sh before you write a number."));
+        assert_eq!(done.spent.cost, Money(4 * 1_100), "a refusal costs nothing");
+    })
+    .await;
 }
 
 async fn what_needs_no_other_answer_is_asked_at_the_same_time(dialect: Dialect) {
@@ -391,35 +394,37 @@ async fn what_needs_no_other_answer_is_asked_at_the_same_time(dialect: Dialect) 
     })
     .await;
     let config = format!("{}{FULL}", models.helper("helper"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
-    let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
-    assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
-    let prompt = &world.prompts().await[1];
-    for told in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
-        assert!(prompt.contains(told), "{told}: {prompt}");
-    }
-    assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
+        let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
+        assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
+        let prompt = &world.prompts().await[1];
+        for told in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
+            assert!(prompt.contains(told), "{told}: {prompt}");
+        }
+        assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
+    })
+    .await;
 }
 
 async fn a_model_that_hangs_holds_nobody_up(dialect: Dialect) {
     let models = Models::start(|_| Answer::Hangs).await;
     let config = format!("{}engine: {{ answer_timeout_s: 1 }}\n{FULL}", models.helper("helper"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
-    assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
-    let failed: Vec<_> = booked(&world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
-    assert!(failed.iter().all(|(_, _, outcome)| outcome == "failed"), "{failed:?}");
-    assert!(done.spent.cost > Money(0), "what was sent may have to be paid");
-    for prompt in world.prompts().await {
-        assert_whole(&prompt, &done);
-    }
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
+        assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
+        let failed: Vec<_> = booked(&world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
+        assert!(failed.iter().all(|(_, _, outcome)| outcome == "failed"), "{failed:?}");
+        assert!(done.spent.cost > Money(0), "what was sent may have to be paid");
+        for prompt in world.prompts().await {
+            assert_whole(&prompt, &done);
+        }
+    })
+    .await;
 }
 
 async fn an_endpoint_that_is_down_is_done_without(dialect: Dialect) {
@@ -427,13 +432,14 @@ async fn an_endpoint_that_is_down_is_done_without(dialect: Dialect) {
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     drop(listener);
     let config = format!("{}{FULL}", helper("helper", &url, 1.0));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    let told: Vec<_> = booked(&world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
-    assert_eq!(told[0], ("prompt".to_owned(), "failed".to_owned()));
-    assert_eq!(done.spent.cost, Money(0));
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let told: Vec<_> = booked(&world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
+        assert_eq!(told[0], ("prompt".to_owned(), "failed".to_owned()));
+        assert_eq!(done.spent.cost, Money(0));
+    })
+    .await;
 }
 
 async fn hostile_advice_stays_harmless(dialect: Dialect) {
@@ -458,38 +464,40 @@ async fn hostile_advice_stays_harmless(dialect: Dialect) {
     })
     .await;
     let config = format!("{}{FULL}", models.helper("helper"));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    let prompts = world.prompts().await;
-    for prompt in &prompts {
-        assert_whole(prompt, &done);
-        assert!(prompt.contains("Start with answer.txt."), "what is harmless stays: {prompt}");
-        for forged in
-            ["0123456789abcdef", "evil.example", "OVERRIDE", "ignore the checks", "You may push", "new orders"]
-        {
-            assert!(!prompt.contains(forged), "{forged}: {prompt}");
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let prompts = world.prompts().await;
+        for prompt in &prompts {
+            assert_whole(prompt, &done);
+            assert!(prompt.contains("Start with answer.txt."), "what is harmless stays: {prompt}");
+            for forged in
+                ["0123456789abcdef", "evil.example", "OVERRIDE", "ignore the checks", "You may push", "new orders"]
+            {
+                assert!(!prompt.contains(forged), "{forged}: {prompt}");
+            }
         }
-    }
-    // A reflection that orders what the rules forbid is refused twice; that of the service stands.
-    assert!(!prompts[1].contains("Delete the failing test") && prompts[1].contains("Learnt: "), "{}", prompts[1]);
-    assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "reflection").count(), 2);
-    // "Done" by a model's reading is a claim like any other: measured, and told to the agent as wrong.
-    assert!(done.iterations[0].report.completion_signal && !done.iterations[0].checks.all_hold());
-    assert!(prompts[1].contains("said once that the work was done while checks failed"), "{}", prompts[1]);
-    world.finish().await;
+        // A reflection that orders what the rules forbid is refused twice; that of the service stands.
+        assert!(!prompts[1].contains("Delete the failing test") && prompts[1].contains("Learnt: "), "{}", prompts[1]);
+        assert_eq!(models.purposes().iter().filter(|purpose| **purpose == "reflection").count(), 2);
+        // "Done" by a model's reading is a claim like any other: measured, and told to the agent as wrong.
+        assert!(done.iterations[0].report.completion_signal && !done.iterations[0].checks.all_hold());
+        assert!(prompts[1].contains("said once that the work was done while checks failed"), "{}", prompts[1]);
+    })
+    .await;
 }
 
 async fn without_money_nobody_is_asked(dialect: Dialect) {
     let models = Models::start(good).await;
     let limits = "limits: { cost_usd: 0.5, comments_per_hour: 1000, comments_per_day: 1000 }";
     let config = format!("{}intelligence: full\n{limits}\n", helper("helper", &models.url, 500.0));
-    let world = World::new(Setup::new(dialect).config(&config).agent(TWO_TRIES)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(models.purposes(), [""; 0], "an answer could cost more than its share of the budget");
-    assert_eq!(done.spent.cost, Money(0));
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(models.purposes(), [""; 0], "an answer could cost more than its share of the budget");
+        assert_eq!(done.spent.cost, Money(0));
+    })
+    .await;
 }
 
 async fn only_full_asks(dialect: Dialect) {
@@ -564,15 +572,16 @@ async fn a_stop_waits_for_no_model(dialect: Dialect) {
     })
     .await;
     let config = format!("{}{FULL}", models.helper("helper"));
-    let mut world = World::live(Setup::new(dialect).config(&config)).await;
-    world.label().await;
-    asked.notified().await;
-    world.stop().await;
-    world.setup.config = FULL.replace("full", "fallback");
-    world.restart().await;
-    let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
-    assert_eq!((done.spent.iterations, models.purposes().len()), (1, 1));
-    world.finish().await;
+    live_story(Setup::new(dialect).config(&config), async |world| {
+        world.label().await;
+        asked.notified().await;
+        world.stop().await;
+        world.setup.config = FULL.replace("full", "fallback");
+        world.restart().await;
+        let done = world.until("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
+        assert_eq!((done.spent.iterations, models.purposes().len()), (1, 1));
+    })
+    .await;
 }
 
 async fn tools_that_fail_are_told_of(dialect: Dialect) {
@@ -588,14 +597,15 @@ async fn tools_that_fail_are_told_of(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude, mine] }}\n{}",
         FULL.replace("full", "fallback")
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    let prompts = world.prompts().await;
-    assert!(!prompts[0].contains("WebFetch"));
-    let told = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
-    assert!(prompts[1].contains(told), "{}", prompts[1]);
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let prompts = world.prompts().await;
+        assert!(!prompts[0].contains("WebFetch"));
+        let told = "- `WebFetch` failed in 4 of 4 calls in this loop: read its first error, or go another way.";
+        assert!(prompts[1].contains(told), "{}", prompts[1]);
+    })
+    .await;
 }
 
 /// `type: internal`: no coding agent is installed, and the model's own words and commands do the work.
@@ -608,16 +618,17 @@ async fn an_agent_of_our_own_solves_the_task(dialect: Dialect) {
     let helper = models.helper("own").replace("type: api", "type: internal, roles: [agent]");
     let config =
         format!("{helper}order: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
-    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-    let served = &done.iterations[0].served;
-    assert_eq!((served.backend.as_str(), served.model.as_deref()), ("own", Some("helper-own")));
-    // Two calls of a thousand tokens read and a hundred written, a dollar a million.
-    assert_eq!(done.spent.cost, Money(2_200));
-    assert_eq!(models.purposes(), ["agent", "agent"]);
-    let seen = models.seen();
-    assert!(seen[0].text.contains(&done.task.title) && seen[0].model == "helper-own", "{seen:?}");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let served = &done.iterations[0].served;
+        assert_eq!((served.backend.as_str(), served.model.as_deref()), ("own", Some("helper-own")));
+        // Two calls of a thousand tokens read and a hundred written, a dollar a million.
+        assert_eq!(done.spent.cost, Money(2_200));
+        assert_eq!(models.purposes(), ["agent", "agent"]);
+        let seen = models.seen();
+        assert!(seen[0].text.contains(&done.task.title) && seen[0].model == "helper-own", "{seen:?}");
+    })
+    .await;
 }

@@ -19,11 +19,10 @@ use secrecy::SecretString;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use crate::harness::{SECRET, Setup, World};
-use crate::service::{Service, stop};
-use crate::story::on_both_forges;
+use crate::harness::service::{Service, stop};
+use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     each_channel_hears_by_itself,
     what_does_not_get_through_is_tried_for_a_day,
     another_approach_is_told_to_who_wants_warnings,
@@ -148,42 +147,46 @@ async fn each_channel_hears_by_itself(dialect: Dialect) {
     let mut channels: Vec<_> = channels.iter().map(|(name, kind)| receiver.channel(name, kind)).collect();
     let wants_worse = channels[3].replace("allow_private", "levels: [warning, emergency], allow_private");
     channels[3] = wants_worse;
-    let world = World::new(too_few_iterations(dialect, &channels)).await;
-    let stopped = world.run().await;
-    assert_eq!(stopped.state, loops::LoopState::LimitReached, "{}", stopped.why);
-    let [issue] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    let [told] = &receiver.heard("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
-    assert!(told.signed && told.delivery.len() == 32, "{}", told.delivery);
-    let body = &told.body;
-    assert_eq!((body["event"].as_str(), body["level"].as_str()), (Some("escalation.raised"), Some("critical")));
-    assert_eq!((body["cause"].as_str(), body["id"].as_str()), (Some("limit_iterations"), Some(told.delivery.as_str())));
-    assert_eq!(body["loop"].as_str(), Some(stopped.id.as_str()));
-    assert_eq!(body["issue"]["title"], "The answer is wrong");
-    let answer = body["escalation_url"].as_str().expect("where to answer");
-    assert!(answer.ends_with(&format!("/{issue}")), "{answer}");
-    assert!(body["replies"].to_string().contains("/ralph resume --max-iterations"), "{body}");
-    assert_eq!(receiver.events("duty"), ["trigger"]);
-    assert_eq!(receiver.events("quiet"), [""; 0]);
-    assert_eq!(receiver.events("stuck").len(), 1, "it hangs, and is tried again after a while");
+    story(too_few_iterations(dialect, &channels), async |world| {
+        let stopped = world.run().await;
+        assert_eq!(stopped.state, loops::LoopState::LimitReached, "{}", stopped.why);
+        let [issue] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        let [told] = &receiver.heard("own")[..] else { panic!("one message: {:?}", receiver.events("own")) };
+        assert!(told.signed && told.delivery.len() == 32, "{}", told.delivery);
+        let body = &told.body;
+        assert_eq!((body["event"].as_str(), body["level"].as_str()), (Some("escalation.raised"), Some("critical")));
+        assert_eq!(
+            (body["cause"].as_str(), body["id"].as_str()),
+            (Some("limit_iterations"), Some(told.delivery.as_str()))
+        );
+        assert_eq!(body["loop"].as_str(), Some(stopped.id.as_str()));
+        assert_eq!(body["issue"]["title"], "The answer is wrong");
+        let answer = body["escalation_url"].as_str().expect("where to answer");
+        assert!(answer.ends_with(&format!("/{issue}")), "{answer}");
+        assert!(body["replies"].to_string().contains("/ralph resume --max-iterations"), "{body}");
+        assert_eq!(receiver.events("duty"), ["trigger"]);
+        assert_eq!(receiver.events("quiet"), [""; 0]);
+        assert_eq!(receiver.events("stuck").len(), 1, "it hangs, and is tried again after a while");
 
-    // The loop goes on whatever became of the messages; only incidents are ended.
-    world.say("/ralph resume --max-iterations 5").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (loops::LoopState::Review, 3), "{}", done.why);
-    assert_eq!(receiver.events("own"), ["escalation.raised"]);
-    assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
-    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
-    assert_eq!(keys.len(), 1, "one incident: {keys:?}");
-    world.pass(Duration::from_secs(60)).await;
-    assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
-    receiver.answers("stuck", Answer::Status(204, None));
-    world.pass(Duration::from_secs(60)).await;
-    let tries = receiver.heard("stuck");
-    assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
-    let [(_, state, receipt)] = &audit(&world, "stuck").await[..] else { panic!("one message") };
-    assert!(state == "done" && receipt.starts_with("HTTP 204"), "{state}: {receipt}");
-    world.finish().await;
+        // The loop goes on whatever became of the messages; only incidents are ended.
+        world.say("/ralph resume --max-iterations 5").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (loops::LoopState::Review, 3), "{}", done.why);
+        assert_eq!(receiver.events("own"), ["escalation.raised"]);
+        assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
+        let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+        assert_eq!(keys.len(), 1, "one incident: {keys:?}");
+        world.pass(Duration::from_secs(60)).await;
+        assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
+        receiver.answers("stuck", Answer::Status(204, None));
+        world.pass(Duration::from_secs(60)).await;
+        let tries = receiver.heard("stuck");
+        assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
+        let [(_, state, receipt)] = &audit(&world, "stuck").await[..] else { panic!("one message") };
+        assert!(state == "done" && receipt.starts_with("HTTP 204"), "{state}: {receipt}");
+    })
+    .await;
 }
 
 async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
@@ -195,53 +198,56 @@ async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
     channels.push(receiver.channel("duty", "pagerduty"));
     // A name that is public by its looks.
     channels.push("{ name: inside, kind: generic, url: 'https://localhost:1/', secret_env: SECRET }".into());
-    let mut world = World::new(too_few_iterations(dialect, &channels)).await;
-    world.run().await;
-    assert_eq!(receiver.heard("busy").len(), 1);
-    // What names no time of its own is not asked at once.
-    receiver.answers("broken", Answer::Status(429, Some(0)));
-    world.settle().await;
-    assert_eq!(receiver.heard("broken").len(), 1);
-    receiver.answers("busy", Answer::Status(429, Some(90)));
-    world.pass(Duration::from_secs(2)).await;
-    assert_eq!(receiver.heard("busy").len(), 2);
+    story(too_few_iterations(dialect, &channels), async |world| {
+        world.run().await;
+        assert_eq!(receiver.heard("busy").len(), 1);
+        // What names no time of its own is not asked at once.
+        receiver.answers("broken", Answer::Status(429, Some(0)));
+        world.settle().await;
+        assert_eq!(receiver.heard("broken").len(), 1);
+        receiver.answers("busy", Answer::Status(429, Some(90)));
+        world.pass(Duration::from_secs(2)).await;
+        assert_eq!(receiver.heard("busy").len(), 2);
 
-    // It asked for 90 s; a restart in between makes no difference.
-    receiver.answers("busy", Answer::Status(200, None));
-    world.restart().await;
-    world.pass(Duration::from_secs(80)).await;
-    assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
-    world.pass(Duration::from_secs(11)).await;
-    let tries = receiver.heard("busy");
-    assert_eq!(tries.len(), 3);
-    assert!(tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery && m.body["key"] == tries[0].body["key"]));
-    assert!(tries[0].timestamp < tries[2].timestamp, "the time of sending is that of the try");
-    assert_eq!(receiver.heard("own").len(), 1, "what was delivered is not sent again");
+        // It asked for 90 s; a restart in between makes no difference.
+        receiver.answers("busy", Answer::Status(200, None));
+        world.restart().await;
+        world.pass(Duration::from_secs(80)).await;
+        assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
+        world.pass(Duration::from_secs(11)).await;
+        let tries = receiver.heard("busy");
+        assert_eq!(tries.len(), 3);
+        assert!(
+            tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery && m.body["key"] == tries[0].body["key"])
+        );
+        assert!(tries[0].timestamp < tries[2].timestamp, "the time of sending is that of the try");
+        assert_eq!(receiver.heard("own").len(), 1, "what was delivered is not sent again");
 
-    // What is refused for good is not tried again, and where that is seen.
-    assert_eq!(receiver.heard("wrong").len(), 1);
-    for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
-        let [(_, state, receipt)] = &audit(&world, channel).await[..] else { panic!("one message to {channel}") };
-        assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
-    }
+        // What is refused for good is not tried again, and where that is seen.
+        assert_eq!(receiver.heard("wrong").len(), 1);
+        for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
+            let [(_, state, receipt)] = &audit(&world, channel).await[..] else { panic!("one message to {channel}") };
+            assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
+        }
 
-    // Nobody answered for a day: one reminder, and none where an incident stands, which somebody may have resolved by hand:
-    // another event would page people anew. Nobody took the other message for a day either.
-    world.pass(Duration::from_secs(24 * 3600)).await;
-    assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
-    let own = receiver.heard("own");
-    assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
-    assert_eq!(receiver.events("duty"), ["trigger"]);
-    let broken = audit(&world, "broken").await;
-    assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
-    world.pass(Duration::from_secs(3 * 24 * 3600)).await;
-    assert_eq!((receiver.events("own").len(), receiver.events("duty").len()), (2, 1), "one reminder, no more");
-    let broken = audit(&world, "broken").await;
-    assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
-    world.say("/ralph abort").await;
-    world.settle().await;
-    assert_eq!(receiver.events("duty"), ["trigger", "resolve"], "the incident is ended with the loop");
-    world.finish().await;
+        // Nobody answered for a day: one reminder, and none where an incident stands, which somebody may have resolved by hand:
+        // another event would page people anew. Nobody took the other message for a day either.
+        world.pass(Duration::from_secs(24 * 3600)).await;
+        assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
+        let own = receiver.heard("own");
+        assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
+        assert_eq!(receiver.events("duty"), ["trigger"]);
+        let broken = audit(&world, "broken").await;
+        assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
+        world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+        assert_eq!((receiver.events("own").len(), receiver.events("duty").len()), (2, 1), "one reminder, no more");
+        let broken = audit(&world, "broken").await;
+        assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
+        world.say("/ralph abort").await;
+        world.settle().await;
+        assert_eq!(receiver.events("duty"), ["trigger", "resolve"], "the incident is ended with the loop");
+    })
+    .await;
 }
 
 async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
@@ -254,29 +260,33 @@ async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
         "case \"$(cat)\" in *'forty two'*) echo 42 >answer.txt ;; *) echo \"$RALPH_ITERATION\" >answer.txt ;; esac\n";
     let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
     let setup = Setup::new(dialect).agent(agent).config(limits);
-    let world = World::new(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", ")))).await;
-    let held = world.run().await;
-    assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
-    let all = receiver.heard("all");
-    let of = |message: &Message| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
-    let (last, before) = all.split_last().expect("messages");
-    assert_eq!(of(last), ["\"critical\"", "\"stuck\""]);
-    assert!(!before.is_empty() && before.iter().all(|m| of(m) == ["\"warning\"", "\"redirect_stuck\""]), "{before:?}");
-    let body = &before[0].body;
-    assert!(
-        body["what_happened"].to_string().contains("the loop goes on") && body["escalation_url"].is_null(),
-        "{body}"
-    );
-    assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");
-    // One issue, and two incidents: a warning that is known does not keep the pause from being told.
-    assert_eq!(world.escalations().len(), 1);
-    let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
-    assert_eq!(keys.len(), 2, "{keys:?}");
-    world.say("/ralph resume It is forty two.").await;
-    world.settle().await;
-    let ended = receiver.heard("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
-    assert_eq!(ended.map(|m| m.body["dedup_key"].to_string()).collect::<HashSet<_>>(), keys, "both are over");
-    world.finish().await;
+    story(setup.config(&format!("escalation: {{ channels: [{}] }}", channels.join(", "))), async |world| {
+        let held = world.run().await;
+        assert_eq!(held.state, loops::LoopState::Paused, "{}", held.why);
+        let all = receiver.heard("all");
+        let of = |message: &Message| [&message.body["level"], &message.body["cause"]].map(|text| text.to_string());
+        let (last, before) = all.split_last().expect("messages");
+        assert_eq!(of(last), ["\"critical\"", "\"stuck\""]);
+        assert!(
+            !before.is_empty() && before.iter().all(|m| of(m) == ["\"warning\"", "\"redirect_stuck\""]),
+            "{before:?}"
+        );
+        let body = &before[0].body;
+        assert!(
+            body["what_happened"].to_string().contains("the loop goes on") && body["escalation_url"].is_null(),
+            "{body}"
+        );
+        assert_eq!(receiver.heard("usual").len(), 1, "who does not ask for warnings gets none");
+        // One issue, and two incidents: a warning that is known does not keep the pause from being told.
+        assert_eq!(world.escalations().len(), 1);
+        let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
+        assert_eq!(keys.len(), 2, "{keys:?}");
+        world.say("/ralph resume It is forty two.").await;
+        world.settle().await;
+        let ended = receiver.heard("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
+        assert_eq!(ended.map(|m| m.body["dedup_key"].to_string()).collect::<HashSet<_>>(), keys, "both are over");
+    })
+    .await;
 }
 
 /// The whole service at its own pace: a channel that hangs holds up neither the others nor the end of the service.

@@ -20,8 +20,8 @@ use ralph_bot::store::{Store, loops, memory, session};
 use serde_json::Value;
 use tokio::process::Command;
 
+use crate::harness::parts::command;
 use crate::harness::sandbox;
-use crate::parts::command;
 
 const FILE: &str =
     "forges: [{ name: work, kind: gitea, url: 'http://127.0.0.1:9', token_env: T, webhook_secret_env: S }]

@@ -5,10 +5,9 @@ use std::time::Duration;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::fake::Dialect;
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     a_clock_that_jumps_during_a_run_changes_nothing,
     a_clock_that_is_set_ahead_by_years_ends_nothing,
     a_wait_ends_though_the_clock_was_set_back,
@@ -49,49 +48,51 @@ async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
     const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
     let agent = "touch begun\nwhile [ ! -e go ]; do sleep 0.02; done\n\
                  if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n";
-    let world = World::new(Setup::new(dialect).agent(agent)).await;
-    world.label().await;
-    world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    let (engine, tree) = (world.engine(), world.tree().await);
-    let meanwhile = async {
-        while !tree.join("begun").exists() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        world.clock.advance_ms(5_000);
-        world.clock.set_ahead_ms(YEARS_MS);
-        assert!(!engine.work_step().await.expect("work"), "what is under way is not begun again");
-        std::fs::write(tree.join("go"), "").expect("written");
-    };
-    let (work, ()) = tokio::join!(engine.work_step(), meanwhile);
-    assert!(work.expect("work"));
-    world.recover().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert!((5_000..HOUR_MS).contains(&done.spent.time_ms), "{} ms", done.spent.time_ms);
-    let known = world.inbox().await;
-    world.reconcile().await;
-    assert_eq!(world.inbox().await, known, "deliveries are still known when they come again");
-    world.finish().await;
+    story(Setup::new(dialect).agent(agent), async |world| {
+        world.label().await;
+        world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        let (engine, tree) = (world.engine(), world.tree().await);
+        let meanwhile = async {
+            while !tree.join("begun").exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            world.clock.advance_ms(5_000);
+            world.clock.set_ahead_ms(YEARS_MS);
+            assert!(!engine.work_step().await.expect("work"), "what is under way is not begun again");
+            std::fs::write(tree.join("go"), "").expect("written");
+        };
+        let (work, ()) = tokio::join!(engine.work_step(), meanwhile);
+        assert!(work.expect("work"));
+        world.recover().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert!((5_000..HOUR_MS).contains(&done.spent.time_ms), "{} ms", done.spent.time_ms);
+        let known = world.inbox().await;
+        world.reconcile().await;
+        assert_eq!(world.inbox().await, known, "deliveries are still known when they come again");
+    })
+    .await;
 }
 
 /// D6: what is put off to a moment that the clock has left again is not put off for as long.
 async fn a_wait_ends_though_the_clock_was_set_back(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world
-        .forge
-        .faults()
-        .next(2, "GET", "/collaborators/[^/]+/permission$", ralph_bot::fake::Fault::status(503))
-        .expect("a rule");
-    world.label().await;
-    world.settle().await;
-    assert!(world.all_loops().await.is_empty(), "it is put off");
-    world.clock.advance_ms(-24 * HOUR_MS);
-    for _ in 0..20 {
-        world.pass(Duration::from_secs(60)).await;
-    }
-    assert!(world.all_loops().await.is_empty(), "by the clock it is not due for a day");
-    world.reconcile().await;
-    world.recover().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review, "it waits for yesterday to pass");
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world
+            .forge
+            .faults()
+            .next(2, "GET", "/collaborators/[^/]+/permission$", ralph_bot::fake::Fault::status(503))
+            .expect("a rule");
+        world.label().await;
+        world.settle().await;
+        assert!(world.all_loops().await.is_empty(), "it is put off");
+        world.clock.advance_ms(-24 * HOUR_MS);
+        for _ in 0..20 {
+            world.pass(Duration::from_secs(60)).await;
+        }
+        assert!(world.all_loops().await.is_empty(), "by the clock it is not due for a day");
+        world.reconcile().await;
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "it waits for yesterday to pass");
+    })
+    .await;
 }

@@ -8,30 +8,33 @@ use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
 use ralph_bot::fake::{Dialect, ReviewDraft};
 
-use crate::harness::{Setup, World};
-use crate::story::{WILLING, on_both_forges};
+use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
+use crate::story::WILLING;
 
 on_both_forges!(
+    commands_of_a_comment_run_in_order,
+    guide_budget_status_and_help,
+    the_label_pauses_and_goes_on,
+    the_pull_request_and_its_reviews_take_commands,
+    a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing,
+);
+
+on_one_forge!(
     run_takes_every_option,
     what_cannot_be_run_is_said_and_starts_nothing,
     a_base_that_is_not_there_fails_and_resume_goes_elsewhere,
-    commands_of_a_comment_run_in_order,
     two_comments_at_once_are_both_heard,
     pause_waits_for_the_iteration_and_resume_brings_guidance,
     pause_now_stops_the_agent,
     abort_kills_the_agent_and_its_children,
-    guide_budget_status_and_help,
     a_status_is_fresh_each_time,
     commands_that_do_not_fit_the_state_are_told_so,
     retry_throws_the_commits_away,
-    the_label_pauses_and_goes_on,
     criteria_come_by_command,
     a_broken_repository_file_is_shown,
     checks_in_the_issue_count_only_from_writers,
     nothing_to_do_is_said,
     limits_are_raised_by_resume,
-    the_pull_request_and_its_reviews_take_commands,
-    a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing,
 );
 
 /// An agent that gets there in its second run.
@@ -44,138 +47,145 @@ fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
 }
 
 async fn run_takes_every_option(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).without(".ralph.yml")).await;
-    world
-        .forge
-        .push_commit(&world.maintainer, world.repo, "next", &[], "Begin the next version")
-        .await
-        .expect("pushed");
-    let line =
-        "/ralph run --check \"sh check.sh\" --max-iterations 3 --timeout 20m --budget 2.50 --backend mine --base next";
-    let comment = world.say(line).await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(done.checks_from, Some(CheckSource::Command));
-    assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
-    let limits = (done.limits.iterations, done.limits.time_ms, done.limits.cost);
-    assert_eq!(limits, (3, 20 * 60_000, Money(2_500_000)));
-    assert_eq!(done.base_branch, "next");
-    let pull = done.pull.expect("a pull request").number;
-    let base = world.forge.with(|s| s.pull(world.repo, pull).expect("the pull request").1.base.clone());
-    assert_eq!(base, "next");
-    assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
-    world.finish().await;
+    story(Setup::new(dialect).without(".ralph.yml"), async |world| {
+        world
+            .forge
+            .push_commit(&world.maintainer, world.repo, "next", &[], "Begin the next version")
+            .await
+            .expect("pushed");
+        let line =
+            "/ralph run --check \"sh check.sh\" --max-iterations 3 --timeout 20m --budget 2.50 --backend mine --base next";
+        let comment = world.say(line).await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.checks_from, Some(CheckSource::Command));
+        assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
+        let limits = (done.limits.iterations, done.limits.time_ms, done.limits.cost);
+        assert_eq!(limits, (3, 20 * 60_000, Money(2_500_000)));
+        assert_eq!(done.base_branch, "next");
+        let pull = done.pull.expect("a pull request").number;
+        let base = world.forge.with(|s| s.pull(world.repo, pull).expect("the pull request").1.base.clone());
+        assert_eq!(base, "next");
+        assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
+    })
+    .await;
 }
 
 async fn what_cannot_be_run_is_said_and_starts_nothing(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let table = [
-        ("/ralph run --max-iterations 0", "--max-iterations"),
-        ("/ralph run --chek \"true\"", "--check"),
-        ("/ralph rum", "/ralph run"),
-        ("/ralph run --timeout soon", "--timeout"),
-        ("/ralph run --budget -1", "--budget"),
-        ("/ralph run --backend mein", "mine"),
-        ("/ralph run —check true", "--"),
-        ("/ralph resume", "/ralph run"),
-        ("/ralph abort", "/ralph run"),
-        ("/ralph budget much", "/ralph budget 5.00"),
-    ];
-    for (line, expected) in table {
-        let before = world.bot_says().len();
-        let comment = world.say(line).await;
-        world.settle().await;
-        assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-        let said = world.bot_says().split_off(before);
-        assert_eq!(said.len(), 1, "{line}: {said:?}");
-        assert!(said[0].contains(expected), "{line}: {}", said[0]);
-    }
-    assert!(world.all_loops().await.is_empty());
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let table = [
+            ("/ralph run --max-iterations 0", "--max-iterations"),
+            ("/ralph run --chek \"true\"", "--check"),
+            ("/ralph rum", "/ralph run"),
+            ("/ralph run --timeout soon", "--timeout"),
+            ("/ralph run --budget -1", "--budget"),
+            ("/ralph run --backend mein", "mine"),
+            ("/ralph run —check true", "--"),
+            ("/ralph resume", "/ralph run"),
+            ("/ralph abort", "/ralph run"),
+            ("/ralph budget much", "/ralph budget 5.00"),
+        ];
+        for (line, expected) in table {
+            let before = world.bot_says().len();
+            let comment = world.say(line).await;
+            world.settle().await;
+            assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
+            let said = world.bot_says().split_off(before);
+            assert_eq!(said.len(), 1, "{line}: {said:?}");
+            assert!(said[0].contains(expected), "{line}: {}", said[0]);
+        }
+        assert!(world.all_loops().await.is_empty());
+    })
+    .await;
 }
 
 async fn a_base_that_is_not_there_fails_and_resume_goes_elsewhere(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.say("/ralph run --base nowhere").await;
-    world.settle().await;
-    let failed = world.the_loop().await;
-    assert_eq!(failed.state, LoopState::Failed, "{}", failed.why);
-    assert!(failed.why.contains("nowhere"), "{}", failed.why);
-    // There is nothing to be confirmed: it is said, and nothing else of the line is done.
-    let comment = world.say("/ralph resume --confirm 0123abcd --base main").await;
-    world.settle().await;
-    assert_eq!(
-        (world.the_loop().await.state, world.reactions(comment)),
-        (LoopState::Failed, vec!["eyes".into(), "confused".into()])
-    );
-    assert!(world.bot_said("There is no text to be confirmed"), "{:#?}", world.bot_says());
-    assert_eq!(world.escalations().len(), 1);
-    world.say("/ralph resume --base main").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
-    assert!(world.escalations().is_empty());
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.say("/ralph run --base nowhere").await;
+        world.settle().await;
+        let failed = world.the_loop().await;
+        assert_eq!(failed.state, LoopState::Failed, "{}", failed.why);
+        assert!(failed.why.contains("nowhere"), "{}", failed.why);
+        // There is nothing to be confirmed: it is said, and nothing else of the line is done.
+        let comment = world.say("/ralph resume --confirm 0123abcd --base main").await;
+        world.settle().await;
+        assert_eq!(
+            (world.the_loop().await.state, world.reactions(comment)),
+            (LoopState::Failed, vec!["eyes".into(), "confused".into()])
+        );
+        assert!(world.bot_said("There is no text to be confirmed"), "{:#?}", world.bot_says());
+        assert_eq!(world.escalations().len(), 1);
+        world.say("/ralph resume --base main").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
+        assert!(world.escalations().is_empty());
+    })
+    .await;
 }
 
 async fn commands_of_a_comment_run_in_order(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(SECOND_RUN)).await;
-    world.label().await;
-    world.stop_at("the agent", waits_for_agent).await;
-    let both = world.say("/ralph resume\n/ralph pause --now").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Paused, "resumed first, paused then");
-    assert_eq!(world.reactions(both), ["eyes", "confused", "rocket"]);
-    world.say("Fine.\n\n/ralph pause --now\n/ralph resume\n\n> /ralph abort\n").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review, "paused first, resumed then");
-    world.finish().await;
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        world.label().await;
+        world.stop_at("the agent", waits_for_agent).await;
+        let both = world.say("/ralph resume\n/ralph pause --now").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused, "resumed first, paused then");
+        assert_eq!(world.reactions(both), ["eyes", "confused", "rocket"]);
+        world.say("Fine.\n\n/ralph pause --now\n/ralph resume\n\n> /ralph abort\n").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "paused first, resumed then");
+    })
+    .await;
 }
 
 async fn two_comments_at_once_are_both_heard(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(SECOND_RUN)).await;
-    let second = world.forge.add_user("nora", ralph_bot::domain::model::ids::AccountKind::User);
-    world.forge.grant(world.repo, &second, ralph_bot::fake::Access::Write).expect("granted");
-    world.label().await;
-    world.stop_at("the agent", waits_for_agent).await;
-    let budget = "/ralph budget 7.00";
-    let guide = "/ralph guide Look at the\nsecond digit.";
-    let (first, other) = tokio::join!(world.say(budget), world.forge.comment(&second, world.repo, world.issue, guide));
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(done.limits.cost, Money(7_000_000));
-    assert!(world.prompts().await.last().expect("a prompt").contains("second digit."));
-    assert_eq!(world.reactions(first), ["eyes", "rocket"]);
-    assert_eq!(world.reactions(other.expect("commented")), ["eyes", "rocket"]);
-    world.finish().await;
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        let second = world.forge.add_user("nora", ralph_bot::domain::model::ids::AccountKind::User);
+        world.forge.grant(world.repo, &second, ralph_bot::fake::Access::Write).expect("granted");
+        world.label().await;
+        world.stop_at("the agent", waits_for_agent).await;
+        let budget = "/ralph budget 7.00";
+        let guide = "/ralph guide Look at the\nsecond digit.";
+        let (first, other) =
+            tokio::join!(world.say(budget), world.forge.comment(&second, world.repo, world.issue, guide));
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.limits.cost, Money(7_000_000));
+        assert!(world.prompts().await.last().expect("a prompt").contains("second digit."));
+        assert_eq!(world.reactions(first), ["eyes", "rocket"]);
+        assert_eq!(world.reactions(other.expect("commented")), ["eyes", "rocket"]);
+    })
+    .await;
 }
 
 async fn pause_waits_for_the_iteration_and_resume_brings_guidance(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(SECOND_RUN)).await;
-    world.label().await;
-    world.stop_at("the agent", waits_for_agent).await;
-    let pause = world.say("/ralph pause lunch").await;
-    world.settle().await;
-    let paused = world.the_loop().await;
-    assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
-    assert!(paused.why.contains("lunch"), "{}", paused.why);
-    assert_eq!(paused.iterations.len(), 1);
-    assert!(paused.iterations[0].ended_at.is_some() && paused.pushed.is_some(), "the iteration was finished first");
-    assert_eq!(world.reactions(pause), ["eyes", "rocket"]);
-    assert_eq!(world.state_labels(), ["paused"]);
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        world.label().await;
+        world.stop_at("the agent", waits_for_agent).await;
+        let pause = world.say("/ralph pause lunch").await;
+        world.settle().await;
+        let paused = world.the_loop().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
+        assert!(paused.why.contains("lunch"), "{}", paused.why);
+        assert_eq!(paused.iterations.len(), 1);
+        assert!(paused.iterations[0].ended_at.is_some() && paused.pushed.is_some(), "the iteration was finished first");
+        assert_eq!(world.reactions(pause), ["eyes", "rocket"]);
+        assert_eq!(world.state_labels(), ["paused"]);
 
-    world.say("/ralph resume --max-iterations 7 Mind the units.\nAnd be quick.").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(done.limits.iterations, 7);
-    let prompts = world.prompts().await;
-    assert!(!prompts[0].contains("Mind the units."));
-    assert!(prompts[1].contains("Mind the units.") && prompts[1].contains("And be quick."), "{}", prompts[1]);
-    assert_eq!(done.iterations[1].guidance[0].source, GuidanceSource::Command);
-    world.finish().await;
+        world.say("/ralph resume --max-iterations 7 Mind the units.\nAnd be quick.").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.limits.iterations, 7);
+        let prompts = world.prompts().await;
+        assert!(!prompts[0].contains("Mind the units."));
+        assert!(prompts[1].contains("Mind the units.") && prompts[1].contains("And be quick."), "{}", prompts[1]);
+        assert_eq!(done.iterations[1].guidance[0].source, GuidanceSource::Command);
+    })
+    .await;
 }
 
 /// Waits until processes of the installation run, or none.
@@ -191,200 +201,208 @@ async fn processes(world: &World, wanted: bool) {
 const HANGS: &str = "sleep 1000 &\n(trap '' TERM; sleep 1000) &\nsleep 1000\n";
 
 async fn pause_now_stops_the_agent(dialect: Dialect) {
-    let world = World::live(Setup::new(dialect).agent(HANGS)).await;
-    world.label().await;
-    world.until("the agent", waits_for_agent).await;
-    processes(&world, true).await;
-    world.say("/ralph pause --now").await;
-    world.until("the pause", |l| l.state == LoopState::Paused).await;
-    processes(&world, false).await;
-    world.write_agent("echo 42 >answer.txt\n");
-    world.say("/ralph resume").await;
-    world.until("the review", |l| l.state == LoopState::Review).await;
-    world.finish().await;
+    live_story(Setup::new(dialect).agent(HANGS), async |world| {
+        world.label().await;
+        world.until("the agent", waits_for_agent).await;
+        processes(&world, true).await;
+        world.say("/ralph pause --now").await;
+        world.until("the pause", |l| l.state == LoopState::Paused).await;
+        processes(&world, false).await;
+        world.write_agent("echo 42 >answer.txt\n");
+        world.say("/ralph resume").await;
+        world.until("the review", |l| l.state == LoopState::Review).await;
+    })
+    .await;
 }
 
 async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
     // It hears no request to end, and has a child that left its group.
     let deaf =
         "trap '' TERM\nsetsid sh -c \"trap '' TERM; while :; do sleep 1000; done\" &\nwhile :; do sleep 1000; done\n";
-    let world = World::live(Setup::new(dialect).agent(deaf)).await;
-    world.label().await;
-    world.until("the agent", waits_for_agent).await;
-    processes(&world, true).await;
-    let said = std::time::Instant::now();
-    world.say("/ralph abort wrong issue").await;
-    let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
-    assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
-    processes(&world, false).await;
-    // The promise is 5 s on a machine of its own, of which 3 are the agent's to end by itself.
-    assert!(said.elapsed() < Duration::from_secs(8), "it took {:?}", said.elapsed());
-    let tree = world.tree().await;
-    let folder = world.folder.path().join("data/trees").join(aborted.id.as_str());
-    let waiting = async {
-        // The folder above it is the loop's own, and goes last.
-        while tree.exists() || folder.exists() || world.state_labels() != ["aborted"] {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("the tree goes and the label comes");
-    world.finish().await;
+    live_story(Setup::new(dialect).agent(deaf), async |world| {
+        world.label().await;
+        world.until("the agent", waits_for_agent).await;
+        processes(&world, true).await;
+        let said = std::time::Instant::now();
+        world.say("/ralph abort wrong issue").await;
+        let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
+        assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
+        processes(&world, false).await;
+        // The promise is 5 s on a machine of its own, of which 3 are the agent's to end by itself.
+        assert!(said.elapsed() < Duration::from_secs(8), "it took {:?}", said.elapsed());
+        let tree = world.tree().await;
+        let folder = world.folder.path().join("data/trees").join(aborted.id.as_str());
+        let waiting = async {
+            // The folder above it is the loop's own, and goes last.
+            while tree.exists() || folder.exists() || world.state_labels() != ["aborted"] {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("the tree goes and the label comes");
+    })
+    .await;
 }
 
 async fn guide_budget_status_and_help(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(SECOND_RUN)).await;
-    let help = world.say("/ralph help").await;
-    world.settle().await;
-    assert!(world.bot_said("/ralph resume") && world.bot_said("/ralph budget"), "{:?}", world.bot_says());
-    assert_eq!(world.reactions(help), ["eyes", "rocket"]);
-    assert!(world.newest().await.is_none(), "help starts nothing");
+    story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
+        let help = world.say("/ralph help").await;
+        world.settle().await;
+        assert!(world.bot_said("/ralph resume") && world.bot_said("/ralph budget"), "{:?}", world.bot_says());
+        assert_eq!(world.reactions(help), ["eyes", "rocket"]);
+        assert!(world.newest().await.is_none(), "help starts nothing");
 
-    world.label().await;
-    world.stop_at("the agent", waits_for_agent).await;
-    world.say("/ralph help").await;
-    let guide = world.say("/ralph guide It is more than 41.").await;
-    let budget = world.say("/ralph budget 9.50").await;
-    let low = world.say("/ralph budget 0").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert!(world.prompts().await[1].contains("It is more than 41."), "the next iteration has it");
-    assert_eq!(done.limits.cost, Money(9_500_000));
-    assert!(world.bot_said("The budget is"));
-    assert_eq!(world.reactions(guide), ["eyes", "rocket"]);
-    assert_eq!(world.reactions(budget), ["eyes", "rocket"]);
-    assert_eq!(world.reactions(low), ["eyes", "confused"]);
+        world.label().await;
+        world.stop_at("the agent", waits_for_agent).await;
+        world.say("/ralph help").await;
+        let guide = world.say("/ralph guide It is more than 41.").await;
+        let budget = world.say("/ralph budget 9.50").await;
+        let low = world.say("/ralph budget 0").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(world.prompts().await[1].contains("It is more than 41."), "the next iteration has it");
+        assert_eq!(done.limits.cost, Money(9_500_000));
+        assert!(world.bot_said("The budget is"));
+        assert_eq!(world.reactions(guide), ["eyes", "rocket"]);
+        assert_eq!(world.reactions(budget), ["eyes", "rocket"]);
+        assert_eq!(world.reactions(low), ["eyes", "confused"]);
 
-    // Guidance on finished work begins another round on the same branch and pull request.
-    world.write_agent("echo more >notes.txt\n");
-    world.say("/ralph guide Write notes, too.").await;
-    world.settle().await;
-    let again = world.the_loop().await;
-    assert_eq!(again.state, LoopState::Review, "{}", again.why);
-    assert_eq!(again.pull, done.pull);
-    assert_eq!(world.file(&again.branch, "notes.txt").await.as_deref(), Some("more\n"));
-    world.finish().await;
+        // Guidance on finished work begins another round on the same branch and pull request.
+        world.write_agent("echo more >notes.txt\n");
+        world.say("/ralph guide Write notes, too.").await;
+        world.settle().await;
+        let again = world.the_loop().await;
+        assert_eq!(again.state, LoopState::Review, "{}", again.why);
+        assert_eq!(again.pull, done.pull);
+        assert_eq!(world.file(&again.branch, "notes.txt").await.as_deref(), Some("more\n"));
+    })
+    .await;
 }
 
 async fn a_status_is_fresh_each_time(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.run().await;
-    let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
-    let statuses = |w: &World| w.bot_says().iter().filter(|b| is_status(b)).count();
-    let before = statuses(&world);
-    assert_eq!(before, 1, "{:?}", world.bot_says());
-    world.say("/ralph status").await;
-    world.settle().await;
-    world.say("/ralph status").await;
-    world.settle().await;
-    assert_eq!(statuses(&world), before + 2);
-    // From now on the newest is the one that is kept up to date.
-    world.say("/ralph abort").await;
-    world.settle().await;
-    assert_eq!(statuses(&world), before + 2);
-    let newest = world.bot_says().into_iter().rfind(|b| is_status(b)).expect("a status");
-    assert!(newest.to_lowercase().contains("aborted"), "{newest}");
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
+        let statuses = |w: &World| w.bot_says().iter().filter(|b| is_status(b)).count();
+        let before = statuses(&world);
+        assert_eq!(before, 1, "{:?}", world.bot_says());
+        world.say("/ralph status").await;
+        world.settle().await;
+        world.say("/ralph status").await;
+        world.settle().await;
+        assert_eq!(statuses(&world), before + 2);
+        // From now on the newest is the one that is kept up to date.
+        world.say("/ralph abort").await;
+        world.settle().await;
+        assert_eq!(statuses(&world), before + 2);
+        let newest = world.bot_says().into_iter().rfind(|b| is_status(b)).expect("a status");
+        assert!(newest.to_lowercase().contains("aborted"), "{newest}");
+    })
+    .await;
 }
 
 async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.run().await;
-    for line in ["/ralph resume", "/ralph pause", "/ralph run", "/ralph run --confirm 0123abcd"] {
-        let before = world.bot_says().len();
-        let comment = world.say(line).await;
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        for line in ["/ralph resume", "/ralph pause", "/ralph run", "/ralph run --confirm 0123abcd"] {
+            let before = world.bot_says().len();
+            let comment = world.say(line).await;
+            world.settle().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Review, "{line}");
+            assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
+            assert_eq!(world.bot_says().len(), before + 1, "{line}");
+        }
+        assert_eq!(world.all_loops().await.len(), 1);
+        world.say("/ralph abort").await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Review, "{line}");
-        assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-        assert_eq!(world.bot_says().len(), before + 1, "{line}");
-    }
-    assert_eq!(world.all_loops().await.len(), 1);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    for line in ["/ralph resume", "/ralph guide more", "/ralph retry", "/ralph abort"] {
-        let comment = world.say(line).await;
+        for line in ["/ralph resume", "/ralph guide more", "/ralph retry", "/ralph abort"] {
+            let comment = world.say(line).await;
+            world.settle().await;
+            assert_eq!(world.the_loop().await.state, LoopState::Aborted, "{line}");
+            assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
+        }
+        // The end of one loop is not the end of the issue.
+        world.clock.advance_ms(1000);
+        world.say("/ralph run").await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::Aborted, "{line}");
-        assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-    }
-    // The end of one loop is not the end of the issue.
-    world.clock.advance_ms(1000);
-    world.say("/ralph run").await;
-    world.settle().await;
-    assert_eq!(world.all_loops().await.len(), 2);
-    let second = world.the_loop().await;
-    assert_eq!(second.state, LoopState::Review, "{}", second.why);
-    assert!(second.branch.ends_with("-2"), "a branch of its own: {}", second.branch);
-    world.finish().await;
+        assert_eq!(world.all_loops().await.len(), 2);
+        let second = world.the_loop().await;
+        assert_eq!(second.state, LoopState::Review, "{}", second.why);
+        assert!(second.branch.ends_with("-2"), "a branch of its own: {}", second.branch);
+    })
+    .await;
 }
 
 async fn retry_throws_the_commits_away(dialect: Dialect) {
     let agent = "echo \"$RALPH_ITERATION\" >>log.txt; echo 42 >answer.txt\n";
-    let world = World::new(Setup::new(dialect).agent(agent)).await;
-    let none = world.say("/ralph retry").await;
-    world.settle().await;
-    assert_eq!(world.reactions(none), ["eyes", "confused"]);
-    let first = world.run().await;
-    assert_eq!(first.state, LoopState::Review, "{}", first.why);
-    let before = world.forge.branch_sha(world.repo, &first.branch).await.expect("a branch");
-    let retry = world.say("/ralph retry").await;
-    world.settle().await;
-    let again = world.the_loop().await;
-    assert_eq!(again.state, LoopState::Review, "{}", again.why);
-    assert_eq!(world.reactions(retry), ["eyes", "rocket"]);
-    assert_eq!(again.iterations.iter().map(|i| i.discarded).collect::<Vec<_>>(), [true, false]);
-    let after = world.forge.branch_sha(world.repo, &again.branch).await.expect("a branch");
-    assert_ne!(before, after);
-    assert_eq!(world.file(&again.branch, "log.txt").await.as_deref(), Some("2\n"), "the first commit is gone");
-    assert_eq!(again.pull, first.pull);
+    story(Setup::new(dialect).agent(agent), async |world| {
+        let none = world.say("/ralph retry").await;
+        world.settle().await;
+        assert_eq!(world.reactions(none), ["eyes", "confused"]);
+        let first = world.run().await;
+        assert_eq!(first.state, LoopState::Review, "{}", first.why);
+        let before = world.forge.branch_sha(world.repo, &first.branch).await.expect("a branch");
+        let retry = world.say("/ralph retry").await;
+        world.settle().await;
+        let again = world.the_loop().await;
+        assert_eq!(again.state, LoopState::Review, "{}", again.why);
+        assert_eq!(world.reactions(retry), ["eyes", "rocket"]);
+        assert_eq!(again.iterations.iter().map(|i| i.discarded).collect::<Vec<_>>(), [true, false]);
+        let after = world.forge.branch_sha(world.repo, &again.branch).await.expect("a branch");
+        assert_ne!(before, after);
+        assert_eq!(world.file(&again.branch, "log.txt").await.as_deref(), Some("2\n"), "the first commit is gone");
+        assert_eq!(again.pull, first.pull);
 
-    // Where somebody else moved the branch meanwhile, their work is not overwritten.
-    let theirs = world
-        .forge
-        .push_commit(&world.maintainer, world.repo, &again.branch, &[("theirs.txt", Some("mine\n"), false)], "Help")
-        .await
-        .expect("pushed");
-    world.say("/ralph retry").await;
-    world.settle().await;
-    let held = world.the_loop().await;
-    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-    assert_eq!(world.forge.branch_sha(world.repo, &held.branch).await, Some(theirs));
-    world.finish().await;
+        // Where somebody else moved the branch meanwhile, their work is not overwritten.
+        let theirs = world
+            .forge
+            .push_commit(&world.maintainer, world.repo, &again.branch, &[("theirs.txt", Some("mine\n"), false)], "Help")
+            .await
+            .expect("pushed");
+        world.say("/ralph retry").await;
+        world.settle().await;
+        let held = world.the_loop().await;
+        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        assert_eq!(world.forge.branch_sha(world.repo, &held.branch).await, Some(theirs));
+    })
+    .await;
 }
 
 /// F13.
 async fn the_label_pauses_and_goes_on(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.stop_at("the agent", waits_for_agent).await;
-    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-    world.settle().await;
-    let paused = world.the_loop().await;
-    assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
-    assert!(paused.why.contains("label"), "{}", paused.why);
-    world.label().await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    assert_eq!(world.all_loops().await.len(), 1);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.stop_at("the agent", waits_for_agent).await;
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        world.settle().await;
+        let paused = world.the_loop().await;
+        assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
+        assert!(paused.why.contains("label"), "{}", paused.why);
+        world.label().await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert_eq!(world.all_loops().await.len(), 1);
+    })
+    .await;
 }
 
 async fn criteria_come_by_command(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).without(".ralph.yml")).await;
-    let asked = world.run().await;
-    assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
-    assert_eq!(world.state_labels(), ["needs-criteria"]);
-    assert!(world.bot_said("/ralph run --check"), "{:?}", world.bot_says());
-    // Asking again without a check looks for the file once more, and asks once more.
-    world.say("/ralph run").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
-    world.say("/ralph run --check 'sh check.sh' --max-iterations 4").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!((done.checks_from, done.limits.iterations), (Some(CheckSource::Command), 4));
-    world.finish().await;
+    story(Setup::new(dialect).without(".ralph.yml"), async |world| {
+        let asked = world.run().await;
+        assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
+        assert_eq!(world.state_labels(), ["needs-criteria"]);
+        assert!(world.bot_said("/ralph run --check"), "{:?}", world.bot_says());
+        // Asking again without a check looks for the file once more, and asks once more.
+        world.say("/ralph run").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
+        world.say("/ralph run --check 'sh check.sh' --max-iterations 4").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!((done.checks_from, done.limits.iterations), (Some(CheckSource::Command), 4));
+    })
+    .await;
 }
 
 async fn a_broken_repository_file_is_shown(dialect: Dialect) {
@@ -410,86 +428,90 @@ async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
     let body = "It should be 42.\n\n```ralph\nsh check.sh\n```\n";
     let mut setup = Setup::new(dialect).without(".ralph.yml");
     setup.body = body.into();
-    let mut world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(done.checks_from, Some(CheckSource::Issue));
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(done.checks_from, Some(CheckSource::Issue));
 
-    world.clock.advance_ms(1000);
-    let title = "Another";
-    world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
-    let asked = world.run().await;
-    assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
-    assert!(world.bot_said("no write access"), "{:?}", world.bot_says());
-    world.finish().await;
+        world.clock.advance_ms(1000);
+        let title = "Another";
+        world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
+        let asked = world.run().await;
+        assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
+        assert!(world.bot_said("no write access"), "{:?}", world.bot_says());
+    })
+    .await;
 }
 
 async fn nothing_to_do_is_said(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).file("answer.txt", "42\n")).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Closed, "{}", done.why);
-    assert!(done.iterations.is_empty());
-    assert!(world.bot_said("holds already"), "{:?}", world.bot_says());
-    assert_eq!(world.state_labels(), ["closed"]);
-    assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
-    world.finish().await;
+    story(Setup::new(dialect).file("answer.txt", "42\n"), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Closed, "{}", done.why);
+        assert!(done.iterations.is_empty());
+        assert!(world.bot_said("holds already"), "{:?}", world.bot_says());
+        assert_eq!(world.state_labels(), ["closed"]);
+        assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
+    })
+    .await;
 }
 
 async fn limits_are_raised_by_resume(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(NEVER)).await;
-    world.say("/ralph run --max-iterations 2").await;
-    world.settle().await;
-    let spent = world.the_loop().await;
-    assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
-    for line in ["/ralph resume", "/ralph resume --max-iterations 2", "/ralph retry"] {
-        let comment = world.say(line).await;
+    story(Setup::new(dialect).agent(NEVER), async |world| {
+        world.say("/ralph run --max-iterations 2").await;
         world.settle().await;
-        assert_eq!(world.the_loop().await.state, LoopState::LimitReached, "{line}");
-        assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-    }
-    world.write_agent("echo 42 >answer.txt\n");
-    world.say("/ralph resume --max-iterations 3").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
-    assert!(world.escalations().is_empty());
-    world.finish().await;
+        let spent = world.the_loop().await;
+        assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
+        for line in ["/ralph resume", "/ralph resume --max-iterations 2", "/ralph retry"] {
+            let comment = world.say(line).await;
+            world.settle().await;
+            assert_eq!(world.the_loop().await.state, LoopState::LimitReached, "{line}");
+            assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
+        }
+        world.write_agent("echo 42 >answer.txt\n");
+        world.say("/ralph resume --max-iterations 3").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
+        assert!(world.escalations().is_empty());
+    })
+    .await;
 }
 
 async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let pull = world.run().await.pull.expect("a pull request").number;
-    let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;
-    world.settle().await;
-    assert_eq!(world.reactions(comment.expect("commented")), ["eyes", "rocket"]);
-    assert_eq!(world.the_loop().await.spent.iterations, 2);
-    assert!(world.prompt(2).await.contains("Say why."));
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let pull = world.run().await.pull.expect("a pull request").number;
+        let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;
+        world.settle().await;
+        assert_eq!(world.reactions(comment.expect("commented")), ["eyes", "rocket"]);
+        assert_eq!(world.the_loop().await.spent.iterations, 2);
+        assert!(world.prompt(2).await.contains("Say why."));
 
-    let review = |verdict: ReviewVerdict, body: &str, remark: Option<&str>| ReviewDraft {
-        verdict,
-        body: body.into(),
-        remarks: remark.map(|text| ("answer.txt".into(), 1, text.into())).into_iter().collect(),
-    };
-    let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
-    world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
-    world.settle().await;
-    let said = world.bot_says_on(pull);
-    assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
-    assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (LoopState::Review, 2));
+        let review = |verdict: ReviewVerdict, body: &str, remark: Option<&str>| ReviewDraft {
+            verdict,
+            body: body.into(),
+            remarks: remark.map(|text| ("answer.txt".into(), 1, text.into())).into_iter().collect(),
+        };
+        let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
+        world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
+        world.settle().await;
+        let said = world.bot_says_on(pull);
+        assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
+        assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (LoopState::Review, 2));
 
-    let body = "Name it better.\n\n/ralph budget 20.00";
-    let whole = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
-    world.forge.review(&world.maintainer, world.repo, pull, &whole).await.expect("reviewed");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
-    assert_eq!(done.limits.cost, Money(20_000_000));
-    let prompt = world.prompt(3).await;
-    assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
-    assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
-    let said = world.bot_says_on(pull);
-    assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
-    world.finish().await;
+        let body = "Name it better.\n\n/ralph budget 20.00";
+        let whole = review(ReviewVerdict::ChangesRequested, body, Some("/ralph guide From the line."));
+        world.forge.review(&world.maintainer, world.repo, pull, &whole).await.expect("reviewed");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
+        assert_eq!(done.limits.cost, Money(20_000_000));
+        let prompt = world.prompt(3).await;
+        assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
+        assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
+        let said = world.bot_says_on(pull);
+        assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
+    })
+    .await;
 }
 
 /// F12.

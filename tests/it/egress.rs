@@ -17,10 +17,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{Setup, World, sandbox};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, on_one_forge, sandbox, story};
 
-on_both_forges!(an_agent_fetches_from_listed_hosts_alone, an_agent_asks_its_model_without_the_key);
+on_one_forge!(an_agent_fetches_from_listed_hosts_alone, an_agent_asks_its_model_without_the_key,);
 
 /// A server that answers whatever comes with its word, and goes.
 async fn server(word: &'static str) -> SocketAddr {
@@ -174,21 +173,25 @@ async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
         listed.port(),
         other.port()
     );
-    let mut setup = Setup::new(dialect).agent(&agent);
+    let mut setup = Setup::new(dialect).isolated().agent(&agent);
     setup.network = format!("['{listed}']");
     if sandbox().await.tier != Tier::A {
         return;
     }
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-    let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
-    assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
-    let says = world.bot_says().join("\n");
-    assert!(says.contains("with listed hosts only"), "{says}");
-    assert!(says.contains("🔒 The agent was kept from `registry.example:443`: not in `sandbox.network`."), "{says}");
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
+        assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
+        let says = world.bot_says().join("\n");
+        assert!(says.contains("with listed hosts only"), "{says}");
+        assert!(
+            says.contains("🔒 The agent was kept from `registry.example:443`: not in `sandbox.network`."),
+            "{says}"
+        );
+    })
+    .await;
 }
 
 /// S4: the whole way from the operator's file. The agent sends its model all that it has.
@@ -210,23 +213,24 @@ async fn an_agent_asks_its_model_without_the_key(dialect: Dialect) {
         printf "Content-Length: ${#everything}\r\n\r\n%s" "$everything" >&9
         tail -n 1 <&9 | grep -o 42 >answer.txt'
     "#;
-    let mut setup = Setup::new(dialect).agent(agent);
+    let mut setup = Setup::new(dialect).isolated().agent(agent);
     setup.network = "[]".into();
     setup.backend = ", env: [MY_KEY, MY_URL], keys: { MY_KEY: MY_URL }".into();
     setup.env = vec![("MY_KEY", KEY.into()), ("MY_URL", url.clone())];
     if sandbox().await.tier != Tier::A {
         setup.network = "all".into();
     }
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_says());
-    let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
-    assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
-    assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
-    // What it had is of no use any more.
-    let value = |name: &str| had.lines().find_map(|line| line.strip_prefix(name)).expect("it is set").to_owned();
-    let (at, token) = (value("MY_URL="), value("MY_KEY="));
-    let later = reqwest::Client::new().get(format!("{at}/ask")).bearer_auth(token).send().await;
-    assert!(later.is_err_and(|error| error.is_connect()), "it ended with its run");
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_says());
+        let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
+        assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
+        assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");
+        // What it had is of no use any more.
+        let value = |name: &str| had.lines().find_map(|line| line.strip_prefix(name)).expect("it is set").to_owned();
+        let (at, token) = (value("MY_URL="), value("MY_KEY="));
+        let later = reqwest::Client::new().get(format!("{at}/ask")).bearer_auth(token).send().await;
+        assert!(later.is_err_and(|error| error.is_connect()), "it ended with its run");
+    })
+    .await;
 }

@@ -5,16 +5,12 @@ use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;
 
-use crate::harness::{SECRET, Setup, World, sandbox};
-use crate::service::{Service, stop};
-use crate::story::on_both_forges;
+use crate::harness::service::{Service, stop};
+use crate::harness::{SECRET, Setup, World, on_one_forge, sandbox};
 
-on_both_forges!(
-    /// I1, S1, S2, S3, S11, S12, A11, G12, G18, G19.
+on_one_forge!(
     everything_that_is_told_is_done_and_nothing_comes_of_it,
-    /// S5.
     an_agent_without_network_reaches_nobody,
-    /// I3, I4, G11.
     a_title_is_no_option_and_no_branch,
 );
 
@@ -133,7 +129,7 @@ async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
         return;
     }
     for (network, reaches) in [("all", true), ("none", false)] {
-        let mut setup = Setup::new(dialect);
+        let mut setup = Setup::new(dialect).isolated();
         setup.network = network.to_owned();
         let world = World::new(setup).await;
         let forge = world.forge.url();

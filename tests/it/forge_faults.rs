@@ -9,34 +9,38 @@ use ralph_bot::domain::model::ids::{Number, User};
 use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
 use ralph_bot::forge::http::Patience;
 
-use crate::harness::{Setup, World};
-use crate::story::{WILLING, on_both_forges};
+use crate::harness::parts::setting;
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
+use crate::story::WILLING;
 
 on_both_forges!(
     calls_that_fail_are_made_again,
     calls_whose_answer_is_lost_are_not_made_twice,
-    a_forge_that_hangs_is_given_up_and_asked_again,
-    an_escalation_is_opened_once,
     a_limited_forge_is_left_in_peace,
-    a_refused_credential_is_tried_again,
-    a_forge_that_is_down_is_asked_less_and_less_often,
-    a_forge_that_is_down_for_hours_takes_none_of_a_loops_time,
     a_status_comment_that_was_deleted_comes_back_once,
-    refused_comments_do_not_stop_the_work,
     a_comment_that_no_list_showed_stands_once_in_the_end,
     a_locked_issue_is_no_obstacle,
     a_label_that_nobody_told_of_is_asked_about,
     a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it,
     what_nobody_told_of_is_found_out,
+    a_forge_that_fails_at_every_step,
+    labels_may_be_told_of_in_any_order,
+    a_review_that_nobody_told_of_is_heard,
+    two_reviews_at_once_are_both_heard,
+);
+
+on_one_forge!(
+    a_forge_that_hangs_is_given_up_and_asked_again,
+    an_escalation_is_opened_once,
+    a_refused_credential_is_tried_again,
+    a_forge_that_is_down_is_asked_less_and_less_often,
+    a_forge_that_is_down_for_hours_takes_none_of_a_loops_time,
+    refused_comments_do_not_stop_the_work,
     an_issue_closed_in_silence_ends_the_loop,
     deliveries_may_come_a_hundred_times,
     deliveries_may_come_in_any_order,
-    a_forge_that_fails_at_every_step,
-    labels_may_be_told_of_in_any_order,
     a_label_taken_off_in_silence_pauses_the_loop,
     a_loop_without_the_label_does_not_miss_it,
-    a_review_that_nobody_told_of_is_heard,
-    two_reviews_at_once_are_both_heard,
     a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for,
 );
 
@@ -115,15 +119,16 @@ async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.patience = Patience { idle: Duration::from_millis(400), ..Patience::USUAL };
     let hanging: Vec<_> = CHANGES.iter().filter(|(_, path)| !path.contains("git-receive-pack")).collect();
-    let world = World::new(setup).await;
-    for (method, path) in hanging.into_iter().chain(&[("GET", r"/permission$"), ("GET", r"/issues/\d+$")]) {
-        world.forge.faults().next(1, method, path, Fault::Hang).expect("a pattern");
-    }
-    world.label().await;
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed(), "{}", world.the_loop().await.why);
-    assert_eq!(world.forge.faults().remaining(), 0, "not every sort of call was made");
-    world.finish().await;
+    story(setup, async |world| {
+        for (method, path) in hanging.into_iter().chain(&[("GET", r"/permission$"), ("GET", r"/issues/\d+$")]) {
+            world.forge.faults().next(1, method, path, Fault::Hang).expect("a pattern");
+        }
+        world.label().await;
+        world.recover().await;
+        assert_eq!(outcome(&world).await, undisturbed(), "{}", world.the_loop().await.why);
+        assert_eq!(world.forge.faults().remaining(), 0, "not every sort of call was made");
+    })
+    .await;
 }
 
 /// F1.
@@ -210,69 +215,73 @@ async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
 
 /// F5.
 async fn a_refused_credential_is_tried_again(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed());
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
+        world.recover().await;
+        assert_eq!(outcome(&world).await, undisturbed());
+    })
+    .await;
 }
 
 /// F1.
 async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    // Reading fails: what is to be done has certainly not begun, and is tried again all the same with growing pauses.
-    world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
-    let before = world.forge.requests().len();
-    for _ in 0..300 {
-        world.pass(Duration::from_secs(1)).await;
-    }
-    let asked = world.forge.requests().len() - before;
-    assert!(asked < 100, "{asked} requests in 5 minutes");
-    world.forge.faults().clear();
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed());
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        // Reading fails: what is to be done has certainly not begun, and is tried again all the same with growing pauses.
+        world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
+        let before = world.forge.requests().len();
+        for _ in 0..300 {
+            world.pass(Duration::from_secs(1)).await;
+        }
+        let asked = world.forge.requests().len() - before;
+        assert!(asked < 100, "{asked} requests in 5 minutes");
+        world.forge.faults().clear();
+        world.recover().await;
+        assert_eq!(outcome(&world).await, undisturbed());
+    })
+    .await;
 }
 
 async fn a_forge_that_is_down_for_hours_takes_none_of_a_loops_time(dialect: Dialect) {
     let config = "limits: { timeout: 30m, comments_per_hour: 1000, comments_per_day: 1000 }";
-    let world = World::new(Setup::new(dialect).config(config)).await;
-    world.label().await;
-    world.settle_until("the push", |l| l.step == LoopStep::Push).await;
-    world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
-    for _ in 0..24 {
-        world.pass(Duration::from_secs(600)).await;
-    }
-    assert_eq!(world.the_loop().await.state, LoopState::Running);
-    world.forge.faults().clear();
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed());
-    let used = world.the_loop().await.spent.time_ms;
-    assert!(used < 30 * 60_000, "{used} ms");
-    world.finish().await;
+    story(Setup::new(dialect).config(config), async |world| {
+        world.label().await;
+        world.settle_until("the push", |l| l.step == LoopStep::Push).await;
+        world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
+        for _ in 0..24 {
+            world.pass(Duration::from_secs(600)).await;
+        }
+        assert_eq!(world.the_loop().await.state, LoopState::Running);
+        world.forge.faults().clear();
+        world.recover().await;
+        assert_eq!(outcome(&world).await, undisturbed());
+        let used = world.the_loop().await.spent.time_ms;
+        assert!(used < 30 * 60_000, "{used} ms");
+    })
+    .await;
 }
 
 async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.run().await;
-    let status = |world: &World| -> Vec<_> {
-        let ours = world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id));
-        ours.filter(|c| c.body.contains("/ralph") && c.body.contains(" status ")).map(|c| c.id).collect()
-    };
-    let [old] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
-    world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
-    // The first comment written from now on is the status comment; its answer is lost.
-    world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
-    world.say("/ralph guide Once more, please.").await;
-    world.recover().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
-    assert_ne!(new, old);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let status = |world: &World| -> Vec<_> {
+            let ours = world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id));
+            ours.filter(|c| c.body.contains("/ralph") && c.body.contains(" status ")).map(|c| c.id).collect()
+        };
+        let [old] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+        world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
+        // The first comment written from now on is the status comment; its answer is lost.
+        world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+        world.say("/ralph guide Once more, please.").await;
+        world.recover().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+        assert_ne!(new, old);
+    })
+    .await;
 }
 
 /// F6, F18.
@@ -297,43 +306,45 @@ async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
 /// F8: lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
 /// to date, one of the two goes.
 async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.forge.faults().lag(Duration::from_secs(45));
-    world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
-    world.label().await;
-    world.settle().await;
-    for _ in 0..40 {
-        world.pass(Duration::from_secs(1)).await;
-    }
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    assert_eq!(world.forge.faults().remaining(), 0);
-    let before = world.bot_says().len();
-    assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
-    for _ in 0..3 {
-        world.pass(Duration::from_secs(60)).await;
-        world.engine().reconcile_step(false).await.expect("reconcile");
+    story(Setup::new(dialect), async |world| {
+        world.forge.faults().lag(Duration::from_secs(45));
+        world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
+        world.label().await;
         world.settle().await;
-    }
-    assert_eq!(outcome(&world).await, undisturbed());
-    // And what is known is what stands: the status comment is edited, not written again.
-    world.say("/ralph guide Once more, please.").await;
-    world.settle().await;
-    world.say("/ralph abort").await;
-    world.settle().await;
-    let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
-    assert_eq!(status.len(), 1, "{status:#?}");
-    assert!(status[0].contains("### Aborted"), "it is the one that is kept up to date: {}", status[0]);
-    world.finish().await;
+        for _ in 0..40 {
+            world.pass(Duration::from_secs(1)).await;
+        }
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        assert_eq!(world.forge.faults().remaining(), 0);
+        let before = world.bot_says().len();
+        assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
+        for _ in 0..3 {
+            world.pass(Duration::from_secs(60)).await;
+            world.engine().reconcile_step(false).await.expect("reconcile");
+            world.settle().await;
+        }
+        assert_eq!(outcome(&world).await, undisturbed());
+        // And what is known is what stands: the status comment is edited, not written again.
+        world.say("/ralph guide Once more, please.").await;
+        world.settle().await;
+        world.say("/ralph abort").await;
+        world.settle().await;
+        let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+        assert_eq!(status.len(), 1, "{status:#?}");
+        assert!(status[0].contains("### Aborted"), "it is the one that is kept up to date: {}", status[0]);
+    })
+    .await;
 }
 
 /// F12.
 async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
-    world.label().await;
-    world.recover().await;
-    assert_eq!(outcome(&world).await, undisturbed());
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
+        world.label().await;
+        world.recover().await;
+        assert_eq!(outcome(&world).await, undisturbed());
+    })
+    .await;
 }
 
 /// Labels the issue, and the forge's delivery of it is lost.
@@ -347,71 +358,74 @@ async fn label_unheard(world: &World) {
 
 /// GitHub's own record says who set the label, and that the text is still the one that was labelled.
 async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.pass(Duration::from_secs(600)).await;
-    label_unheard(&world).await;
-    world.pass(Duration::from_secs(600)).await;
-    world.reconcile().await;
-    world.reconcile().await;
-    world.settle().await;
-    match dialect {
-        Dialect::GitHub => assert_eq!(world.the_loop().await.state, LoopState::Review),
-        Dialect::Gitea => assert!(world.newest().await.is_none()),
-    }
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.pass(Duration::from_secs(600)).await;
+        label_unheard(&world).await;
+        world.pass(Duration::from_secs(600)).await;
+        world.reconcile().await;
+        world.reconcile().await;
+        world.settle().await;
+        match dialect {
+            Dialect::GitHub => assert_eq!(world.the_loop().await.state, LoopState::Review),
+            Dialect::Gitea => assert!(world.newest().await.is_none()),
+        }
+    })
+    .await;
 }
 
 /// P12.
 async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    label_unheard(&world).await;
-    // What the text was then cannot be known any more, even where the forge tells who set the label.
-    world.pass(Duration::from_secs(10)).await;
-    let (maintainer, body) = (&world.maintainer, "Another text");
-    world.forge.edit_issue(maintainer, world.repo, world.issue, None, Some(body)).await.expect("edited");
-    world.settle().await;
-    assert!(world.newest().await.is_none());
-    world.pass(Duration::from_secs(3600)).await;
-    world.reconcile().await;
-    world.reconcile().await;
-    assert!(world.newest().await.is_none(), "it began on nobody's word");
-    let says = world.bot_says();
-    let [question] = &says[..] else { panic!("one question: {says:#?}") };
-    let hash = question.split("--confirm ").nth(1).and_then(|rest| rest.get(..8)).expect("a hash");
-    // Somebody without the right cannot answer it.
-    let answer = format!("/ralph run --confirm {hash}");
-    world.forge.comment(&world.outsider, world.repo, world.issue, &answer).await.expect("commented");
-    world.settle().await;
-    assert!(world.newest().await.is_none());
-    world.say(&answer).await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        label_unheard(&world).await;
+        // What the text was then cannot be known any more, even where the forge tells who set the label.
+        world.pass(Duration::from_secs(10)).await;
+        let (maintainer, body) = (&world.maintainer, "Another text");
+        world.forge.edit_issue(maintainer, world.repo, world.issue, None, Some(body)).await.expect("edited");
+        world.settle().await;
+        assert!(world.newest().await.is_none());
+        world.pass(Duration::from_secs(3600)).await;
+        world.reconcile().await;
+        world.reconcile().await;
+        assert!(world.newest().await.is_none(), "it began on nobody's word");
+        let says = world.bot_says();
+        let [question] = &says[..] else { panic!("one question: {says:#?}") };
+        let hash = question.split("--confirm ").nth(1).and_then(|rest| rest.get(..8)).expect("a hash");
+        // Somebody without the right cannot answer it.
+        let answer = format!("/ralph run --confirm {hash}");
+        world.forge.comment(&world.outsider, world.repo, world.issue, &answer).await.expect("commented");
+        world.settle().await;
+        assert!(world.newest().await.is_none());
+        world.say(&answer).await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
+    })
+    .await;
 }
 
 /// F10.
 async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n")).await;
-    let first = world.run().await;
-    assert_eq!(first.state, LoopState::Review, "{}", first.why);
-    world.pass(Duration::from_secs(300)).await;
-    world.forge.hooks().drop_next(10_000);
-    let comment = world.say("/ralph guide Add a note, please.").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.spent.iterations, 1);
-    world.reconcile().await;
-    world.reconcile().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-    assert!(world.prompt(2).await.contains("Add a note, please."));
-    assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
-    let pull = second.pull.expect("a pull request").number;
-    world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Merged);
-    world.finish().await;
+    story(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n"), async |world| {
+        let first = world.run().await;
+        assert_eq!(first.state, LoopState::Review, "{}", first.why);
+        world.pass(Duration::from_secs(300)).await;
+        world.forge.hooks().drop_next(10_000);
+        let comment = world.say("/ralph guide Add a note, please.").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.spent.iterations, 1);
+        world.reconcile().await;
+        world.reconcile().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        assert!(world.prompt(2).await.contains("Add a note, please."));
+        assert!(world.reactions(comment).contains(&"rocket".to_owned()), "{:?}", world.reactions(comment));
+        let pull = second.pull.expect("a pull request").number;
+        world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged);
+    })
+    .await;
 }
 
 /// F10, F12.
@@ -440,25 +454,26 @@ async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
 
 /// F10.
 async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.forge.hooks().duplicate_next(2, 100);
-    world.label().await;
-    world.settle().await;
-    assert_eq!(outcome(&world).await, undisturbed());
-    assert_eq!(world.all_loops().await.len(), 1);
-    world.forge.hooks().duplicate_next(1, 100);
-    world.say("/ralph guide Once more.").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    assert_eq!(world.prompt(2).await.matches("Once more.").count(), 1);
-    world.forge.hooks().duplicate_next(1, 100);
-    world.forge.hooks().hold();
-    world.say("/ralph abort enough").await;
-    world.forge.hooks().release(|_| {});
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Aborted);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.forge.hooks().duplicate_next(2, 100);
+        world.label().await;
+        world.settle().await;
+        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(world.all_loops().await.len(), 1);
+        world.forge.hooks().duplicate_next(1, 100);
+        world.say("/ralph guide Once more.").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        assert_eq!(world.prompt(2).await.matches("Once more.").count(), 1);
+        world.forge.hooks().duplicate_next(1, 100);
+        world.forge.hooks().hold();
+        world.say("/ralph abort enough").await;
+        world.forge.hooks().release(|_| {});
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+    })
+    .await;
 }
 
 /// F10.
@@ -492,7 +507,9 @@ async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
     const FAULTS: u32 = 14;
     let kinds =
         [Fault::status(502), Fault::after_effect(500), Fault::Reset { apply: true }, Fault::Reset { apply: false }];
-    for offset in 0..PERIOD {
+    // The two forges take turns; in CI each takes all offsets.
+    let all = setting("CI").is_some();
+    for offset in (0..PERIOD).filter(|offset| all || (offset % 2 == 0) == (dialect == Dialect::Gitea)) {
         let world = World::new(Setup::new(dialect)).await;
         for number in 0..FAULTS {
             let kind = kinds[(offset + number) as usize % kinds.len()].clone();
@@ -531,29 +548,30 @@ async fn labels_may_be_told_of_in_any_order(dialect: Dialect) {
 
 /// F10.
 async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.forge.flush().await;
-    world.forge.hooks().drop_next(10_000);
-    world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-    // The delivery may be on its way yet.
-    world.engine().reconcile_step(true).await.expect("reconcile");
-    while world.engine().loop_step().await.expect("loop") {}
-    assert_eq!(world.the_loop().await.state, LoopState::Running);
-    world.clock.advance_ms(61_000);
-    world.engine().reconcile_step(true).await.expect("reconcile");
-    world.settle().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
-    assert_eq!(now.why, "the label was taken off");
-    world.reconcile().await;
-    assert_eq!(world.the_loop().await.version, now.version, "it is told once");
-    world.forge.hooks().drop_next(0);
-    world.label().await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.forge.flush().await;
+        world.forge.hooks().drop_next(10_000);
+        world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
+        // The delivery may be on its way yet.
+        world.engine().reconcile_step(true).await.expect("reconcile");
+        while world.engine().loop_step().await.expect("loop") {}
+        assert_eq!(world.the_loop().await.state, LoopState::Running);
+        world.clock.advance_ms(61_000);
+        world.engine().reconcile_step(true).await.expect("reconcile");
+        world.settle().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.pushed), (LoopState::Paused, None), "{}", now.why);
+        assert_eq!(now.why, "the label was taken off");
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.version, now.version, "it is told once");
+        world.forge.hooks().drop_next(0);
+        world.label().await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
 }
 
 /// F10.
@@ -585,63 +603,65 @@ fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDra
 
 /// F10.
 async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let pull = world.run().await.pull.expect("a pull request").number;
-    world.pass(Duration::from_secs(300)).await;
-    world.forge.hooks().drop_next(10_000);
-    let hand_in = async |by: &User, review: ReviewDraft| {
-        world.forge.review(by, world.repo, pull, &review).await.expect("reviewed");
-    };
-    let changes =
-        review(ReviewVerdict::ChangesRequested, "Please say why it is 42.", Some("This line needs its reason."));
-    hand_in(&world.maintainer, changes).await;
-    hand_in(&world.outsider, review(ReviewVerdict::Commented, "Do it in another way.", None)).await;
-    // It may have been edited since, so it commands nothing.
-    hand_in(&world.maintainer, review(ReviewVerdict::Commented, "/ralph abort", Some("/ralph abort"))).await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.spent.iterations, 1);
-    world.reconcile().await;
-    world.reconcile().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-    let prompt = world.prompt(2).await;
-    for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt:1"] {
-        assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
-    }
-    assert!(!prompt.contains("another way") && !prompt.contains("/ralph abort"), "{prompt}");
-    // One that was told of is not heard again.
-    world.forge.hooks().drop_next(0);
-    world.pass(Duration::from_secs(300)).await;
-    hand_in(&world.maintainer, review(ReviewVerdict::Commented, "One more note.", Some("Here."))).await;
-    world.settle().await;
-    let third = world.the_loop().await;
-    let heard = async || world.log().await.iter().filter(|line| line.starts_with("Reviewed")).count();
-    let before = heard().await;
-    world.reconcile().await;
-    assert_eq!(heard().await, before, "{:#?}", world.log().await);
-    assert_eq!((third.state, third.spent.iterations), (LoopState::Review, 3), "{}", third.why);
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let pull = world.run().await.pull.expect("a pull request").number;
+        world.pass(Duration::from_secs(300)).await;
+        world.forge.hooks().drop_next(10_000);
+        let hand_in = async |by: &User, review: ReviewDraft| {
+            world.forge.review(by, world.repo, pull, &review).await.expect("reviewed");
+        };
+        let changes =
+            review(ReviewVerdict::ChangesRequested, "Please say why it is 42.", Some("This line needs its reason."));
+        hand_in(&world.maintainer, changes).await;
+        hand_in(&world.outsider, review(ReviewVerdict::Commented, "Do it in another way.", None)).await;
+        // It may have been edited since, so it commands nothing.
+        hand_in(&world.maintainer, review(ReviewVerdict::Commented, "/ralph abort", Some("/ralph abort"))).await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.spent.iterations, 1);
+        world.reconcile().await;
+        world.reconcile().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        let prompt = world.prompt(2).await;
+        for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt:1"] {
+            assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
+        }
+        assert!(!prompt.contains("another way") && !prompt.contains("/ralph abort"), "{prompt}");
+        // One that was told of is not heard again.
+        world.forge.hooks().drop_next(0);
+        world.pass(Duration::from_secs(300)).await;
+        hand_in(&world.maintainer, review(ReviewVerdict::Commented, "One more note.", Some("Here."))).await;
+        world.settle().await;
+        let third = world.the_loop().await;
+        let heard = async || world.log().await.iter().filter(|line| line.starts_with("Reviewed")).count();
+        let before = heard().await;
+        world.reconcile().await;
+        assert_eq!(heard().await, before, "{:#?}", world.log().await);
+        assert_eq!((third.state, third.spent.iterations), (LoopState::Review, 3), "{}", third.why);
+    })
+    .await;
 }
 
 /// F10: deliveries of reviews do not everywhere say which review it was.
 async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let pull = world.run().await.pull.expect("a pull request").number;
-    world.forge.hooks().hold();
-    for body in ["Please say why it is 42.", "And say since when."] {
-        let review = review(ReviewVerdict::Commented, body, None);
-        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
-    }
-    world.forge.hooks().release(|_| {});
-    world.settle().await;
-    world.reconcile().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let prompts = world.prompts().await[1..].join("\n");
-    for body in ["Please say why it is 42.", "And say since when."] {
-        assert_eq!(prompts.matches(body).count(), 1, "{body}: {prompts}");
-    }
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let pull = world.run().await.pull.expect("a pull request").number;
+        world.forge.hooks().hold();
+        for body in ["Please say why it is 42.", "And say since when."] {
+            let review = review(ReviewVerdict::Commented, body, None);
+            world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
+        }
+        world.forge.hooks().release(|_| {});
+        world.settle().await;
+        world.reconcile().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let prompts = world.prompts().await[1..].join("\n");
+        for body in ["Please say why it is 42.", "And say since when."] {
+            assert_eq!(prompts.matches(body).count(), 1, "{body}: {prompts}");
+        }
+    })
+    .await;
 }
 
 /// F1: nothing answers for some minutes, from each step on; git neither.

@@ -4,15 +4,15 @@ use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Sha;
 use ralph_bot::fake::{Access, Dialect, Op, OpKind};
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, on_both_forges, on_one_forge};
 
 on_both_forges!(
     a_pull_request_that_a_person_made_ready_stays_so,
-    nothing_is_pushed_after_a_merge_in_the_middle,
     a_repository_that_is_gone_is_left_alone,
     a_pull_request_that_goes_elsewhere_is_followed,
 );
+
+on_one_forge!(nothing_is_pushed_after_a_merge_in_the_middle,);
 
 /// Gets there in its third run, and leaves something to push in each.
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";

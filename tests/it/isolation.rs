@@ -8,10 +8,9 @@ use ralph_bot::fake::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::forge::http::Patience;
 use ralph_bot::store::inbox;
 
-use crate::harness::{SECRET, Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     a_repository_that_does_not_answer_delays_no_other,
     a_forge_that_does_not_answer_delays_no_other,
     deliveries_without_meaning_delay_no_other,
@@ -101,27 +100,28 @@ async fn a_forge_that_does_not_answer_delays_no_other(dialect: Dialect) {
 
 /// Two thousand wait before the one that matters.
 async fn deliveries_without_meaning_delay_no_other(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let forge = world.engine().forges.keys().next().expect("a forge").clone();
-    let now = world.clock.now();
-    let flood = move |c: &_| {
-        (0..2_000).try_for_each(|n| {
-            let body = inbox::Body::pack(if n % 2 == 0 { b"{}" } else { b"{\"action\": \"created\", \"x\": [" });
-            let (forge, delivery, event) = (forge.clone(), format!("flood-{n}"), "issues".to_owned());
-            inbox::insert(c, &inbox::Delivery { forge, delivery, event, body }, now).map(drop)
-        })
-    };
-    world.engine().store.write(flood).await.expect("stored");
-    world.label().await;
-    world.forge.flush().await;
-    let mut steps = 0;
-    while world.newest().await.is_none() {
-        assert!(world.engine().intake_step().await.expect("intake"), "the label is lost");
-        world.engine().loop_step().await.expect("loop");
-        steps += 1;
-    }
-    assert!(steps <= 34, "{steps} steps of 64 deliveries");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let forge = world.engine().forges.keys().next().expect("a forge").clone();
+        let now = world.clock.now();
+        let flood = move |c: &_| {
+            (0..2_000).try_for_each(|n| {
+                let body = inbox::Body::pack(if n % 2 == 0 { b"{}" } else { b"{\"action\": \"created\", \"x\": [" });
+                let (forge, delivery, event) = (forge.clone(), format!("flood-{n}"), "issues".to_owned());
+                inbox::insert(c, &inbox::Delivery { forge, delivery, event, body }, now).map(drop)
+            })
+        };
+        world.engine().store.write(flood).await.expect("stored");
+        world.label().await;
+        world.forge.flush().await;
+        let mut steps = 0;
+        while world.newest().await.is_none() {
+            assert!(world.engine().intake_step().await.expect("intake"), "the label is lost");
+            world.engine().loop_step().await.expect("loop");
+            steps += 1;
+        }
+        assert!(steps <= 34, "{steps} steps of 64 deliveries");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
 }

@@ -5,10 +5,9 @@ use ralph_bot::domain::model::ids::Number;
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::memory;
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     what_a_loop_learnt_is_told_to_the_next,
     without_memory_every_loop_begins_anew,
     what_was_learnt_on_a_file_is_found_by_its_path,
@@ -50,35 +49,37 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
 }
 
 async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(AGENT)).await;
-    let (first, second, looped) = two_loops(&world).await;
-    assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
-    for wanted in [APPROACH, RULE] {
-        assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
-    }
-    // What the prompt carried has been noted, and got what came of the iteration.
-    let (known, _) = world.engine().store.read(|c| memory::list(c, "", 99)).await.expect("read");
-    let strategy = known.iter().find(|learning| learning.content.gist() == APPROACH).expect("learnt");
-    assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
-    let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
-    assert!(rule.uses >= 1 && rule.seen == 1, "its own loop may have carried it as well: {rule:?}");
-    // What such a task usually takes is moved by what the first one took.
-    assert_eq!(looped.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
-    assert_ne!(looped.usual_iterations(), looped.task_type().usual_iterations());
-    assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
-    world.finish().await;
+    story(Setup::new(dialect).agent(AGENT), async |world| {
+        let (first, second, looped) = two_loops(&world).await;
+        assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
+        for wanted in [APPROACH, RULE] {
+            assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
+        }
+        // What the prompt carried has been noted, and got what came of the iteration.
+        let (known, _) = world.engine().store.read(|c| memory::list(c, "", 99)).await.expect("read");
+        let strategy = known.iter().find(|learning| learning.content.gist() == APPROACH).expect("learnt");
+        assert!(strategy.merged && strategy.uses == 1 && strategy.seen >= 2, "{strategy:?}");
+        let rule = known.iter().find(|learning| learning.content.gist() == RULE).expect("learnt");
+        assert!(rule.uses >= 1 && rule.seen == 1, "its own loop may have carried it as well: {rule:?}");
+        // What such a task usually takes is moved by what the first one took.
+        assert_eq!(looped.estimate.map(|estimate| estimate.samples), Some(1), "{:?}", looped.task_type());
+        assert_ne!(looped.usual_iterations(), looped.task_type().usual_iterations());
+        assert_eq!(world.engine().store.read(memory::quarantined).await.expect("counted"), 0);
+    })
+    .await;
 }
 
 async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }")).await;
-    let (_, second, looped) = two_loops(&world).await;
-    assert_eq!(looped.estimate, None);
-    for unwanted in [APPROACH, RULE] {
-        assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
-    }
-    let counts = world.engine().store.read(memory::counts).await.expect("counted");
-    assert_eq!(counts, memory::Counts::default());
-    world.finish().await;
+    story(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }"), async |world| {
+        let (_, second, looped) = two_loops(&world).await;
+        assert_eq!(looped.estimate, None);
+        for unwanted in [APPROACH, RULE] {
+            assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
+        }
+        let counts = world.engine().store.read(memory::counts).await.expect("counted");
+        assert_eq!(counts, memory::Counts::default());
+    })
+    .await;
 }
 
 /// Its second task takes it two iterations.
@@ -96,31 +97,38 @@ async fn what_was_learnt_on_a_file_is_found_by_its_path(dialect: Dialect) {
         let text = format!("#!/bin/sh\ngrep -q 7 herd/gnus.txt && exit; {says}exit 1\n");
         setup.files.push((name.into(), text, true));
     }
-    let world = World::new(setup).await;
-    let first = world.run().await;
-    assert_eq!(first.state, LoopState::Review, "{}", first.why);
-    world.forge.merge(&world.maintainer, world.repo, first.pull.expect("a pull request").number).await.expect("merged");
-    world.settle().await;
-    // Nothing in the words of these tasks is in what was learnt. The first changes the file, the other's check names it.
-    for (title, check, known) in [("Seven zorps", "./quiet", [false, true]), ("Seven blems", "./loud", [true, true])] {
-        world.clock.advance_ms(60_000);
-        let issue =
-            world.forge.open_issue(&world.maintainer, world.repo, title, "Please.", &[]).await.expect("an issue");
-        let start = format!("/ralph run --check \"{check}\"");
-        world.forge.comment(&world.maintainer, world.repo, issue, &start).await.expect("commented");
+    story(setup, async |world| {
+        let first = world.run().await;
+        assert_eq!(first.state, LoopState::Review, "{}", first.why);
+        world
+            .forge
+            .merge(&world.maintainer, world.repo, first.pull.expect("a pull request").number)
+            .await
+            .expect("merged");
         world.settle().await;
-        let done = world.the_loop().await;
-        assert_eq!(
-            (done.place.issue, done.state, done.spent.iterations),
-            (issue, LoopState::Review, 2),
-            "{}",
-            done.why
-        );
-        let prompts = world.prompts().await;
-        let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
-        assert_eq!(told, known, "{title}: {prompts:#?}");
-    }
-    world.finish().await;
+        // Nothing in the words of these tasks is in what was learnt. The first changes the file, the other's check names it.
+        for (title, check, known) in
+            [("Seven zorps", "./quiet", [false, true]), ("Seven blems", "./loud", [true, true])]
+        {
+            world.clock.advance_ms(60_000);
+            let issue =
+                world.forge.open_issue(&world.maintainer, world.repo, title, "Please.", &[]).await.expect("an issue");
+            let start = format!("/ralph run --check \"{check}\"");
+            world.forge.comment(&world.maintainer, world.repo, issue, &start).await.expect("commented");
+            world.settle().await;
+            let done = world.the_loop().await;
+            assert_eq!(
+                (done.place.issue, done.state, done.spent.iterations),
+                (issue, LoopState::Review, 2),
+                "{}",
+                done.why
+            );
+            let prompts = world.prompts().await;
+            let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains(APPROACH)).collect();
+            assert_eq!(told, known, "{title}: {prompts:#?}");
+        }
+    })
+    .await;
 }
 
 /// Gets nowhere; in the first loop it goes about it in a way that the service would propose too.
@@ -131,20 +139,26 @@ printf '{"approach": "%s", "summary": "Looked again."}' "$tried" >"$RALPH_REPORT
 
 async fn a_way_that_failed_in_one_loop_is_not_tried_in_the_next(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { redirects: 1 }";
-    let world = World::new(Setup::new(dialect).agent(LOST).config(limits)).await;
-    assert_eq!(world.run().await.state, LoopState::Paused);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.clock.advance_ms(60_000);
-    let (title, body) = ("The other answer is wrong", "It should be 42, as the answer says.");
-    let issue = world.forge.open_issue(&world.maintainer, world.repo, title, body, &[]).await.expect("an issue");
-    world.forge.comment(&world.maintainer, world.repo, issue, "/ralph run").await.expect("commented");
-    world.settle().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.place.issue, second.state), (issue, LoopState::Paused), "{}", second.why);
-    assert!(second.failed_elsewhere.iter().any(|way| way == "Find the cause first"), "{:?}", second.failed_elsewhere);
-    let mut ways = second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);
-    // Else it would be the first.
-    assert_eq!(ways.find(|way| !way.is_empty()).map(String::as_str), Some("smallest reproduction"));
-    world.finish().await;
+    story(Setup::new(dialect).agent(LOST).config(limits), async |world| {
+        assert_eq!(world.run().await.state, LoopState::Paused);
+        world.say("/ralph abort").await;
+        world.settle().await;
+        world.clock.advance_ms(60_000);
+        let (title, body) = ("The other answer is wrong", "It should be 42, as the answer says.");
+        let issue = world.forge.open_issue(&world.maintainer, world.repo, title, body, &[]).await.expect("an issue");
+        world.forge.comment(&world.maintainer, world.repo, issue, "/ralph run").await.expect("commented");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.place.issue, second.state), (issue, LoopState::Paused), "{}", second.why);
+        assert!(
+            second.failed_elsewhere.iter().any(|way| way == "Find the cause first"),
+            "{:?}",
+            second.failed_elsewhere
+        );
+        let mut ways =
+            second.iterations.iter().filter_map(|iteration| iteration.judged.as_ref()).map(|judged| &judged.way);
+        // Else it would be the first.
+        assert_eq!(ways.find(|way| !way.is_empty()).map(String::as_str), Some("smallest reproduction"));
+    })
+    .await;
 }

@@ -3,7 +3,6 @@
 
 mod agent_faults;
 mod assistants;
-mod burst;
 mod channels;
 mod cli;
 mod clock;
@@ -11,24 +10,18 @@ mod commands;
 mod edge;
 mod egress;
 mod evil;
-mod exhaustion;
 mod forge_faults;
 mod git_faults;
+#[path = "../harness/mod.rs"]
 mod harness;
 mod interference;
 mod isolation;
-mod kills;
 mod learning;
 mod memory;
-mod parts;
 mod permission;
-mod power;
-mod processes;
 mod promptness;
 mod providers;
-mod real;
 mod replay;
-mod service;
 mod settings;
 mod story;
 mod supervised;

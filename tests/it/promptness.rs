@@ -5,10 +5,9 @@ use std::time::Duration;
 use ralph_bot::domain::loops::LoopStep;
 use ralph_bot::fake::Dialect;
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
-on_both_forges!(a_command_is_seen_before_all_else_that_waits, a_command_is_seen_while_much_is_to_be_said);
+on_one_forge!(a_command_is_seen_before_all_else_that_waits, a_command_is_seen_while_much_is_to_be_said,);
 
 /// Changes of the forge that it was asked for, oldest first: method and path.
 fn changes(world: &World) -> Vec<String> {
@@ -21,61 +20,64 @@ fn changes(world: &World) -> Vec<String> {
 }
 
 async fn a_command_is_seen_before_all_else_that_waits(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let engine = world.engine();
-    world.label().await;
-    world.forge.flush().await;
-    engine.intake_step().await.expect("intake");
-    while engine.loop_step().await.expect("loop") {}
-    let waiting = world.receipts().await;
-    assert!(waiting.iter().any(|r| r.state == "ready" && r.key == "status"), "{waiting:#?}");
-    let comment = world.say("/ralph guide It is 42.").await;
-    world.forge.flush().await;
-    engine.intake_step().await.expect("intake");
-    assert!(world.bot_says().is_empty() && changes(&world).is_empty(), "{:?}", changes(&world));
-    engine.talk_step().await.expect("talk");
-    assert_eq!(world.reactions(comment), ["eyes"]);
-    assert!(world.bot_says().is_empty(), "{:?}", world.bot_says());
-    world.settle().await;
-    assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let engine = world.engine();
+        world.label().await;
+        world.forge.flush().await;
+        engine.intake_step().await.expect("intake");
+        while engine.loop_step().await.expect("loop") {}
+        let waiting = world.receipts().await;
+        assert!(waiting.iter().any(|r| r.state == "ready" && r.key == "status"), "{waiting:#?}");
+        let comment = world.say("/ralph guide It is 42.").await;
+        world.forge.flush().await;
+        engine.intake_step().await.expect("intake");
+        assert!(world.bot_says().is_empty() && changes(&world).is_empty(), "{:?}", changes(&world));
+        engine.talk_step().await.expect("talk");
+        assert_eq!(world.reactions(comment), ["eyes"]);
+        assert!(world.bot_says().is_empty(), "{:?}", world.bot_says());
+        world.settle().await;
+        assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
+    })
+    .await;
 }
 
 /// The whole service at its own pace, with the pause between two changes that a forge asks for.
 async fn a_command_is_seen_while_much_is_to_be_said(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
     setup.mutation_interval_ms = 300;
-    let world = World::live(setup).await;
-    world.label().await;
-    world.until("the agent", |l| l.step == LoopStep::Agent).await;
-    for n in 0..4 {
-        let title = format!("Asked about ({n})");
-        let opened = world.forge.open_issue(&world.maintainer, world.repo, &title, "", &[]).await.expect("an issue");
-        for _ in 0..3 {
-            world.forge.comment(&world.maintainer, world.repo, opened, "/ralph help").await.expect("commented");
+    live_story(setup, async |world| {
+        world.label().await;
+        world.until("the agent", |l| l.step == LoopStep::Agent).await;
+        for n in 0..4 {
+            let title = format!("Asked about ({n})");
+            let opened =
+                world.forge.open_issue(&world.maintainer, world.repo, &title, "", &[]).await.expect("an issue");
+            for _ in 0..3 {
+                world.forge.comment(&world.maintainer, world.repo, opened, "/ralph help").await.expect("commented");
+            }
         }
-    }
-    // Each of the twelve is to be answered; that they were seen is said by now.
-    let begun = async {
-        while world.waiting("talk").await < 12 || world.waiting("talk/seen").await > 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), begun).await.expect("much is to be said");
-    let comment = world.say("/ralph guide It is 42.").await;
-    let before = changes(&world).len();
-    let seen = async {
-        while world.reactions(comment).is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), seen).await.expect("it is seen");
-    let since = changes(&world).split_off(before);
-    assert!(world.waiting("talk").await > 4, "much is still to be said");
-    // Beside what was under way when it came.
-    assert!(since.len() <= 4, "seen after {since:#?}");
-    world.say("/ralph abort").await;
-    world.until("the end", |l| !l.state.is_open()).await;
-    world.at_rest().await;
-    world.finish().await;
+        // Each of the twelve is to be answered; that they were seen is said by now.
+        let begun = async {
+            while world.waiting("talk").await < 12 || world.waiting("talk/seen").await > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), begun).await.expect("much is to be said");
+        let comment = world.say("/ralph guide It is 42.").await;
+        let before = changes(&world).len();
+        let seen = async {
+            while world.reactions(comment).is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), seen).await.expect("it is seen");
+        let since = changes(&world).split_off(before);
+        assert!(world.waiting("talk").await > 4, "much is still to be said");
+        // Beside what was under way when it came.
+        assert!(since.len() <= 4, "seen after {since:#?}");
+        world.say("/ralph abort").await;
+        world.until("the end", |l| !l.state.is_open()).await;
+        world.at_rest().await;
+    })
+    .await;
 }

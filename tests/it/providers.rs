@@ -10,10 +10,9 @@ use ralph_bot::fake::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     a_refused_run_goes_on_with_the_next_backend,
     a_backend_that_crashes_or_hangs_is_left_to_the_next_one,
     a_model_that_is_not_there_is_left_to_the_next_one,
@@ -61,23 +60,24 @@ const LIMITS: &str = "limits: { comments_per_hour: 1000, comments_per_day: 1000 
 
 async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(REFUSED));
-    let world = World::new(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n")).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-    let served = &done.iterations[0].served;
-    assert_eq!(served.backend, "mine");
-    assert!(served.switched.iter().any(|text| text.contains("claude was left")), "{:?}", served.switched);
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    assert!(matches!(known.backends["claude"].status, Status::Parked(_)), "{:?}", known.backends["claude"]);
-    let id = done.id.clone();
-    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-    let told: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
-    assert_eq!(told, [("claude", Some("limited")), ("mine", Some("finished"))]);
-    // Rules see no error: the run that did the work had none.
-    let facts = done.rule_facts("mine", world.clock.now());
-    assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
-    // The next loop does not even try it.
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        let served = &done.iterations[0].served;
+        assert_eq!(served.backend, "mine");
+        assert!(served.switched.iter().any(|text| text.contains("claude was left")), "{:?}", served.switched);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        assert!(matches!(known.backends["claude"].status, Status::Parked(_)), "{:?}", known.backends["claude"]);
+        let id = done.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let told: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
+        assert_eq!(told, [("claude", Some("limited")), ("mine", Some("finished"))]);
+        // Rules see no error: the run that did the work had none.
+        let facts = done.rule_facts("mine", world.clock.now());
+        assert_eq!((facts.last_error, facts.consec_errors, facts.error_count), (None, 0, 0));
+        // The next loop does not even try it.
+    })
+    .await;
 }
 
 async fn a_backend_that_crashes_or_hangs_is_left_to_the_next_one(dialect: Dialect) {
@@ -105,17 +105,18 @@ async fn a_model_that_is_not_there_is_left_to_the_next_one(dialect: Dialect) {
     let config = format!(
         "  claude: {{ enabled: true, command: {command}, models: {{ default: gone, cheap: here }} }}\norder: {{ agent: [claude] }}\n{LIMITS}"
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-    assert_eq!(done.iterations[0].served.model.as_deref(), Some("here"));
-    let id = done.id.clone();
-    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-    let asked: Vec<_> = booked.iter().map(|call| call.model.as_deref()).collect();
-    assert_eq!(asked, [Some("gone"), Some("here")]);
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.say("/ralph run --backend claude").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(done.iterations[0].served.model.as_deref(), Some("here"));
+        let id = done.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let asked: Vec<_> = booked.iter().map(|call| call.model.as_deref()).collect();
+        assert_eq!(asked, [Some("gone"), Some("here")]);
+    })
+    .await;
 }
 
 async fn a_backend_that_a_schedule_asks_for_is_no_condition(dialect: Dialect) {
@@ -170,12 +171,13 @@ async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
 
 async fn a_backend_that_is_not_logged_in_is_left_to_people(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(NO_LOGIN));
-    let world = World::new(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n")).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    assert!(matches!(known.backends["claude"].status, Status::Disabled { .. }), "{:?}", known.backends["claude"]);
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        assert!(matches!(known.backends["claude"].status, Status::Disabled { .. }), "{:?}", known.backends["claude"]);
+    })
+    .await;
 }
 
 async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
@@ -183,13 +185,14 @@ async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
         "schedule:\n  - {{ trigger: {{ when: \"iteration >= 2 && completion < 0.9\" }}, action: pause, reason: have a look }}\n{LIMITS}"
     );
     let agent = "echo \"$RALPH_ITERATION\" >answer.txt\n";
-    let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
-    let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Paused, 2), "{}", stopped.why);
-    assert!(stopped.why.contains("have a look"), "{}", stopped.why);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(agent), async |world| {
+        let stopped = world.run().await;
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Paused, 2), "{}", stopped.why);
+        assert!(stopped.why.contains("have a look"), "{}", stopped.why);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 /// P15.
@@ -199,16 +202,17 @@ async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
     let config = format!(
         "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    let stopped = world.the_loop().await;
-    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
-    assert_eq!(stopped.spent.cost, Money::from_usd(0.5), "{}", stopped.why);
-    assert!(stopped.why.contains("$0.60") && stopped.why.contains("are needed"), "{}", stopped.why);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.say("/ralph run --backend claude").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+        assert_eq!(stopped.spent.cost, Money::from_usd(0.5), "{}", stopped.why);
+        assert!(stopped.why.contains("$0.60") && stopped.why.contains("are needed"), "{}", stopped.why);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
@@ -219,45 +223,48 @@ async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
     let config = format!(
         "  second: {{ type: script, output: claude, command: {command}, roles: [agent], {priced} }}\norder: {{ agent: [second] }}\n{LIMITS}"
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
-    for told in ["second (small)", "Its cost is an estimate by published prices"] {
-        assert!(world.bot_said(told), "{told}: {:#?}", world.bot_says());
-    }
-    let pull = world.the_pull().await;
-    assert!(pull.body.contains("$0.15 (second about $0.15)"), "{}", pull.body);
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
+        for told in ["second (small)", "Its cost is an estimate by published prices"] {
+            assert!(world.bot_said(told), "{told}: {:#?}", world.bot_says());
+        }
+        let pull = world.the_pull().await;
+        assert!(pull.body.contains("$0.15 (second about $0.15)"), "{}", pull.body);
+    })
+    .await;
 }
 
 async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let token = format!("ghp_{}", "a1B2".repeat(9));
     setup.body = format!("It should be 42, says {token}.");
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    let (id, of) = (done.id.clone(), done.id.clone());
-    let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
-    assert_eq!(turns.len() as u32, done.spent.iterations);
-    assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
-    // What people wrote comes back to agents by search, and without their secrets.
-    assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
-    let asked = Query { query: token, ..Query::default() };
-    let found = world.engine().store.read(move |c| session::search(c, &of, &asked)).await.expect("searched");
-    assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        let (id, of) = (done.id.clone(), done.id.clone());
+        let turns = world.engine().store.read(move |c| session::turns(c, &id, 1..=9)).await.expect("turns");
+        assert_eq!(turns.len() as u32, done.spent.iterations);
+        assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
+        // What people wrote comes back to agents by search, and without their secrets.
+        assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
+        let asked = Query { query: token, ..Query::default() };
+        let found = world.engine().store.read(move |c| session::search(c, &of, &asked)).await.expect("searched");
+        assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
+    })
+    .await;
 }
 
 async fn each_run_counts_once_for_what_its_backend_is_worth(dialect: Dialect) {
     let config = format!("rotation: {{ mode: adaptive }}\n{LIMITS}");
     let agent = "[ $RALPH_ITERATION = 1 ] && exit 1\necho 42 >answer.txt\n";
-    let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    let worth = known.posteriors.of("mine", done.task_type());
-    assert_eq!((worth.gained, worth.missed), (1.0, 1.0), "one run that failed, and one that did it all: {worth:?}");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        let worth = known.posteriors.of("mine", done.task_type());
+        assert_eq!((worth.gained, worth.missed), (1.0, 1.0), "one run that failed, and one that did it all: {worth:?}");
+    })
+    .await;
 }
 
 /// An agent of the form of Claude Code that edits, fails with a tool, and gets nowhere.
@@ -274,41 +281,42 @@ async fn what_happened_is_found_by_search(dialect: Dialect) {
         "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent], {rules} }}\norder: {{ agent: [claude, second] }}\n{LIMITS}oversight: {{ redirects: 1 }}\n",
         claude(&REFUSED.replace("try again in 90s", "try again in 4 hours"))
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    world.label().await;
-    world.settle_until("its checks", |l| !l.checks.is_empty()).await;
-    let token = format!("ghp_{}", "a1B2".repeat(9));
-    world.say(&format!("/ralph guide Mind the line feed and {token}")).await;
-    world.settle().await;
-    let held = world.the_loop().await;
-    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-    let found = async |kind: EventKind| {
-        let (id, asked) = (held.id.clone(), Query { event_types: vec![kind], ..Query::default() });
-        let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
-        format!("{found:#?}")
-    };
-    for (kind, words) in [
-        (EventKind::ToolCall, "ls /gone"),
-        (EventKind::ToolResult, "no such folder"),
-        (EventKind::FileChange, "notes.txt"),
-        (EventKind::BackendSwitch, "second ran; claude was left"),
-        (EventKind::ModelSwitch, "second ran with large instead of small"),
-        (EventKind::Check, "exited with 1: the answer is #"),
-        (EventKind::Detection, "The loop is stuck"),
-        (EventKind::Intervention, "REDIRECT"),
-        (EventKind::Command, "mira: /ralph guide Mind the line feed and ***"),
-    ] {
-        let found = found(kind).await;
-        assert!(found.contains(words), "{kind}: {found}");
-    }
-    world.say("/ralph abort").await;
-    world.settle().await;
-    // What a loop came to tells of them.
-    let id = held.id.clone();
-    let told = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
-    let told = told.expect("a summary");
-    assert!(told.decisions.iter().any(|line| line.contains("intervention: ")), "{told:#?}");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.label().await;
+        world.settle_until("its checks", |l| !l.checks.is_empty()).await;
+        let token = format!("ghp_{}", "a1B2".repeat(9));
+        world.say(&format!("/ralph guide Mind the line feed and {token}")).await;
+        world.settle().await;
+        let held = world.the_loop().await;
+        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        let found = async |kind: EventKind| {
+            let (id, asked) = (held.id.clone(), Query { event_types: vec![kind], ..Query::default() });
+            let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
+            format!("{found:#?}")
+        };
+        for (kind, words) in [
+            (EventKind::ToolCall, "ls /gone"),
+            (EventKind::ToolResult, "no such folder"),
+            (EventKind::FileChange, "notes.txt"),
+            (EventKind::BackendSwitch, "second ran; claude was left"),
+            (EventKind::ModelSwitch, "second ran with large instead of small"),
+            (EventKind::Check, "exited with 1: the answer is #"),
+            (EventKind::Detection, "The loop is stuck"),
+            (EventKind::Intervention, "REDIRECT"),
+            (EventKind::Command, "mira: /ralph guide Mind the line feed and ***"),
+        ] {
+            let found = found(kind).await;
+            assert!(found.contains(words), "{kind}: {found}");
+        }
+        world.say("/ralph abort").await;
+        world.settle().await;
+        // What a loop came to tells of them.
+        let id = held.id.clone();
+        let told = world.engine().store.read(move |c| session::summaries(c, &id, 0)).await.expect("read").pop();
+        let told = told.expect("a summary");
+        assert!(told.decisions.iter().any(|line| line.contains("intervention: ")), "{told:#?}");
+    })
+    .await;
 }
 
 /// An agent that takes its prompt as an argument, and a task that fits in none.
@@ -318,12 +326,13 @@ file=${1#Read the file }
 grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
     let command = serde_json::to_string(&["/bin/sh", "-c", script, "long"]).expect("a list");
     let backend = format!("  long: {{ type: external, command: {command}, args: ['{{prompt}}'], stdin: none }}");
-    let mut setup = Setup::new(dialect).config(&format!("{backend}\norder: {{ agent: [long] }}\n{LIMITS}"));
+    let mut setup = Setup::new(dialect).isolated().config(&format!("{backend}\norder: {{ agent: [long] }}\n{LIMITS}"));
     setup.body = format!("It should be 42.\n\n{}\n\nThese are the last words of it.", "\u{6f22}".repeat(50_000));
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);
+    })
+    .await;
 }
 
 async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: Dialect) {
@@ -332,53 +341,60 @@ async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: D
     let config = format!(
         "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
-    let mut world = World::new(Setup::new(dialect).config(&config)).await;
-    world.say("/ralph run --backend claude --budget 9").await;
-    world.settle().await;
-    let waiting = world.the_loop().await;
-    assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 2), "{}", waiting.why);
-    assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
-    assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
-    assert!(world.bot_said("Waiting until 2026-09-22 00:00 UTC") && world.bot_said("nobody has to do anything"));
-    assert!(world.escalations().is_empty(), "nobody is asked for anything");
-    assert_eq!(world.state_labels(), ["waiting"]);
-    // A restart forgets nothing, and money does not come back before the day is over.
-    world.restart().await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
-    let left = 1_790_035_200_000 - world.clock.now().0;
-    world.pass(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
-    assert_eq!(world.the_loop().await.state, LoopState::Waiting);
-    world.pass(Duration::from_secs(1)).await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 3), "{}", done.why);
-    assert!(done.why.contains("iterations"), "{}", done.why);
-    let told = world.bot_says().iter().filter(|text| text.contains("Waiting until")).count();
-    assert_eq!(told, 1, "{:#?}", world.bot_says());
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.say("/ralph run --backend claude --budget 9").await;
+        world.settle().await;
+        let waiting = world.the_loop().await;
+        assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 2), "{}", waiting.why);
+        assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
+        assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
+        assert!(world.bot_said("Waiting until 2026-09-22 00:00 UTC") && world.bot_said("nobody has to do anything"));
+        assert!(world.escalations().is_empty(), "nobody is asked for anything");
+        assert_eq!(world.state_labels(), ["waiting"]);
+        // A restart forgets nothing, and money does not come back before the day is over.
+        world.restart().await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Waiting);
+        let left = 1_790_035_200_000 - world.clock.now().0;
+        world.pass(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
+        assert_eq!(world.the_loop().await.state, LoopState::Waiting);
+        world.pass(Duration::from_secs(1)).await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 3), "{}", done.why);
+        assert!(done.why.contains("iterations"), "{}", done.why);
+        let told = world.bot_says().iter().filter(|text| text.contains("Waiting until")).count();
+        assert_eq!(told, 1, "{:#?}", world.bot_says());
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn whoever_started_a_loop_is_told_once_of_a_long_wait(dialect: Dialect) {
     let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
     let config = format!("{}order: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
-    let mut world = World::new(Setup::new(dialect).config(&config)).await;
-    let told = |world: &World| world.bot_says().iter().filter(|text| text.contains("@mira")).count();
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 0), "{:#?}", world.bot_says());
-    // The provider refuses again and again: by now more than an hour in all.
-    for _ in 0..3 {
-        world.pass(Duration::from_secs(45 * 60)).await;
-        assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 1), "{:#?}", world.bot_says());
-        world.restart().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        let told = |world: &World| world.bot_says().iter().filter(|text| text.contains("@mira")).count();
+        world.say("/ralph run --backend claude").await;
         world.settle().await;
-    }
-    assert!(world.escalations().is_empty());
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+        assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 0), "{:#?}", world.bot_says());
+        // The provider refuses again and again: by now more than an hour in all.
+        for _ in 0..3 {
+            world.pass(Duration::from_secs(45 * 60)).await;
+            assert_eq!(
+                (world.the_loop().await.state, told(&world)),
+                (LoopState::Waiting, 1),
+                "{:#?}",
+                world.bot_says()
+            );
+            world.restart().await;
+            world.settle().await;
+        }
+        assert!(world.escalations().is_empty());
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 /// Claude Code as far as sessions go: each turn fills 300 of 1,000 tokens more, and it adds up what a session cost. What it
@@ -420,53 +436,56 @@ async fn calls_of(world: &World) -> Vec<String> {
 }
 
 async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).config(&talks("fill", ""))).await;
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 4), "{}", done.why);
-    // 30, 60, 90 percent; from 85 on a session is not resumed. Nothing else of a home lives on.
-    assert_eq!(calls_of(&world).await, ["fresh", "resumed", "resumed", "fresh"]);
-    let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
-    assert_eq!(served, [(false, Some(30.0)), (true, Some(60.0)), (true, Some(90.0)), (false, Some(30.0))]);
-    assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
-    // The CLI adds up over a session; each iteration is booked with what it cost itself.
-    assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
-    assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
-    assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "what is learnt says with which tools");
-    // The context block is for fresh sessions.
-    let prompts = world.prompts().await;
-    let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
-    assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
-    let kept = world.engine().settings.sessions.join(done.id.as_str());
-    assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");
-    world.say("/ralph abort").await;
-    world.settle().await;
-    assert!(!kept.exists(), "nothing of it outlives the loop");
-    world.finish().await;
+    story(Setup::new(dialect).config(&talks("fill", "")), async |world| {
+        world.say("/ralph run --backend claude").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 4), "{}", done.why);
+        // 30, 60, 90 percent; from 85 on a session is not resumed. Nothing else of a home lives on.
+        assert_eq!(calls_of(&world).await, ["fresh", "resumed", "resumed", "fresh"]);
+        let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
+        assert_eq!(served, [(false, Some(30.0)), (true, Some(60.0)), (true, Some(90.0)), (false, Some(30.0))]);
+        assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
+        // The CLI adds up over a session; each iteration is booked with what it cost itself.
+        assert!(done.iterations.iter().all(|i| i.cost == Money::from_usd(0.2)), "{:?}", done.spent);
+        assert_eq!((done.spent.cost, done.spent.tokens_in), (Money::from_usd(0.8), 1900));
+        assert!(done.iterations.iter().all(|i| i.tools == ["Edit"]), "what is learnt says with which tools");
+        // The context block is for fresh sessions.
+        let prompts = world.prompts().await;
+        let blocks: Vec<bool> = prompts.iter().map(|prompt| prompt.contains("Run by claude")).collect();
+        assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
+        let kept = world.engine().settings.sessions.join(done.id.as_str());
+        assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");
+        world.say("/ralph abort").await;
+        world.settle().await;
+        assert!(!kept.exists(), "nothing of it outlives the loop");
+    })
+    .await;
 }
 
 async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect: Dialect) {
     let rules = ", models: { default: small, rules: [{ when: \"context_pct >= 50\", model: large }] }";
-    let world = World::new(Setup::new(dialect).config(&talks("fill", rules))).await;
-    world.say("/ralph run --backend claude --max-iterations 3").await;
-    world.settle().await;
-    assert_eq!(calls_of(&world).await, ["fresh small", "resumed small", "fresh large"]);
-    world.say("/ralph resume --max-iterations 4").await;
-    world.settle().await;
-    assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
-    world.say("/ralph resume --max-iterations 6").await;
-    let before = world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
-    assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
-    world.say("/ralph retry").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
-    assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
-    assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&talks("fill", rules)), async |world| {
+        world.say("/ralph run --backend claude --max-iterations 3").await;
+        world.settle().await;
+        assert_eq!(calls_of(&world).await, ["fresh small", "resumed small", "fresh large"]);
+        world.say("/ralph resume --max-iterations 4").await;
+        world.settle().await;
+        assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
+        world.say("/ralph resume --max-iterations 6").await;
+        let before =
+            world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
+        assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
+        world.say("/ralph retry").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
+        assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
+        assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn control_changes_turns_and_model_and_rules_of_models_win(dialect: Dialect) {
@@ -474,59 +493,62 @@ async fn control_changes_turns_and_model_and_rules_of_models_win(dialect: Dialec
     let control =
         "control: { actuators: { effort: { enabled: true }, model: { enabled: true, strong_above: 0.5 } } }\n";
     let config = talks("fill", models).replace("limits: { ", "limits: { agent_turns: 10, ") + control;
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.
-    assert_eq!(calls_of(&world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.say("/ralph run --backend claude").await;
+        world.settle().await;
+        // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.
+        assert_eq!(calls_of(&world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).config(&talks("forget", ""))).await;
-    world.say("/ralph run --backend claude --max-iterations 2").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
-    assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
-    let (id, of) = (done.id.clone(), done.id.clone());
-    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-    let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
-    assert_eq!(told, [(1, Some("finished")), (2, Some("ended")), (2, Some("finished"))]);
-    assert!(done.iterations[1].served.switched.is_empty() && done.iterations[1].agent_problem.is_empty());
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    assert_eq!(known.backends["claude"].consecutive_errors, 0, "that is no error of the backend");
-    // The same where the files went, as on another machine.
-    let folder = world.engine().settings.sessions.join(of.as_str());
-    std::fs::remove_dir_all(&folder).expect("it was there");
-    world.say("/ralph resume --max-iterations 3").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
-    assert_eq!(calls_of(&world).await.len(), 3);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&talks("forget", "")), async |world| {
+        world.say("/ralph run --backend claude --max-iterations 2").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
+        assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+        let (id, of) = (done.id.clone(), done.id.clone());
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+        assert_eq!(told, [(1, Some("finished")), (2, Some("ended")), (2, Some("finished"))]);
+        assert!(done.iterations[1].served.switched.is_empty() && done.iterations[1].agent_problem.is_empty());
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        assert_eq!(known.backends["claude"].consecutive_errors, 0, "that is no error of the backend");
+        // The same where the files went, as on another machine.
+        let folder = world.engine().settings.sessions.join(of.as_str());
+        std::fs::remove_dir_all(&folder).expect("it was there");
+        world.say("/ralph resume --max-iterations 3").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
+        assert_eq!(calls_of(&world).await.len(), 3);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn a_session_that_is_too_long_costs_no_iteration(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).config(&talks("overflow", ""))).await;
-    world.say("/ralph run --backend claude --max-iterations 2").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
-    assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
-    let id = done.id.clone();
-    let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
-    let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
-    assert_eq!(told, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
-    let known = world.engine().store.read(calls::state).await.expect("a state");
-    assert!(known.backends["claude"].is_active(), "{:?}", known.backends["claude"]);
-    world.say("/ralph abort").await;
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).config(&talks("overflow", "")), async |world| {
+        world.say("/ralph run --backend claude --max-iterations 2").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
+        assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+        let id = done.id.clone();
+        let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
+        let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
+        assert_eq!(told, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
+        let known = world.engine().store.read(calls::state).await.expect("a state");
+        assert!(known.backends["claude"].is_active(), "{:?}", known.backends["claude"]);
+        world.say("/ralph abort").await;
+        world.settle().await;
+    })
+    .await;
 }
 
 /// The figures as a monitor reads them.
@@ -548,32 +570,36 @@ async fn what_was_used_is_told_in_figures_and_on_the_pull_request(dialect: Diale
         "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent] }}\norder: {{ agent: [claude, second] }}\n{LIMITS}",
         claude(REFUSED)
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let figures = scraped(&world).await;
-    for line in [
-        "ralph_cost_usd_total{backend=\"second\",role=\"agent\"} 0.25",
-        "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"limited\"} 1",
-        "ralph_backend_calls_total{backend=\"second\",role=\"agent\",outcome=\"finished\"} 1",
-        "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"input\"} 10",
-        "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"output\"} 5",
-        "ralph_backend_state{backend=\"claude\",state=\"parked\"} 1",
-        "ralph_backend_state{backend=\"claude\",state=\"active\"} 0",
-        "ralph_backend_state{backend=\"second\",state=\"active\"} 1",
-        "ralph_backend_state{backend=\"mine\",state=\"disabled\"} 0",
-        "ralph_backend_parks_total{backend=\"claude\",reason=\"rate_limit\"} 1",
-    ] {
-        assert!(figures.lines().any(|found| found == line), "{line} is missing in\n{figures}");
-    }
-    assert!(!figures.contains(done.id.as_str()) && !figures.contains("mira/app"), "labels come from small sets");
-    let pull = world.the_pull().await;
-    assert!(pull.body.contains("$0.25"), "{}", pull.body);
-    assert!(world.bot_said("$0.25"));
-    world.pass(Duration::from_secs(180)).await;
-    let later = scraped(&world).await;
-    assert!(later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"), "the park is over: {later}");
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let figures = scraped(&world).await;
+        for line in [
+            "ralph_cost_usd_total{backend=\"second\",role=\"agent\"} 0.25",
+            "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"limited\"} 1",
+            "ralph_backend_calls_total{backend=\"second\",role=\"agent\",outcome=\"finished\"} 1",
+            "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"input\"} 10",
+            "ralph_tokens_total{backend=\"second\",role=\"agent\",kind=\"output\"} 5",
+            "ralph_backend_state{backend=\"claude\",state=\"parked\"} 1",
+            "ralph_backend_state{backend=\"claude\",state=\"active\"} 0",
+            "ralph_backend_state{backend=\"second\",state=\"active\"} 1",
+            "ralph_backend_state{backend=\"mine\",state=\"disabled\"} 0",
+            "ralph_backend_parks_total{backend=\"claude\",reason=\"rate_limit\"} 1",
+        ] {
+            assert!(figures.lines().any(|found| found == line), "{line} is missing in\n{figures}");
+        }
+        assert!(!figures.contains(done.id.as_str()) && !figures.contains("mira/app"), "labels come from small sets");
+        let pull = world.the_pull().await;
+        assert!(pull.body.contains("$0.25"), "{}", pull.body);
+        assert!(world.bot_said("$0.25"));
+        world.pass(Duration::from_secs(180)).await;
+        let later = scraped(&world).await;
+        assert!(
+            later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"),
+            "the park is over: {later}"
+        );
+    })
+    .await;
 }
 
 /// What opencode prints after a step, with its own figure.
@@ -658,14 +684,15 @@ async fn an_agent_asks_the_session_memory_that_it_is_told_of(dialect: Dialect) {
     let config = format!(
         "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\norder: {{ agent: [own] }}\n{LIMITS}"
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-    let heard = world.file(&done.branch, "heard.txt").await.expect("it asked");
-    assert!(heard.contains("The walrus sleeps.") && heard.contains("iteration 1"), "{heard}");
-    // It named neither a cost nor a model for its tokens.
-    let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
-    assert_eq!(unpriced, [true, false]);
-    assert!(world.bot_said("What it costs is not known"), "{:#?}", world.bot_says());
-    world.finish().await;
+    story(Setup::new(dialect).isolated().config(&config), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
+        let heard = world.file(&done.branch, "heard.txt").await.expect("it asked");
+        assert!(heard.contains("The walrus sleeps.") && heard.contains("iteration 1"), "{heard}");
+        // It named neither a cost nor a model for its tokens.
+        let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
+        assert_eq!(unpriced, [true, false]);
+        assert!(world.bot_said("What it costs is not known"), "{:#?}", world.bot_says());
+    })
+    .await;
 }

@@ -10,8 +10,8 @@ use ralph_bot::domain::supervision::oversight::{Kind, Level};
 use ralph_bot::fake::Dialect;
 
 use crate::harness::Setup;
-use crate::parts::command;
-use crate::service::Service;
+use crate::harness::parts::command;
+use crate::harness::service::Service;
 
 /// A loop that goes nowhere.
 fn stuck() -> String {

@@ -8,10 +8,11 @@ use ralph_bot::domain::model::task::{CheckSource, TestCounts};
 use ralph_bot::fake::{Access, Dialect};
 use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 
-use crate::harness::{Setup, World};
-use crate::story::on_both_forges;
+use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
-on_both_forges!(
+on_both_forges!(the_least_right_is_the_operators_to_say,);
+
+on_one_forge!(
     a_repositorys_limits_hold,
     tests_are_counted_from_junit_files,
     a_protected_file_stops_the_loop_where_it_is_to,
@@ -22,7 +23,6 @@ on_both_forges!(
     without_a_sandbox_no_agent_runs,
     every_setting_has_its_effect,
     a_setup_that_the_agent_broke_is_its_to_mend,
-    the_least_right_is_the_operators_to_say,
 );
 
 fn person(world: &World, login: &str, access: Access) -> User {
@@ -40,51 +40,56 @@ async fn a_repositorys_limits_hold(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command} }}\nlimits: {{ loops: 4, loops_per_repository: 3, comments_per_hour: 1000, comments_per_day: 1000 }}"
     );
     let file = "checks: [sh check.sh]\nlimits: { loops: 1, cost_usd_per_day: 1, comments_per_hour: 6, comments_per_day: 8, iterations: 50 }\n";
-    let world = World::new(Setup::new(dialect).config(&config).file(".ralph.yml", file)).await;
-    let title = "The same again";
-    let other = world.forge.open_issue(&world.maintainer, world.repo, title, "42.", &[]).await.expect("an issue");
-    // Both are asked for before the file has been read.
-    for issue in [world.issue, other] {
-        let run = "/ralph run --backend claude";
-        world.forge.comment(&world.maintainer, world.repo, issue, run).await.expect("commented");
-    }
-    world.forge.flush().await;
-    let at_work = |all: &[ralph_bot::domain::loops::Loop]| all.iter().filter(|l| l.state.holds_slot()).count();
-    for _ in 0..200 {
-        let engine = world.engine();
-        let mut any = engine.intake_step().await.expect("intake");
-        any |= engine.loop_step().await.expect("loop");
-        any |= engine.talk_step().await.expect("talk");
-        if !any && !engine.work_step().await.expect("work") {
-            break;
+    story(Setup::new(dialect).config(&config).file(".ralph.yml", file), async |world| {
+        let title = "The same again";
+        let other = world.forge.open_issue(&world.maintainer, world.repo, title, "42.", &[]).await.expect("an issue");
+        // Both are asked for before the file has been read.
+        for issue in [world.issue, other] {
+            let run = "/ralph run --backend claude";
+            world.forge.comment(&world.maintainer, world.repo, issue, run).await.expect("commented");
         }
+        world.forge.flush().await;
+        let at_work = |all: &[ralph_bot::domain::loops::Loop]| all.iter().filter(|l| l.state.holds_slot()).count();
+        for _ in 0..200 {
+            let engine = world.engine();
+            let mut any = engine.intake_step().await.expect("intake");
+            any |= engine.loop_step().await.expect("loop");
+            any |= engine.talk_step().await.expect("talk");
+            if !any && !engine.work_step().await.expect("work") {
+                break;
+            }
+            let all = world.all_loops().await;
+            assert!(at_work(&all) <= 1, "{:?}", all.iter().map(|l| (l.state, l.step)).collect::<Vec<_>>());
+        }
+        world.settle().await;
         let all = world.all_loops().await;
-        assert!(at_work(&all) <= 1, "{:?}", all.iter().map(|l| (l.state, l.step)).collect::<Vec<_>>());
-    }
-    world.settle().await;
-    let all = world.all_loops().await;
-    let of = |issue| all.iter().find(|l| l.place.issue == issue).expect("a loop");
-    assert_eq!(of(world.issue).state, LoopState::Review, "{}", of(world.issue).why);
-    // What the first one cost leaves less than the second is likely to.
-    let second = of(other);
-    assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
-    assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
-    let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
-    assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
+        let of = |issue| all.iter().find(|l| l.place.issue == issue).expect("a loop");
+        assert_eq!(of(world.issue).state, LoopState::Review, "{}", of(world.issue).why);
+        // What the first one cost leaves less than the second is likely to.
+        let second = of(other);
+        assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
+        assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
+        let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+        assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
 
-    for (after, most) in [(0, 6), (61, 8), (61, 8)] {
-        world.pass(Duration::from_secs(after * 60)).await;
-        for _ in 0..5 {
-            let asked = world.say("/ralph help").await;
-            world.settle().await;
-            assert_eq!(world.reactions(asked), ["eyes", "rocket"]);
+        for (after, most) in [(0, 6), (61, 8), (61, 8)] {
+            world.pass(Duration::from_secs(after * 60)).await;
+            for _ in 0..5 {
+                let asked = world.say("/ralph help").await;
+                world.settle().await;
+                assert_eq!(world.reactions(asked), ["eyes", "rocket"]);
+            }
+            assert_eq!(world.bot_says().len(), most, "{:#?}", world.bot_says());
         }
-        assert_eq!(world.bot_says().len(), most, "{:#?}", world.bot_says());
-    }
-    world.pass(Duration::from_secs(24 * 3600)).await;
-    let all = world.all_loops().await;
-    assert!(all.iter().all(|l| l.state == LoopState::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
-    world.finish().await;
+        world.pass(Duration::from_secs(24 * 3600)).await;
+        let all = world.all_loops().await;
+        assert!(
+            all.iter().all(|l| l.state == LoopState::Review),
+            "{:?}",
+            all.iter().map(|l| &l.why).collect::<Vec<_>>()
+        );
+    })
+    .await;
 }
 
 /// Of three tests two fail at the start, one once the answer is half right; what is printed counts nothing.
@@ -122,48 +127,51 @@ async fn tests_are_counted_from_junit_files(dialect: Dialect) {
 async fn a_protected_file_stops_the_loop_where_it_is_to(dialect: Dialect) {
     let file = "checks: [sh check.sh]\nprotected: { policy: block, paths: ['deploy/*'] }\n";
     let agent = "echo 42 >answer.txt\nmkdir -p deploy/notes && echo 1 >deploy/notes/a.txt\n";
-    let world = World::new(Setup::new(dialect).file(".ralph.yml", file).agent(agent)).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "a pattern's `*` stays within a folder: {}", done.why);
-    world.write_agent("echo 2 >deploy/live.yml\n");
-    world.say("/ralph guide Prepare the release.").await;
-    world.settle().await;
-    let stopped = world.the_loop().await;
-    assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &done.pushed), "{}", stopped.why);
-    assert_eq!(world.file(&done.branch, "deploy/live.yml").await, None);
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    let body = world.issue_of(escalation).body;
-    assert!(body.contains("the protected file") && body.contains("deploy/live.yml"), "{body}");
-    world.finish().await;
+    story(Setup::new(dialect).file(".ralph.yml", file).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "a pattern's `*` stays within a folder: {}", done.why);
+        world.write_agent("echo 2 >deploy/live.yml\n");
+        world.say("/ralph guide Prepare the release.").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &done.pushed), "{}", stopped.why);
+        assert_eq!(world.file(&done.branch, "deploy/live.yml").await, None);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        let body = world.issue_of(escalation).body;
+        assert!(body.contains("the protected file") && body.contains("deploy/live.yml"), "{body}");
+    })
+    .await;
 }
 
 async fn a_protected_file_is_kept_where_it_may_be(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nmkdir -p deploy/notes && echo 1 | tee deploy/notes/a.txt >deploy/live.yml\n";
     let config = "protected: { policy: allow, paths: ['deploy/*'] }";
-    let world = World::new(Setup::new(dialect).config(config).agent(agent)).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(world.file(&done.branch, "deploy/live.yml").await.as_deref(), Some("1\n"));
-    let body = world.the_pull().await.body;
-    assert!(body.contains("Protected files were changed, which the settings allow: deploy/live.yml."), "{body}");
-    assert!(!body.contains("put back"), "{body}");
-    world.finish().await;
+    story(Setup::new(dialect).config(config).agent(agent), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(world.file(&done.branch, "deploy/live.yml").await.as_deref(), Some("1\n"));
+        let body = world.the_pull().await.body;
+        assert!(body.contains("Protected files were changed, which the settings allow: deploy/live.yml."), "{body}");
+        assert!(!body.contains("put back"), "{body}");
+    })
+    .await;
 }
 
 /// G13: whoever can push a branch sets nothing for loops that begin from it.
 async fn the_file_of_another_branch_does_not_count(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let theirs = "checks: ['true']\nsetup: ['echo 42 >answer.txt']\nlimits: { iterations: 1 }\n";
-    let change = [(".ralph.yml", Some(theirs), false)];
-    world.forge.push_commit(&world.maintainer, world.repo, "next", &change, "Go easy").await.expect("pushed");
-    world.say("/ralph run --base next").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
-    assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
-    assert!(done.policy.setup.is_empty() && done.limits.iterations == 10, "{:?}", done.policy);
-    assert_eq!(world.file(&done.branch, ".ralph.yml").await.as_deref(), Some(theirs), "it was there to be read");
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let theirs = "checks: ['true']\nsetup: ['echo 42 >answer.txt']\nlimits: { iterations: 1 }\n";
+        let change = [(".ralph.yml", Some(theirs), false)];
+        world.forge.push_commit(&world.maintainer, world.repo, "next", &change, "Go easy").await.expect("pushed");
+        world.say("/ralph run --base next").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
+        assert_eq!(done.checks.iter().map(|c| c.command.as_str()).collect::<Vec<_>>(), ["sh check.sh"]);
+        assert!(done.policy.setup.is_empty() && done.limits.iterations == 10, "{:?}", done.policy);
+        assert_eq!(world.file(&done.branch, ".ralph.yml").await.as_deref(), Some(theirs), "it was there to be read");
+    })
+    .await;
 }
 
 fn with_makefile(dialect: Dialect) -> Setup {
@@ -171,14 +179,15 @@ fn with_makefile(dialect: Dialect) -> Setup {
 }
 
 async fn checks_are_found_where_nobody_names_any(dialect: Dialect) {
-    let world = World::new(with_makefile(dialect)).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
-    let said = world.bot_says();
-    let first = said.iter().find(|said| said.contains("### On it")).unwrap_or_else(|| panic!("{said:#?}"));
-    assert!(first.contains("Nobody named any checks") && first.contains("| `make test` |"), "{first}");
-    assert!(first.contains("found from the tree"), "{first}");
-    world.finish().await;
+    story(with_makefile(dialect), async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
+        let said = world.bot_says();
+        let first = said.iter().find(|said| said.contains("### On it")).unwrap_or_else(|| panic!("{said:#?}"));
+        assert!(first.contains("Nobody named any checks") && first.contains("| `make test` |"), "{first}");
+        assert!(first.contains("found from the tree"), "{first}");
+    })
+    .await;
 }
 
 async fn detection_can_be_refused(dialect: Dialect) {
@@ -199,17 +208,18 @@ async fn without_a_sandbox_no_agent_runs(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
     setup.sandbox = Some(SandboxProbe { tier: Tier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
-    let world = World::new(setup).await;
-    let mark = world.folder.path().join("an-agent-ran");
-    world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
-    let failed = world.run().await;
-    assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
-    assert!(failed.why.contains(&format!("there is no sandbox ({why}); install bubblewrap")), "{}", failed.why);
-    assert_eq!(world.state_labels(), ["failed"]);
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);
-    assert!(failed.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
-    world.finish().await;
+    story(setup, async |world| {
+        let mark = world.folder.path().join("an-agent-ran");
+        world.write_agent(&format!("touch '{}'\necho 42 >answer.txt\n", mark.display()));
+        let failed = world.run().await;
+        assert_eq!((failed.state, failed.step), (LoopState::Failed, LoopStep::Idle), "{}", failed.why);
+        assert!(failed.why.contains(&format!("there is no sandbox ({why}); install bubblewrap")), "{}", failed.why);
+        assert_eq!(world.state_labels(), ["failed"]);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).body.contains(&why), "{}", world.issue_of(escalation).body);
+        assert!(failed.baseline.is_none() && world.prompts().await.is_empty() && !mark.exists());
+    })
+    .await;
 }
 
 async fn every_setting_has_its_effect(dialect: Dialect) {
@@ -218,75 +228,79 @@ async fn every_setting_has_its_effect(dialect: Dialect) {
         .file(".ralph.yml", file)
         .file(".gitignore", "made.txt\n")
         .config("label_prefix: 'bot:'\nbranch_prefix: 'auto/'\ndelete_branch: true\nprogress: status-only");
-    let world = World::new(setup).await;
-    let nora = person(&world, "nora", Access::Write);
-    world.label().await;
-    world.settle().await;
-    assert!(world.all_loops().await.is_empty(), "the label has another prefix");
-    world.forge.label(&world.maintainer, world.repo, world.issue, "bot:run").await.expect("labelled");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let mut labels = world.forge.labels(world.repo, world.issue);
-    labels.sort();
-    assert_eq!(labels, ["bot:review", "bot:run", "ralph:run"]);
-    assert!(done.branch.starts_with("auto/"), "{}", done.branch);
-    let pull = world.the_pull().await;
-    let requested = &pull.pull.as_ref().expect("a pull request").requested;
-    assert!(requested.len() == 2 && requested.contains(&nora.id), "{requested:?}");
-    let says = world.bot_says();
-    assert!(says.len() == 3 && says.iter().all(|said| !said.contains(" iteration/")), "{says:#?}");
-    world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Merged);
-    assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, None, "the branch is left");
-    world.finish().await;
+    story(setup, async |world| {
+        let nora = person(&world, "nora", Access::Write);
+        world.label().await;
+        world.settle().await;
+        assert!(world.all_loops().await.is_empty(), "the label has another prefix");
+        world.forge.label(&world.maintainer, world.repo, world.issue, "bot:run").await.expect("labelled");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let mut labels = world.forge.labels(world.repo, world.issue);
+        labels.sort();
+        assert_eq!(labels, ["bot:review", "bot:run", "ralph:run"]);
+        assert!(done.branch.starts_with("auto/"), "{}", done.branch);
+        let pull = world.the_pull().await;
+        let requested = &pull.pull.as_ref().expect("a pull request").requested;
+        assert!(requested.len() == 2 && requested.contains(&nora.id), "{requested:?}");
+        let says = world.bot_says();
+        assert!(says.len() == 3 && says.iter().all(|said| !said.contains(" iteration/")), "{says:#?}");
+        world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged);
+        assert_eq!(world.forge.branch_sha(world.repo, &done.branch).await, None, "the branch is left");
+    })
+    .await;
 }
 
 async fn a_setup_that_the_agent_broke_is_its_to_mend(dialect: Dialect) {
     let file = "checks: ['test -e made.txt && sh check.sh']\nsetup: ['test ! -e broken && echo made >made.txt']\n";
     let agent = "if [ $RALPH_ITERATION = 1 ]; then touch broken; else rm broken; echo 42 >answer.txt; fi\n";
     let setup = Setup::new(dialect).file(".ralph.yml", file).file(".gitignore", "made.txt\n").agent(agent);
-    let world = World::new(setup).await;
-    let done = world.run().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
-    let prompts = world.prompts().await;
-    let told: Vec<_> = prompts.iter().map(|prompt| prompt.contains("the setup command `test ! -e broken")).collect();
-    assert_eq!(told, [false, true, false]);
-    world.finish().await;
+    story(setup, async |world| {
+        let done = world.run().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 3), "{}", done.why);
+        let prompts = world.prompts().await;
+        let told: Vec<_> =
+            prompts.iter().map(|prompt| prompt.contains("the setup command `test ! -e broken")).collect();
+        assert_eq!(told, [false, true, false]);
+    })
+    .await;
 }
 
 /// P2.
 async fn the_least_right_is_the_operators_to_say(dialect: Dialect) {
-    let mut world = World::new(Setup::new(dialect)).await;
-    let (writer, reader) = (person(&world, "writer", Access::Write), person(&world, "reader", Access::Read));
-    // Only GitHub has a right between the two.
-    let between = if dialect == Dialect::GitHub { Access::Maintain } else { Access::Admin };
-    let maintainer = person(&world, "maint", between);
-    let admin = world.maintainer.clone();
-    let may = |floor: &str, user: &User| match floor {
-        "maintain" => user.id != writer.id,
-        _ => user.id != writer.id && (user.id != maintainer.id || between == Access::Admin),
-    };
-    for floor in ["maintain", "admin"] {
-        world.setup.config = format!("permissions: {{ command: {floor}, allow: [{}] }}\n", reader.id.0);
-        world.restart().await;
-        for user in [&writer, &maintainer, &admin, &reader] {
-            world.clock.advance_ms(1000);
-            let before = world.all_loops().await.len();
-            let asked = world.forge.comment(user, world.repo, world.issue, "/ralph run").await.expect("commented");
-            world.settle().await;
-            let begun = world.all_loops().await.len() - before;
-            assert_eq!(begun, usize::from(may(floor, user)), "{floor}: {}", user.login);
-            if begun == 0 {
-                assert_eq!(world.reactions(asked), ["-1"], "{floor}: {}", user.login);
-                continue;
+    story(Setup::new(dialect), async |world| {
+        let (writer, reader) = (person(&world, "writer", Access::Write), person(&world, "reader", Access::Read));
+        // Only GitHub has a right between the two.
+        let between = if dialect == Dialect::GitHub { Access::Maintain } else { Access::Admin };
+        let maintainer = person(&world, "maint", between);
+        let admin = world.maintainer.clone();
+        let may = |floor: &str, user: &User| match floor {
+            "maintain" => user.id != writer.id,
+            _ => user.id != writer.id && (user.id != maintainer.id || between == Access::Admin),
+        };
+        for floor in ["maintain", "admin"] {
+            world.setup.config = format!("permissions: {{ command: {floor}, allow: [{}] }}\n", reader.id.0);
+            world.restart().await;
+            for user in [&writer, &maintainer, &admin, &reader] {
+                world.clock.advance_ms(1000);
+                let before = world.all_loops().await.len();
+                let asked = world.forge.comment(user, world.repo, world.issue, "/ralph run").await.expect("commented");
+                world.settle().await;
+                let begun = world.all_loops().await.len() - before;
+                assert_eq!(begun, usize::from(may(floor, user)), "{floor}: {}", user.login);
+                if begun == 0 {
+                    assert_eq!(world.reactions(asked), ["-1"], "{floor}: {}", user.login);
+                    continue;
+                }
+                assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
+                world.forge.comment(user, world.repo, world.issue, "/ralph abort").await.expect("commented");
+                world.settle().await;
+                assert_eq!(world.the_loop().await.state, LoopState::Aborted);
             }
-            assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
-            world.forge.comment(user, world.repo, world.issue, "/ralph abort").await.expect("commented");
-            world.settle().await;
-            assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         }
-    }
-    world.finish().await;
+    })
+    .await;
 }

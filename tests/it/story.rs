@@ -7,34 +7,24 @@ use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::fake::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 
-use crate::harness::{SECRET, Setup, World};
-
-/// Runs a story on each forge.
-macro_rules! on_both_forges {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        mod gitea {
-            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(super::Dialect::Gitea).await })+
-        }
-        mod github {
-            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() { super::$name(super::Dialect::GitHub).await })+
-        }
-    };
-}
-pub(crate) use on_both_forges;
+use crate::harness::{SECRET, Setup, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     from_label_to_merge,
     some_iterations_one_of_them_worse,
-    one_state_label_at_a_time,
     a_review_makes_another_round,
     remarks_without_a_verdict_count,
     failing_ci_makes_another_round,
     pending_ci_makes_none,
     a_conflict_with_the_base_is_solved,
-    a_base_that_moved_without_conflict_changes_nothing,
     a_closed_pull_request_ends_the_loop,
     a_closed_issue_ends_the_loop,
     a_deleted_issue_ends_the_loop,
+);
+
+on_one_forge!(
+    one_state_label_at_a_time,
+    a_base_that_moved_without_conflict_changes_nothing,
     the_limit_of_iterations,
     the_limit_of_time,
     the_limit_of_money,
@@ -52,23 +42,24 @@ fn texts_with<'a>(bodies: &'a [String], marker: &str) -> Vec<&'a String> {
 }
 
 async fn from_label_to_merge(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let done = world.run().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert_eq!(world.state_labels(), ["review"]);
-    assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
-    let pull = world.the_pull().await;
-    assert!(!world.is_draft(&pull), "{}", pull.title);
-    assert!(pull.body.contains(&format!("Closes #{}", world.issue)), "{}", pull.body);
-    assert_eq!(pull.pull.as_ref().expect("a pull request").requested, [world.maintainer.id]);
-    world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Merged);
-    assert_eq!(world.state_labels(), ["merged"]);
-    assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
-    assert_eq!(world.file("main", "answer.txt").await.as_deref(), Some("42\n"));
-    world.finish().await;
+    story(Setup::new(dialect).isolated(), async |world| {
+        let done = world.run().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert_eq!(world.state_labels(), ["review"]);
+        assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        let pull = world.the_pull().await;
+        assert!(!world.is_draft(&pull), "{}", pull.title);
+        assert!(pull.body.contains(&format!("Closes #{}", world.issue)), "{}", pull.body);
+        assert_eq!(pull.pull.as_ref().expect("a pull request").requested, [world.maintainer.id]);
+        world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Merged);
+        assert_eq!(world.state_labels(), ["merged"]);
+        assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
+        assert_eq!(world.file("main", "answer.txt").await.as_deref(), Some("42\n"));
+    })
+    .await;
 }
 
 /// Three of four lines in `parts.txt` hold, then two, then all.
@@ -82,61 +73,63 @@ async fn some_iterations_one_of_them_worse(dialect: Dialect) {
 esac
 printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["learnt %s"]}' $RALPH_ITERATION $RALPH_ITERATION >"$RALPH_REPORT"
 "#;
-    let world = World::new(Setup::new(dialect).file("parts.txt", "\n").file(".ralph.yml", &file).agent(agent)).await;
-    world.label().await;
-    let first = world.settle_until("the second iteration", |l| l.spent.iterations == 2).await;
-    world.settle_until("the pull request", |l| l.pull.is_some()).await;
-    assert!(world.is_draft(&world.the_pull().await), "not a draft while work goes on");
-    assert_eq!(first.iterations[0].completion.whole_percent(), 75);
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let percents: Vec<_> = done.iterations.iter().map(|i| i.completion.whole_percent()).collect();
-    assert_eq!(percents, [75, 50, 100]);
-    let says = world.bot_says();
-    assert_eq!(texts_with(&says, " status ").len(), 1, "{says:#?}");
-    for number in 1..=3 {
-        let told: Vec<_> = says.iter().filter(|s| s.contains(&format!("tried number {number}"))).collect();
-        assert!(!told.is_empty(), "iteration {number} was not told of: {says:#?}");
-    }
-    let status = texts_with(&says, " status ")[0];
-    assert!(status.contains("iteration 3 of 10") && status.contains("100 %"), "{status}");
-    assert!(!world.is_draft(&world.the_pull().await));
-    // The pull request tells what it changes, not what all iterations changed together.
-    let pull = world.the_pull().await;
-    assert!(pull.body.contains("The largest change is in `parts.txt` (+4 −1)."), "{}", pull.body);
-    let folded = world.forge.ops().into_iter().filter(|op| op.kind == OpKind::CommentMinimized).count();
-    assert_eq!(folded, if dialect == Dialect::GitHub { 2 } else { 0 }, "older iterations, where the forge can");
-    let second = world.prompt(2).await;
-    assert!(second.contains("part4"), "the failing check is not in the prompt: {second}");
-    world.finish().await;
+    story(Setup::new(dialect).file("parts.txt", "\n").file(".ralph.yml", &file).agent(agent), async |world| {
+        world.label().await;
+        let first = world.settle_until("the second iteration", |l| l.spent.iterations == 2).await;
+        world.settle_until("the pull request", |l| l.pull.is_some()).await;
+        assert!(world.is_draft(&world.the_pull().await), "not a draft while work goes on");
+        assert_eq!(first.iterations[0].completion.whole_percent(), 75);
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let percents: Vec<_> = done.iterations.iter().map(|i| i.completion.whole_percent()).collect();
+        assert_eq!(percents, [75, 50, 100]);
+        let says = world.bot_says();
+        assert_eq!(texts_with(&says, " status ").len(), 1, "{says:#?}");
+        for number in 1..=3 {
+            let told: Vec<_> = says.iter().filter(|s| s.contains(&format!("tried number {number}"))).collect();
+            assert!(!told.is_empty(), "iteration {number} was not told of: {says:#?}");
+        }
+        let status = texts_with(&says, " status ")[0];
+        assert!(status.contains("iteration 3 of 10") && status.contains("100 %"), "{status}");
+        assert!(!world.is_draft(&world.the_pull().await));
+        // The pull request tells what it changes, not what all iterations changed together.
+        let pull = world.the_pull().await;
+        assert!(pull.body.contains("The largest change is in `parts.txt` (+4 −1)."), "{}", pull.body);
+        let folded = world.forge.ops().into_iter().filter(|op| op.kind == OpKind::CommentMinimized).count();
+        assert_eq!(folded, if dialect == Dialect::GitHub { 2 } else { 0 }, "older iterations, where the forge can");
+        let second = world.prompt(2).await;
+        assert!(second.contains("part4"), "the failing check is not in the prompt: {second}");
+    })
+    .await;
 }
 
 async fn one_state_label_at_a_time(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    let mut seen: Vec<String> = Vec::new();
-    let engine = world.engine();
-    for _ in 0..500 {
-        world.forge.flush().await;
-        let mut any = engine.intake_step().await.expect("intake");
-        any |= engine.timer_step().await.expect("timer");
-        any |= engine.loop_step().await.expect("loop");
-        any |= engine.talk_step().await.expect("talk");
-        if !any {
-            any = engine.work_step().await.expect("work");
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        let mut seen: Vec<String> = Vec::new();
+        let engine = world.engine();
+        for _ in 0..500 {
+            world.forge.flush().await;
+            let mut any = engine.intake_step().await.expect("intake");
+            any |= engine.timer_step().await.expect("timer");
+            any |= engine.loop_step().await.expect("loop");
+            any |= engine.talk_step().await.expect("talk");
+            if !any {
+                any = engine.work_step().await.expect("work");
+            }
+            let now = world.state_labels();
+            assert!(now.len() <= 1, "two states at a time: {now:?}");
+            seen.extend(now);
+            seen.dedup();
+            if !any {
+                break;
+            }
         }
-        let now = world.state_labels();
-        assert!(now.len() <= 1, "two states at a time: {now:?}");
-        seen.extend(now);
-        seen.dedup();
-        if !any {
-            break;
-        }
-    }
-    assert_eq!(seen.last().map(String::as_str), Some("review"), "{seen:?}");
-    assert!(seen.contains(&"running".to_owned()), "{seen:?}");
-    world.finish().await;
+        assert_eq!(seen.last().map(String::as_str), Some("review"), "{seen:?}");
+        assert!(seen.contains(&"running".to_owned()), "{seen:?}");
+    })
+    .await;
 }
 
 /// An agent that does what reviews ask for: each new round it writes a further line to `notes.txt`.
@@ -144,51 +137,58 @@ pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERA
 
 /// F15.
 async fn a_review_makes_another_round(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let first = world.run().await;
-    assert_eq!(first.state, LoopState::Review, "{}", first.why);
-    let review = ReviewDraft {
-        verdict: ReviewVerdict::ChangesRequested,
-        body: "Please say why it is 42.".into(),
-        remarks: vec![("answer.txt".into(), 1, "This line needs its reason.".into())],
-    };
-    let pull = first.pull.clone().expect("a pull request").number;
-    world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
-    world.settle().await;
-    let second = world.the_loop().await;
-    assert_eq!(second.state, LoopState::Review, "{}", second.why);
-    assert_eq!((second.spent.iterations, &second.branch), (2, &first.branch));
-    assert_eq!(second.pull.as_ref().map(|p| p.number), Some(pull));
-    let prompt = world.prompt(2).await;
-    for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt"] {
-        assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
-    }
-    assert_eq!(prompt.matches("This line needs its reason.").count(), 1, "{prompt}");
-    assert_eq!(world.file(&second.branch, "notes.txt").await.as_deref(), Some("round 1\nround 2\n"));
-    assert!(!world.is_draft(&world.the_pull().await));
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        assert_eq!(first.state, LoopState::Review, "{}", first.why);
+        let review = ReviewDraft {
+            verdict: ReviewVerdict::ChangesRequested,
+            body: "Please say why it is 42.".into(),
+            remarks: vec![("answer.txt".into(), 1, "This line needs its reason.".into())],
+        };
+        let pull = first.pull.clone().expect("a pull request").number;
+        world.forge.review(&world.maintainer, world.repo, pull, &review).await.expect("reviewed");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!(second.state, LoopState::Review, "{}", second.why);
+        assert_eq!((second.spent.iterations, &second.branch), (2, &first.branch));
+        assert_eq!(second.pull.as_ref().map(|p| p.number), Some(pull));
+        let prompt = world.prompt(2).await;
+        for wanted in ["Please say why it is 42.", "This line needs its reason.", "answer.txt"] {
+            assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
+        }
+        assert_eq!(prompt.matches("This line needs its reason.").count(), 1, "{prompt}");
+        assert_eq!(world.file(&second.branch, "notes.txt").await.as_deref(), Some("round 1\nround 2\n"));
+        assert!(!world.is_draft(&world.the_pull().await));
+    })
+    .await;
 }
 
 async fn remarks_without_a_verdict_count(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let first = world.run().await;
-    let pull = first.pull.clone().expect("a pull request").number;
-    // Somebody who may not write is not heard.
-    let review = |text: &str| ReviewDraft { verdict: ReviewVerdict::Commented, body: text.into(), remarks: Vec::new() };
-    world.forge.review(&world.outsider, world.repo, pull, &review("Do it in another way.")).await.expect("reviewed");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.spent.iterations, 1);
-    world.forge.review(&world.maintainer, world.repo, pull, &review("One more note.")).await.expect("reviewed");
-    world.settle().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-    assert!(world.prompt(2).await.contains("One more note."));
-    // An approval asks for nothing.
-    let approval = ReviewDraft { verdict: ReviewVerdict::Approved, body: "Good.".into(), remarks: Vec::new() };
-    world.forge.review(&world.maintainer, world.repo, pull, &approval).await.expect("reviewed");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.spent.iterations, 2);
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let pull = first.pull.clone().expect("a pull request").number;
+        // Somebody who may not write is not heard.
+        let review =
+            |text: &str| ReviewDraft { verdict: ReviewVerdict::Commented, body: text.into(), remarks: Vec::new() };
+        world
+            .forge
+            .review(&world.outsider, world.repo, pull, &review("Do it in another way."))
+            .await
+            .expect("reviewed");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.spent.iterations, 1);
+        world.forge.review(&world.maintainer, world.repo, pull, &review("One more note.")).await.expect("reviewed");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        assert!(world.prompt(2).await.contains("One more note."));
+        // An approval asks for nothing.
+        let approval = ReviewDraft { verdict: ReviewVerdict::Approved, body: "Good.".into(), remarks: Vec::new() };
+        world.forge.review(&world.maintainer, world.repo, pull, &approval).await.expect("reviewed");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.spent.iterations, 2);
+    })
+    .await;
 }
 
 fn status(state: &str, description: &str) -> StatusDraft {
@@ -201,175 +201,184 @@ fn status(state: &str, description: &str) -> StatusDraft {
 }
 
 async fn failing_ci_makes_another_round(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let first = world.run().await;
-    let head = first.pushed.clone().expect("pushed");
-    let failed = status("failure", "the linker ran out of ink");
-    world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
-    // The same verdict again is no further round.
-    world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
-    world.settle().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-    let prompt = world.prompt(2).await;
-    assert!(prompt.contains("the linker ran out of ink") && prompt.contains("build"), "{prompt}");
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        let failed = status("failure", "the linker ran out of ink");
+        world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
+        // The same verdict again is no further round.
+        world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        let prompt = world.prompt(2).await;
+        assert!(prompt.contains("the linker ran out of ink") && prompt.contains("build"), "{prompt}");
+    })
+    .await;
 }
 
 async fn pending_ci_makes_none(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    let first = world.run().await;
-    let head = first.pushed.clone().expect("pushed");
-    for state in ["pending", "success"] {
-        world.forge.set_status(&world.maintainer, world.repo, &head, &status(state, "")).await.expect("a status");
-        world.settle().await;
-        world.reconcile().await;
-        assert_eq!(world.the_loop().await.spent.iterations, 1, "{state}");
-    }
-    world.finish().await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        let first = world.run().await;
+        let head = first.pushed.clone().expect("pushed");
+        for state in ["pending", "success"] {
+            world.forge.set_status(&world.maintainer, world.repo, &head, &status(state, "")).await.expect("a status");
+            world.settle().await;
+            world.reconcile().await;
+            assert_eq!(world.the_loop().await.spent.iterations, 1, "{state}");
+        }
+    })
+    .await;
 }
 
 /// F17.
 async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
     let test = "def test_answer():\n    assert open('answer.txt').read() == '42'\n";
-    let world = World::new(Setup::new(dialect).agent(agent).file("tests/old_test.py", test)).await;
-    let first = world.run().await;
-    assert_eq!(first.state, LoopState::Review, "{}", first.why);
-    // The base goes on with more files than a loop may change unseen, and with fewer tests than before.
-    let many: Vec<String> = (0..120).map(|n| format!("docs/{n}.md")).collect();
-    let mut change: Vec<_> = many.iter().map(|path| (path.as_str(), Some("text\n"), false)).collect();
-    change.extend([("answer.txt", Some("40\n"), false), ("tests/old_test.py", None, false)]);
-    let base = world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Another answer").await;
-    let base = base.expect("pushed");
-    world.settle().await;
-    let second = world.the_loop().await;
-    assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
-    let own: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
-    assert_eq!(second.findings(), []);
-    assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
-    // The agent found the markers, and the commit has both sides as its parents.
-    assert_eq!(
-        world.file(&second.branch, "seen.txt").await.as_deref(),
-        Some("./answer.txt\n"),
-        "{:#?}",
-        world.log().await
-    );
-    assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
-    assert!(world.prompt(2).await.contains("conflict"));
-    let pull = world.the_pull().await;
-    assert!(pull.pull.as_ref().expect("a pull request").facts.mergeable);
-    world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("it merges now");
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).agent(agent).file("tests/old_test.py", test), async |world| {
+        let first = world.run().await;
+        assert_eq!(first.state, LoopState::Review, "{}", first.why);
+        // The base goes on with more files than a loop may change unseen, and with fewer tests than before.
+        let many: Vec<String> = (0..120).map(|n| format!("docs/{n}.md")).collect();
+        let mut change: Vec<_> = many.iter().map(|path| (path.as_str(), Some("text\n"), false)).collect();
+        change.extend([("answer.txt", Some("40\n"), false), ("tests/old_test.py", None, false)]);
+        let base = world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Another answer").await;
+        let base = base.expect("pushed");
+        world.settle().await;
+        let second = world.the_loop().await;
+        assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
+        let own: Vec<_> = second.iterations[1].stat.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
+        assert_eq!(second.findings(), []);
+        assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
+        // The agent found the markers, and the commit has both sides as its parents.
+        assert_eq!(
+            world.file(&second.branch, "seen.txt").await.as_deref(),
+            Some("./answer.txt\n"),
+            "{:#?}",
+            world.log().await
+        );
+        assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
+        assert!(world.prompt(2).await.contains("conflict"));
+        let pull = world.the_pull().await;
+        assert!(pull.pull.as_ref().expect("a pull request").facts.mergeable);
+        world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("it merges now");
+        world.settle().await;
+    })
+    .await;
 }
 
 /// F17.
 async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.run().await;
-    let change = [("other.txt", Some("new\n"), false)];
-    world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Other work").await.expect("pushed");
-    world.settle().await;
-    world.reconcile().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.run().await;
+        let change = [("other.txt", Some("new\n"), false)];
+        world.forge.push_commit(&world.maintainer, world.repo, "main", &change, "Other work").await.expect("pushed");
+        world.settle().await;
+        world.reconcile().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.spent.iterations), (LoopState::Review, 1), "{}", now.why);
+    })
+    .await;
 }
 
 /// F15.
 async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let pull = world.run().await.pull.expect("a pull request").number;
-    world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
-    world.settle().await;
-    let now = world.the_loop().await;
-    assert_eq!(now.state, LoopState::Closed, "{}", now.why);
-    assert_eq!(world.state_labels(), ["closed"]);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let pull = world.run().await.pull.expect("a pull request").number;
+        world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
+        world.settle().await;
+        let now = world.the_loop().await;
+        assert_eq!(now.state, LoopState::Closed, "{}", now.why);
+        assert_eq!(world.state_labels(), ["closed"]);
+    })
+    .await;
 }
 
 /// F12.
 async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
-    world.settle().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
-    assert_eq!(world.state_labels(), ["closed"]);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.forge.close_issue(&world.maintainer, world.repo, world.issue).await.expect("closed");
+        world.settle().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+        assert_eq!(world.state_labels(), ["closed"]);
+    })
+    .await;
 }
 
 /// F12.
 async fn a_deleted_issue_ends_the_loop(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
-    world.settle().await;
-    // Not every forge tells of it.
-    world.reconcile().await;
-    let now = world.the_loop().await;
-    assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
+        world.settle().await;
+        // Not every forge tells of it.
+        world.reconcile().await;
+        let now = world.the_loop().await;
+        assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
+    })
+    .await;
 }
 
 async fn the_limit_of_iterations(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION -ge 4 ]; then echo 42 >answer.txt; else echo $RALPH_ITERATION >answer.txt; fi\n";
     let limits = "limits: { iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
-    let world = World::new(Setup::new(dialect).agent(agent).config(limits)).await;
-    let stopped = world.run().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 2), "{}", stopped.why);
-    assert_eq!(world.state_labels(), ["limit-reached"]);
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    let text = world.issue_of(escalation);
-    assert_eq!(text.title, format!("[ralph] CRITICAL: limit of iterations reached in {}", stopped.id));
-    let mut labels = world.forge.labels(world.repo, escalation);
-    labels.sort();
-    assert_eq!(labels, ["critical", "needs-review", "ralph:escalation"]);
-    for wanted in ["/ralph resume --max-iterations", "/ralph abort", "Evidence"] {
-        assert!(text.body.contains(wanted), "{wanted} is missing: {}", text.body);
-    }
-    assert!(world.is_draft(&world.the_pull().await));
-    // What leaves nothing to do is refused, with a word why.
-    let resume = |text: &'static str| world.forge.comment(&world.maintainer, world.repo, escalation, text);
-    resume("/ralph resume --max-iterations 2").await.expect("commented");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
-    assert!(world.bot_says_on(escalation).iter().any(|s| s.contains("leaves nothing to do")));
-    resume("/ralph resume --max-iterations 5 Think of forty-two.").await.expect("commented");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
-    assert!(world.prompt(3).await.contains("Think of forty-two."));
-    assert!(!world.prompt(4).await.contains("Think of forty-two."), "guidance is for the next iteration only");
-    assert!(world.escalations().is_empty(), "the escalation is still open");
-    world.finish().await;
+    story(Setup::new(dialect).agent(agent).config(limits), async |world| {
+        let stopped = world.run().await;
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 2), "{}", stopped.why);
+        assert_eq!(world.state_labels(), ["limit-reached"]);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        let text = world.issue_of(escalation);
+        assert_eq!(text.title, format!("[ralph] CRITICAL: limit of iterations reached in {}", stopped.id));
+        let mut labels = world.forge.labels(world.repo, escalation);
+        labels.sort();
+        assert_eq!(labels, ["critical", "needs-review", "ralph:escalation"]);
+        for wanted in ["/ralph resume --max-iterations", "/ralph abort", "Evidence"] {
+            assert!(text.body.contains(wanted), "{wanted} is missing: {}", text.body);
+        }
+        assert!(world.is_draft(&world.the_pull().await));
+        // What leaves nothing to do is refused, with a word why.
+        let resume = |text: &'static str| world.forge.comment(&world.maintainer, world.repo, escalation, text);
+        resume("/ralph resume --max-iterations 2").await.expect("commented");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
+        assert!(world.bot_says_on(escalation).iter().any(|s| s.contains("leaves nothing to do")));
+        resume("/ralph resume --max-iterations 5 Think of forty-two.").await.expect("commented");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
+        assert!(world.prompt(3).await.contains("Think of forty-two."));
+        assert!(!world.prompt(4).await.contains("Think of forty-two."), "guidance is for the next iteration only");
+        assert!(world.escalations().is_empty(), "the escalation is still open");
+    })
+    .await;
 }
 
 async fn the_limit_of_time(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect).agent("echo 41 >answer.txt\n")).await;
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.pass(Duration::from_secs(2 * 3600 + 1)).await;
-    let stopped = world.the_loop().await;
-    assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).body.contains("/ralph resume --timeout"));
-    world.write_agent("echo 42 >answer.txt\n");
-    world.say("/ralph resume --timeout 4h").await;
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert!(done.spent.time_ms >= 2 * 3600 * 1000);
-    assert!(world.escalations().is_empty());
-    // Time in review is not counted.
-    world.pass(Duration::from_secs(9 * 3600)).await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review);
-    world.finish().await;
+    story(Setup::new(dialect).agent("echo 41 >answer.txt\n"), async |world| {
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.pass(Duration::from_secs(2 * 3600 + 1)).await;
+        let stopped = world.the_loop().await;
+        assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).body.contains("/ralph resume --timeout"));
+        world.write_agent("echo 42 >answer.txt\n");
+        world.say("/ralph resume --timeout 4h").await;
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(done.spent.time_ms >= 2 * 3600 * 1000);
+        assert!(world.escalations().is_empty());
+        // Time in review is not counted.
+        world.pass(Duration::from_secs(9 * 3600)).await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review);
+    })
+    .await;
 }
 
 async fn the_limit_of_money(dialect: Dialect) {
@@ -380,104 +389,117 @@ async fn the_limit_of_money(dialect: Dialect) {
     let config = format!(
         "  claude: {{ enabled: true, command: {command} }}\nlimits: {{ cost_usd: 1, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
-    let world = World::new(Setup::new(dialect).config(&config)).await;
-    world.say("/ralph run --backend claude").await;
-    world.settle().await;
-    let stopped = world.the_loop().await;
-    // What the next run is likely to cost is not there: it is not begun.
-    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 1), "{}", stopped.why);
-    assert_eq!(stopped.spent.cost, Money(600_000));
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).body.contains("/ralph resume --budget"));
-    world.say("/ralph resume --budget 2.50").await;
-    world.settle().await;
-    let stopped = world.the_loop().await;
-    assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 4), "{}", stopped.why);
-    assert!(world.bot_said("2.40"), "{:#?}", world.bot_says());
-    world.say("/ralph abort too dear").await;
-    world.settle().await;
-    assert!(world.escalations().is_empty());
-    world.finish().await;
+    story(Setup::new(dialect).config(&config), async |world| {
+        world.say("/ralph run --backend claude").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        // What the next run is likely to cost is not there: it is not begun.
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 1), "{}", stopped.why);
+        assert_eq!(stopped.spent.cost, Money(600_000));
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).body.contains("/ralph resume --budget"));
+        world.say("/ralph resume --budget 2.50").await;
+        world.settle().await;
+        let stopped = world.the_loop().await;
+        assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 4), "{}", stopped.why);
+        assert!(world.bot_said("2.40"), "{:#?}", world.bot_says());
+        world.say("/ralph abort too dear").await;
+        world.settle().await;
+        assert!(world.escalations().is_empty());
+    })
+    .await;
 }
 
 async fn a_restart_loses_nothing(dialect: Dialect) {
-    let mut world = World::new(Setup::new(dialect).agent(WILLING)).await;
-    world.label().await;
-    for step in
-        [LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push, LoopStep::Check, LoopStep::Verify]
-    {
-        world.settle_until("the next step", |l| l.step == step).await;
+    story(Setup::new(dialect).agent(WILLING), async |world| {
+        world.label().await;
+        for step in
+            [LoopStep::Baseline, LoopStep::Agent, LoopStep::Commit, LoopStep::Push, LoopStep::Check, LoopStep::Verify]
+        {
+            world.settle_until("the next step", |l| l.step == step).await;
+            world.restart().await;
+        }
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
+        assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("round 1\n"));
+        // What happens while the service is down is found out afterwards.
+        world.stop().await;
+        world
+            .forge
+            .merge(&world.maintainer, world.repo, done.pull.expect("a pull request").number)
+            .await
+            .expect("merged");
+        world.forge.flush().await;
         world.restart().await;
-    }
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
-    assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("round 1\n"));
-    // What happens while the service is down is found out afterwards.
-    world.stop().await;
-    world.forge.merge(&world.maintainer, world.repo, done.pull.expect("a pull request").number).await.expect("merged");
-    world.forge.flush().await;
-    world.restart().await;
-    world.reconcile().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Merged);
-    world.finish().await;
+        world.reconcile().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Merged);
+    })
+    .await;
 }
 
 async fn a_second_loop_has_its_own_branch(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let first = world.run().await;
-    world.say("/ralph abort not like this").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Aborted);
-    assert_eq!(world.state_labels(), ["aborted"]);
-    world.clock.advance_ms(1000);
-    let second = world.run().await;
-    assert_eq!(second.state, LoopState::Review, "{}", second.why);
-    assert_ne!(second.id, first.id);
-    assert_ne!(second.branch, first.branch);
-    assert_ne!(second.pull.map(|p| p.number), first.pull.map(|p| p.number));
-    assert_eq!(world.state_labels(), ["review"]);
-    assert_eq!(world.all_loops().await.len(), 2);
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let first = world.run().await;
+        world.say("/ralph abort not like this").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Aborted);
+        assert_eq!(world.state_labels(), ["aborted"]);
+        world.clock.advance_ms(1000);
+        let second = world.run().await;
+        assert_eq!(second.state, LoopState::Review, "{}", second.why);
+        assert_ne!(second.id, first.id);
+        assert_ne!(second.branch, first.branch);
+        assert_ne!(second.pull.map(|p| p.number), first.pull.map(|p| p.number));
+        assert_eq!(world.state_labels(), ["review"]);
+        assert_eq!(world.all_loops().await.len(), 2);
+    })
+    .await;
 }
 
 async fn two_issues_share_one_slot(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let other = world.forge.open_issue(&world.maintainer, world.repo, "The same again", "42, please.", &[]).await;
-    let other = other.expect("an issue");
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.clock.advance_ms(1000);
-    world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labelled");
-    world.settle_until("a second loop", |l| l.place.issue == other).await;
-    let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
-    assert!(
-        states.contains(&(world.issue, LoopState::Running)) && states.contains(&(other, LoopState::Queued)),
-        "{states:?}"
-    );
-    world.settle().await;
-    let all = world.all_loops().await;
-    assert!(all.iter().all(|l| l.state == LoopState::Review), "{:?}", all.iter().map(|l| &l.why).collect::<Vec<_>>());
-    let begun = |issue| all.iter().find(|l| l.place.issue == issue).map(|l| l.branch.clone()).expect("a loop");
-    assert_ne!(begun(world.issue), begun(other));
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let other = world.forge.open_issue(&world.maintainer, world.repo, "The same again", "42, please.", &[]).await;
+        let other = other.expect("an issue");
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.clock.advance_ms(1000);
+        world.forge.label(&world.maintainer, world.repo, other, "ralph:run").await.expect("labelled");
+        world.settle_until("a second loop", |l| l.place.issue == other).await;
+        let states: Vec<_> = world.all_loops().await.into_iter().map(|l| (l.place.issue, l.state)).collect();
+        assert!(
+            states.contains(&(world.issue, LoopState::Running)) && states.contains(&(other, LoopState::Queued)),
+            "{states:?}"
+        );
+        world.settle().await;
+        let all = world.all_loops().await;
+        assert!(
+            all.iter().all(|l| l.state == LoopState::Review),
+            "{:?}",
+            all.iter().map(|l| &l.why).collect::<Vec<_>>()
+        );
+        let begun = |issue| all.iter().find(|l| l.place.issue == issue).map(|l| l.branch.clone()).expect("a loop");
+        assert_ne!(begun(world.issue), begun(other));
+    })
+    .await;
 }
 
 async fn two_repositories_have_a_slot_each(dialect: Dialect) {
-    let world = World::new(Setup::new(dialect)).await;
-    let files: Vec<_> = world.setup.files.iter().map(|(p, t, x)| (p.as_str(), t.as_str(), *x)).collect();
-    let second = world.forge.create_repo("mira", "lib", &files).await.expect("a repository");
-    world.forge.grant(second, &world.bot, Access::Admin).expect("the bot may");
-    let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
-    world.forge.add_hook(second, &url, SECRET).await.expect("a hook");
-    let issue = world.forge.open_issue(&world.maintainer, second, "Here too", "42", &[]).await.expect("an issue");
-    world.label().await;
-    world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-    world.clock.advance_ms(1000);
-    world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labelled");
-    world.settle_until("both at work", |l| l.place.repo.id == second && l.state == LoopState::Running).await;
-    assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Running));
-    world.settle().await;
-    assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Review));
-    world.finish().await;
+    story(Setup::new(dialect), async |world| {
+        let files: Vec<_> = world.setup.files.iter().map(|(p, t, x)| (p.as_str(), t.as_str(), *x)).collect();
+        let second = world.forge.create_repo("mira", "lib", &files).await.expect("a repository");
+        world.forge.grant(second, &world.bot, Access::Admin).expect("the bot may");
+        let url = format!("http://{}/webhooks/forge", world.app().address.expect("it listens"));
+        world.forge.add_hook(second, &url, SECRET).await.expect("a hook");
+        let issue = world.forge.open_issue(&world.maintainer, second, "Here too", "42", &[]).await.expect("an issue");
+        world.label().await;
+        world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
+        world.clock.advance_ms(1000);
+        world.forge.label(&world.maintainer, second, issue, "ralph:run").await.expect("labelled");
+        world.settle_until("both at work", |l| l.place.repo.id == second && l.state == LoopState::Running).await;
+        assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Running));
+        world.settle().await;
+        assert!(world.all_loops().await.iter().all(|l| l.state == LoopState::Review));
+    })
+    .await;
 }

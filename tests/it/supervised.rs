@@ -9,11 +9,10 @@ use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
 use ralph_bot::fake::Dialect;
 use ralph_bot::store::audit;
 
-use crate::harness::{Setup, World};
-use crate::service::{Service, stop, was_killed};
-use crate::story::on_both_forges;
+use crate::harness::service::{Service, stop, was_killed};
+use crate::harness::{Setup, World, on_one_forge, story};
 
-on_both_forges!(
+on_one_forge!(
     a_stuck_loop_is_turned_held_and_helped,
     a_held_loop_runs_no_agent_whatever_dies,
     a_kill_between_a_pause_and_what_follows_starts_no_agent,
@@ -58,67 +57,69 @@ async fn trail(world: &World) -> Vec<AuditEvent> {
 }
 
 async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
-    let world = World::new(stuck(dialect)).await;
-    let held = world.run().await;
-    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-    assert!(levels(&held).is_superset(&[Level::Redirect, Level::Pause].into()), "{:?}", levels(&held));
-    // The order was in a prompt, with its evidence, once.
-    let prompts = world.prompts().await;
-    let ordered: Vec<_> = prompts.iter().filter(|prompt| prompt.contains("\nOVERRIDE: ")).collect();
-    assert!(!ordered.is_empty() && ordered.len() < prompts.len(), "{} of {}", ordered.len(), prompts.len());
-    assert!(ordered[0].contains("the answer is # wrong"), "{}", ordered[0]);
-    assert!(ordered[0].contains("# How to go about it"), "{}", ordered[0]);
-    // People see it where they look.
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    let issue = world.issue_of(escalation);
-    assert!(issue.title.starts_with("[ralph] CRITICAL: stuck in r-"), "{}", issue.title);
-    assert_eq!(labels(&world, escalation), ["critical", "needs-review", "ralph:escalation"]);
-    for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
-        assert!(issue.body.contains(part), "{part}: {}", issue.body);
-    }
-    let status = world.bot_says().into_iter().find(|text| text.contains("**Course**")).expect("a status comment");
-    assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
-    assert!(world.bot_says().iter().any(|text| text.contains("**Strategy**")), "{:#?}", world.bot_says());
-    // Nobody is paged twice, and nothing runs.
-    world.pass(Duration::from_secs(3600)).await;
-    assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
+    story(stuck(dialect), async |world| {
+        let held = world.run().await;
+        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        assert!(levels(&held).is_superset(&[Level::Redirect, Level::Pause].into()), "{:?}", levels(&held));
+        // The order was in a prompt, with its evidence, once.
+        let prompts = world.prompts().await;
+        let ordered: Vec<_> = prompts.iter().filter(|prompt| prompt.contains("\nOVERRIDE: ")).collect();
+        assert!(!ordered.is_empty() && ordered.len() < prompts.len(), "{} of {}", ordered.len(), prompts.len());
+        assert!(ordered[0].contains("the answer is # wrong"), "{}", ordered[0]);
+        assert!(ordered[0].contains("# How to go about it"), "{}", ordered[0]);
+        // People see it where they look.
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        let issue = world.issue_of(escalation);
+        assert!(issue.title.starts_with("[ralph] CRITICAL: stuck in r-"), "{}", issue.title);
+        assert_eq!(labels(&world, escalation), ["critical", "needs-review", "ralph:escalation"]);
+        for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
+            assert!(issue.body.contains(part), "{part}: {}", issue.body);
+        }
+        let status = world.bot_says().into_iter().find(|text| text.contains("**Course**")).expect("a status comment");
+        assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
+        assert!(world.bot_says().iter().any(|text| text.contains("**Strategy**")), "{:#?}", world.bot_says());
+        // Nobody is paged twice, and nothing runs.
+        world.pass(Duration::from_secs(3600)).await;
+        assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
 
-    let answer = "/ralph resume It is forty two.";
-    world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
-    assert!(world.escalations().is_empty(), "it closes itself");
-    let events = trail(&world).await;
-    for event in [AuditEvent::Intervened, AuditEvent::Escalated, AuditEvent::Resumed] {
-        assert!(events.contains(&event), "{event:?}: {events:?}");
-    }
-    for sql in ["DELETE FROM audit", "UPDATE audit SET entry = '{}'"] {
-        let refused = world.engine().store.write(move |c| Ok(c.execute(sql, [])?)).await;
-        assert!(refused.is_err(), "{sql}");
-    }
-    assert_eq!(trail(&world).await, events);
-    world.finish().await;
+        let answer = "/ralph resume It is forty two.";
+        world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
+        assert!(world.escalations().is_empty(), "it closes itself");
+        let events = trail(&world).await;
+        for event in [AuditEvent::Intervened, AuditEvent::Escalated, AuditEvent::Resumed] {
+            assert!(events.contains(&event), "{event:?}: {events:?}");
+        }
+        for sql in ["DELETE FROM audit", "UPDATE audit SET entry = '{}'"] {
+            let refused = world.engine().store.write(move |c| Ok(c.execute(sql, [])?)).await;
+            assert!(refused.is_err(), "{sql}");
+        }
+        assert_eq!(trail(&world).await, events);
+    })
+    .await;
 }
 
 async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
-    let mut world = World::new(stuck(dialect)).await;
-    world.label().await;
-    // The service ends between the decision and everything that follows from it.
-    let held = world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
-    assert!(world.escalations().is_empty(), "nobody was told yet");
-    let prompts = world.prompts().await.len();
-    world.restart().await;
-    world.recover().await;
-    world.reconcile().await;
-    world.settle().await;
-    let after = world.the_loop().await;
-    assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, held.spent.iterations));
-    assert_eq!(world.prompts().await.len(), prompts, "no agent ran");
-    assert_eq!(world.escalations().len(), 1, "people are told all the same");
-    assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
-    world.finish().await;
+    story(stuck(dialect), async |world| {
+        world.label().await;
+        // The service ends between the decision and everything that follows from it.
+        let held = world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
+        assert!(world.escalations().is_empty(), "nobody was told yet");
+        let prompts = world.prompts().await.len();
+        world.restart().await;
+        world.recover().await;
+        world.reconcile().await;
+        world.settle().await;
+        let after = world.the_loop().await;
+        assert_eq!((after.state, after.spent.iterations), (LoopState::Paused, held.spent.iterations));
+        assert_eq!(world.prompts().await.len(), prompts, "no agent ran");
+        assert_eq!(world.escalations().len(), 1, "people are told all the same");
+        assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
+    })
+    .await;
 }
 
 async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialect) {
@@ -157,82 +158,88 @@ async fn killed_when_held(setup: Setup, state: LoopState) {
 
 async fn what_the_agent_is_to_be_told_outlives_a_restart(dialect: Dialect) {
     // Runs that change nothing are warned of, and then the agent is to take another approach.
-    let mut world = World::new(Setup::new(dialect).agent(":\n").config(MANY)).await;
-    world.label().await;
-    for sort in ["WARNING: ", "OVERRIDE: "] {
-        let says = |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(sort)));
-        let decided = world.settle_until(sort, says).await;
-        let told = world.prompts().await.len();
-        // The service ends between the decision and the run that is to be told of it.
-        world.restart().await;
-        world.settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !says(l)).await;
-        let prompts = world.prompts().await;
-        assert_eq!(prompts.len(), told + 1, "one run followed");
-        let line = prompts[told].lines().find(|line| line.starts_with(sort));
-        let directives = decided.course.expect("what it is to be told").directives;
-        let word = directives.iter().find(|text| text.starts_with(sort)).expect("of this sort");
-        assert_eq!(line, word.lines().next(), "{}", prompts[told]);
-    }
-    world.settle().await;
-    world.finish().await;
+    story(Setup::new(dialect).agent(":\n").config(MANY), async |world| {
+        world.label().await;
+        for sort in ["WARNING: ", "OVERRIDE: "] {
+            let says =
+                |l: &Loop| l.course.as_ref().is_some_and(|c| c.directives.iter().any(|text| text.starts_with(sort)));
+            let decided = world.settle_until(sort, says).await;
+            let told = world.prompts().await.len();
+            // The service ends between the decision and the run that is to be told of it.
+            world.restart().await;
+            world.settle_until("the next run", |l| l.spent.iterations > decided.spent.iterations || !says(l)).await;
+            let prompts = world.prompts().await;
+            assert_eq!(prompts.len(), told + 1, "one run followed");
+            let line = prompts[told].lines().find(|line| line.starts_with(sort));
+            let directives = decided.course.expect("what it is to be told").directives;
+            let word = directives.iter().find(|text| text.starts_with(sort)).expect("of this sort");
+            assert_eq!(line, word.lines().next(), "{}", prompts[told]);
+        }
+        world.settle().await;
+    })
+    .await;
 }
 
 async fn an_escalation_is_added_to_and_reminded_of_once(dialect: Dialect) {
     // Else a loop that a person's word did not move gives up, which is another cause.
     let asks = "strategy: { outlook: { enabled: false } }";
-    let world = World::new(stuck(dialect).config(asks)).await;
-    world.run().await;
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.bot_says_on(escalation).is_empty());
-    // It is told of once more, where nobody answers for a day.
-    let day = Duration::from_secs(24 * 3600);
-    world.pass(day - Duration::from_secs(60)).await;
-    assert!(world.bot_says_on(escalation).is_empty(), "not yet");
-    world.pass(Duration::from_secs(120)).await;
-    let [reminder] = &world.bot_says_on(escalation)[..] else { panic!("one: {:#?}", world.bot_says_on(escalation)) };
-    assert!(reminder.contains("Nobody has answered yet. "), "{reminder}");
-    world.pass(3 * day).await;
-    assert_eq!(world.bot_says_on(escalation).len(), 1, "once");
-    // What comes of the same cause while it is open comes there as well.
-    world.say("/ralph resume Look again.").await;
-    world.stop_at("the next run", |l| l.state == LoopState::Running).await;
-    assert!(world.escalations().is_empty(), "it closes itself");
-    world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
-    world.settle().await;
-    let held = world.the_loop().await;
-    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-    assert_eq!(world.escalations(), [escalation], "no other issue");
-    let said = world.bot_says_on(escalation);
-    let again = said.last().expect("a comment");
-    assert!(again.contains("stands still and needs a person:** stuck") && !again.contains("Nobody"), "{said:#?}");
-    world.finish().await;
+    story(stuck(dialect).config(asks), async |world| {
+        world.run().await;
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.bot_says_on(escalation).is_empty());
+        // It is told of once more, where nobody answers for a day.
+        let day = Duration::from_secs(24 * 3600);
+        world.pass(day - Duration::from_secs(60)).await;
+        assert!(world.bot_says_on(escalation).is_empty(), "not yet");
+        world.pass(Duration::from_secs(120)).await;
+        let [reminder] = &world.bot_says_on(escalation)[..] else {
+            panic!("one: {:#?}", world.bot_says_on(escalation))
+        };
+        assert!(reminder.contains("Nobody has answered yet. "), "{reminder}");
+        world.pass(3 * day).await;
+        assert_eq!(world.bot_says_on(escalation).len(), 1, "once");
+        // What comes of the same cause while it is open comes there as well.
+        world.say("/ralph resume Look again.").await;
+        world.stop_at("the next run", |l| l.state == LoopState::Running).await;
+        assert!(world.escalations().is_empty(), "it closes itself");
+        world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
+        world.settle().await;
+        let held = world.the_loop().await;
+        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        assert_eq!(world.escalations(), [escalation], "no other issue");
+        let said = world.bot_says_on(escalation);
+        let again = said.last().expect("a comment");
+        assert!(again.contains("stands still and needs a person:** stuck") && !again.contains("Nobody"), "{said:#?}");
+    })
+    .await;
 }
 
 async fn an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder(dialect: Dialect) {
-    let world = World::new(stuck(dialect)).await;
-    let held = world.run().await;
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).body.contains("Closing this issue by hand changes nothing for the loop."));
-    world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Paused);
-    world.pass(Duration::from_secs(25 * 3600)).await;
-    assert!(world.escalations().is_empty(), "another one was opened");
-    assert!(world.bot_says_on(escalation).is_empty());
-    // Who closed it may think that all is well: the reminder comes where the loop is at home.
-    let reminders: Vec<_> =
-        world.bot_says().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
-    let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_says()) };
-    assert!(reminder.contains("/ralph resume GUIDANCE") && !reminder.contains("Closing this issue"), "{reminder}");
-    world.pass(Duration::from_secs(3 * 24 * 3600)).await;
-    assert!(world.escalations().is_empty());
-    // Answers count there as before.
-    let answer = "/ralph resume It is forty two.";
-    world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!((done.id, done.state), (held.id, LoopState::Review), "{}", done.why);
-    world.finish().await;
+    story(stuck(dialect), async |world| {
+        let held = world.run().await;
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).body.contains("Closing this issue by hand changes nothing for the loop."));
+        world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Paused);
+        world.pass(Duration::from_secs(25 * 3600)).await;
+        assert!(world.escalations().is_empty(), "another one was opened");
+        assert!(world.bot_says_on(escalation).is_empty());
+        // Who closed it may think that all is well: the reminder comes where the loop is at home.
+        let reminders: Vec<_> =
+            world.bot_says().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
+        let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_says()) };
+        assert!(reminder.contains("/ralph resume GUIDANCE") && !reminder.contains("Closing this issue"), "{reminder}");
+        world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+        assert!(world.escalations().is_empty());
+        // Answers count there as before.
+        let answer = "/ralph resume It is forty two.";
+        world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!((done.id, done.state), (held.id, LoopState::Review), "{}", done.why);
+    })
+    .await;
 }
 
 /// Two checks, of which the first holds before, and an agent that breaks it for good after one good iteration.
@@ -249,58 +256,61 @@ fn strict(dialect: Dialect) -> Setup {
 }
 
 async fn the_best_iteration_is_put_back(dialect: Dialect) {
-    let world = World::new(worse(dialect)).await;
-    let held = world.run().await;
-    assert_eq!(held.state, LoopState::Paused, "{}", held.why);
-    assert!(held.why.contains("What held before holds no more"), "{}", held.why);
-    assert_eq!(held.current().and_then(|last| last.restored_to), Some(1), "{:?}", held.current());
-    // The forge's branch has the best files, and every commit that led there.
-    assert_eq!(world.file(&held.branch, "work.txt").await.as_deref(), Some("good\n"));
-    assert_eq!(world.file(&held.branch, "kept.txt").await.as_deref(), Some("kept\n"));
-    assert_eq!(held.pushed, held.head);
-    let log = world.git(&["log", "--format=%s", &held.branch]);
-    assert!(log.starts_with("ralph: back to the state of iteration 1\n"), "{log}");
-    assert!(log.matches("ralph: iteration").count() >= 2, "{log}");
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).body.contains("The files of iteration 1, the best one, were put back"));
-    world.write_agent("test -f kept.txt && echo 42 >answer.txt\n");
-    world.say("/ralph resume").await;
-    world.settle().await;
-    assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
-    world.finish().await;
+    story(worse(dialect), async |world| {
+        let held = world.run().await;
+        assert_eq!(held.state, LoopState::Paused, "{}", held.why);
+        assert!(held.why.contains("What held before holds no more"), "{}", held.why);
+        assert_eq!(held.current().and_then(|last| last.restored_to), Some(1), "{:?}", held.current());
+        // The forge's branch has the best files, and every commit that led there.
+        assert_eq!(world.file(&held.branch, "work.txt").await.as_deref(), Some("good\n"));
+        assert_eq!(world.file(&held.branch, "kept.txt").await.as_deref(), Some("kept\n"));
+        assert_eq!(held.pushed, held.head);
+        let log = world.git(&["log", "--format=%s", &held.branch]);
+        assert!(log.starts_with("ralph: back to the state of iteration 1\n"), "{log}");
+        assert!(log.matches("ralph: iteration").count() >= 2, "{log}");
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).body.contains("The files of iteration 1, the best one, were put back"));
+        world.write_agent("test -f kept.txt && echo 42 >answer.txt\n");
+        world.say("/ralph resume").await;
+        world.settle().await;
+        assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
+    })
+    .await;
 }
 
 async fn two_answers_at_once_are_one(dialect: Dialect) {
-    let world = World::new(stuck(dialect)).await;
-    world.run().await;
-    let [escalation] = world.escalations()[..] else { panic!("one escalation") };
-    world.say("/ralph resume It is forty two.").await;
-    let answer = "/ralph resume Try forty two, please.";
-    world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
-    world.settle().await;
-    let done = world.the_loop().await;
-    assert_eq!(done.state, LoopState::Review, "{}", done.why);
-    let resumed = trail(&world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
-    assert_eq!(resumed, 1, "the second found it under way");
-    let says = [world.bot_says(), world.bot_says_on(escalation)].concat();
-    assert!(says.iter().any(|text| text.contains("there is nothing to resume")), "the other is told: {says:#?}");
-    world.finish().await;
+    story(stuck(dialect), async |world| {
+        world.run().await;
+        let [escalation] = world.escalations()[..] else { panic!("one escalation") };
+        world.say("/ralph resume It is forty two.").await;
+        let answer = "/ralph resume Try forty two, please.";
+        world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
+        world.settle().await;
+        let done = world.the_loop().await;
+        assert_eq!(done.state, LoopState::Review, "{}", done.why);
+        let resumed = trail(&world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
+        assert_eq!(resumed, 1, "the second found it under way");
+        let says = [world.bot_says(), world.bot_says_on(escalation)].concat();
+        assert!(says.iter().any(|text| text.contains("there is nothing to resume")), "the other is told: {says:#?}");
+    })
+    .await;
 }
 
 async fn an_answer_after_the_end_is_told_so(dialect: Dialect) {
-    let world = World::new(stuck(dialect)).await;
-    world.run().await;
-    let [escalation] = world.escalations()[..] else { panic!("one escalation") };
-    world.say("/ralph abort enough").await;
-    world.settle().await;
-    assert!(world.escalations().is_empty());
-    let prompts = world.prompts().await.len();
-    world.forge.comment(&world.maintainer, world.repo, escalation, "/ralph resume").await.expect("answered");
-    world.settle().await;
-    let after = world.the_loop().await;
-    assert_eq!((after.state, world.prompts().await.len()), (LoopState::Aborted, prompts));
-    assert!(world.bot_says_on(escalation).iter().any(|text| text.contains("has ended")));
-    world.finish().await;
+    story(stuck(dialect), async |world| {
+        world.run().await;
+        let [escalation] = world.escalations()[..] else { panic!("one escalation") };
+        world.say("/ralph abort enough").await;
+        world.settle().await;
+        assert!(world.escalations().is_empty());
+        let prompts = world.prompts().await.len();
+        world.forge.comment(&world.maintainer, world.repo, escalation, "/ralph resume").await.expect("answered");
+        world.settle().await;
+        let after = world.the_loop().await;
+        assert_eq!((after.state, world.prompts().await.len()), (LoopState::Aborted, prompts));
+        assert!(world.bot_says_on(escalation).iter().any(|text| text.contains("has ended")));
+    })
+    .await;
 }
 
 async fn thresholds_come_from_both_files(dialect: Dialect) {
@@ -323,16 +333,17 @@ async fn thresholds_come_from_both_files(dialect: Dialect) {
 
 async fn a_loop_without_hope_ends(dialect: Dialect) {
     // The state of the best iteration is to be put back for the second time: the design's rule ends the loop.
-    let world = World::new(strict(dialect)).await;
-    let ended = world.run().await;
-    assert_eq!(ended.state, LoopState::Aborted, "{}", ended.why);
-    let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
-    assert_eq!(found, Some((Kind::Regression, Level::Abort)));
-    let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-    assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
-    assert_eq!(labels(&world, escalation), ["blocking", "emergency", "ralph:escalation"]);
-    assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
-    world.finish().await;
+    story(strict(dialect), async |world| {
+        let ended = world.run().await;
+        assert_eq!(ended.state, LoopState::Aborted, "{}", ended.why);
+        let found = ended.judged().and_then(|judged| judged.found.first()).map(|found| (found.kind, found.level));
+        assert_eq!(found, Some((Kind::Regression, Level::Abort)));
+        let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
+        assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
+        assert_eq!(labels(&world, escalation), ["blocking", "emergency", "ralph:escalation"]);
+        assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
+    })
+    .await;
 }
 
 /// One check, of which one test more passes each time.

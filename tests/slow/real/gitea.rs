@@ -13,8 +13,8 @@ use ralph_bot::fake::{Access, Dialect, FakeForge};
 use serde_json::{Value, json};
 
 use super::service::{Service, bare_repository};
+use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup};
-use crate::parts::{command, output, setting};
 
 /// A server as one account sees it.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use crate::parts::{command, output};
+use crate::harness::parts::{command, output};
 
 /// A bare repository, and the same one on the other side.
 pub struct Mirror {

@@ -1,118 +1,33 @@
-//! A world for a story: a forge with people and a repository, the service, and an agent that is a shell script.
+//! A forge with people and a repository, the service, and an agent that is a shell script.
 //!
 //! Webhooks are real HTTP. The service's loops are stepped by hand until nothing is left to do, with a clock that only
-//! moves when told to, so that no story sleeps. `World::live` starts the service whole, for stories about what happens
+//! moves when told to, so that no story sleeps. `World::live` starts the whole service, for stories about what happens
 //! while an agent runs.
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::lifecycle;
-use ralph_bot::domain::loops::{Loop, LoopState};
-use ralph_bot::domain::model::ids::{AccountKind, CommentId, LoopId, Number, RepoId, Sha, Timestamp, User};
+use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue, Op, OpKind};
-use ralph_bot::forge::http::{Pace, Patience};
-use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
-use ralph_bot::store::{Store, inbox, loops, outbox};
+use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
+use ralph_bot::forge::http::Pace;
+use ralph_bot::process::sandbox::{SandboxProbe, Tier};
+use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
-use tokio::sync::OnceCell;
 
-/// Secret of every webhook here.
-pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
+use super::invariants::oracle;
+use super::setup::{SECRET, Setup, sandbox};
+
 /// Longest wait for something that the live service does by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Rounds of stepping after which a world that is never done is a failure.
 const ROUNDS: usize = 2_000;
-/// What a world begins with.
-#[derive(Clone)]
-pub struct Setup {
-    pub dialect: Dialect,
-    /// Files of the repository: path, content, executable.
-    pub files: Vec<(String, String, bool)>,
-    /// Body of the agent, after a `#!/bin/sh` line; runs in the work tree.
-    pub agent: String,
-    /// Further lines of the operator's file.
-    pub config: String,
-    pub title: String,
-    pub body: String,
-    /// How long the service waits for the forge.
-    pub patience: Patience,
-    /// Further variables of the service's environment.
-    pub env: Vec<(&'static str, String)>,
-    /// What the service finds of a sandbox, which is required then, in place of what this machine has.
-    pub sandbox: Option<SandboxProbe>,
-    /// What agents reach, as `sandbox.network` has it.
-    pub network: String,
-    /// Further keys of the backend in the operator's file, each after a comma.
-    pub backend: String,
-    /// How the service signs in, as its entry in the operator's file has it.
-    pub credential: String,
-    /// Further entries of `forges` in the operator's file, each with the line break before it.
-    pub forges: String,
-    /// Least time between two changes of a forge.
-    pub mutation_interval_ms: i64,
-}
-
-impl Setup {
-    /// A repository with one failing check (`sh check.sh` wants `answer.txt` to hold 42), and an agent that gets there
-    /// in its first run.
-    pub fn new(dialect: Dialect) -> Self {
-        let file = |path: &str, text: &str, executable| (path.to_owned(), text.to_owned(), executable);
-        Self {
-            dialect,
-            files: vec![
-                file("README.md", "A sample.\n", false),
-                file("answer.txt", "41\n", false),
-                file(
-                    "check.sh",
-                    "test \"$(cat answer.txt)\" = 42 || { echo \"the answer is $(cat answer.txt)\"; exit 1; }\n",
-                    true,
-                ),
-                file(".ralph.yml", "checks:\n  - name: answer\n    run: sh check.sh\n", false),
-            ],
-            agent: "echo 42 >answer.txt\n".into(),
-            config: String::new(),
-            title: "The answer is wrong".into(),
-            body: "It should be 42.".into(),
-            patience: Patience::USUAL,
-            env: Vec::new(),
-            sandbox: None,
-            network: "all".into(),
-            backend: String::new(),
-            credential: "token_env: TOKEN".into(),
-            forges: String::new(),
-            mutation_interval_ms: 0,
-        }
-    }
-
-    pub fn agent(mut self, script: &str) -> Self {
-        self.agent = script.into();
-        self
-    }
-
-    pub fn file(mut self, path: &str, text: &str) -> Self {
-        self.files.retain(|(p, _, _)| p != path);
-        self.files.push((path.into(), text.into(), false));
-        self
-    }
-
-    pub fn without(mut self, path: &str) -> Self {
-        self.files.retain(|(p, _, _)| p != path);
-        self
-    }
-
-    pub fn config(mut self, lines: &str) -> Self {
-        self.config.push_str(lines);
-        self.config.push('\n');
-        self
-    }
-}
 
 /// A forge, a repository, people, and the service.
 pub struct World {
@@ -127,20 +42,8 @@ pub struct World {
     pub issue: Number,
     pub folder: TempDir,
     pub setup: Setup,
-    live: bool,
-    app: Option<App>,
-}
-
-/// The sandbox of this machine, looked at once.
-pub async fn sandbox() -> SandboxProbe {
-    static FOUND: OnceCell<SandboxProbe> = OnceCell::const_new();
-    let found = FOUND.get_or_init(probe).await.clone();
-    if found.tier != Tier::A {
-        let why = format!("bubblewrap does not hold here: {:?}", found.bubblewrap);
-        assert!(std::env::var_os("CI").is_none(), "{why}; install bubblewrap and allow user namespaces");
-        eprintln!("agents and checks of this story run without a sandbox: {why}");
-    }
-    found
+    pub(super) live: bool,
+    pub(super) app: Option<App>,
 }
 
 impl World {
@@ -229,7 +132,7 @@ impl World {
     }
 
     pub async fn config(&self) -> (Config, Env) {
-        let text = self.config_text("127.0.0.1:0", sandbox().await.tier == Tier::A);
+        let text = self.config_text("127.0.0.1:0", self.sandbox_probe().await.tier == Tier::A);
         let variables = self.environment();
         let env = Env::of(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let config = Config::parse(&self.folder.path().join("ralph-control.yaml"), &text, &env);
@@ -259,14 +162,23 @@ impl World {
                 patience: self.setup.patience,
                 ..Pace::default()
             },
-            sandbox: Some(match &self.setup.sandbox {
-                Some(found) => found.clone(),
-                None => sandbox().await,
-            }),
+            sandbox: Some(self.sandbox_probe().await),
             tune,
             ..Options::default()
         };
         self.app = Some(App::start(&config, &env, options).await.expect("the service starts"));
+    }
+
+    /// What the service is told of this machine's sandbox.
+    async fn sandbox_probe(&self) -> SandboxProbe {
+        match &self.setup.sandbox {
+            Some(found) => found.clone(),
+            None if self.setup.isolated => sandbox().await,
+            None => {
+                let bubblewrap = Err("this story needs no sandbox".into());
+                SandboxProbe { tier: Tier::C, bubblewrap, escapes: Vec::new() }
+            }
+        }
     }
 
     pub fn app(&self) -> &App {
@@ -610,143 +522,9 @@ impl World {
     }
 }
 
-/// The invariants that hold at rest, whatever happened, of a service in this process.
-pub async fn oracle(world: &World) {
-    invariants(world, &world.engine().store, &world.engine().instance, !world.live).await;
-}
-
-/// The invariants that hold at rest, whatever happened: read from the forge, the database and the process list.
-/// `quiet` says that nothing is under way.
-pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: bool) {
-    let all = store.read(|c| loops::list(c, false, 1000)).await.expect("loops");
-    // Every accepted delivery came to an end that is told.
-    for (state, count) in store.read(inbox::counts).await.expect("inbox") {
-        assert!(state != "new" || !quiet || count == 0, "{count} deliveries wait for ever");
-        assert!(state != "dead", "{count} deliveries were given up");
-    }
-    // One open loop an issue.
-    let mut open: Vec<_> = all.iter().filter(|l| l.state.is_open()).map(|l| l.place.key()).collect();
-    open.sort();
-    let before = open.len();
-    open.dedup();
-    assert_eq!(open.len(), before, "an issue has two open loops");
-    assert_forge(world);
-    assert_branches(world, &all);
-    let kept = commits_kept(world).await;
-    for current in &all {
-        // The row is what the log makes of it.
-        let id: LoopId = current.id.clone();
-        let log = store.read(move |c| loops::history(c, &id)).await.expect("history");
-        let replayed = lifecycle::replay(log.into_iter().map(|l| (l.at, l.input)));
-        assert_eq!(replayed.as_ref(), Some(current), "the log does not rebuild the loop");
-        // What was recorded as pushed is what the forge has, unless somebody else moved it.
-        if let Some(commit) = &current.pushed {
-            let there = world.forge.branch_sha(world.repo, &current.branch).await;
-            assert!(
-                there.is_none_or(|sha| sha == *commit) || current.state != LoopState::Review,
-                "the branch is elsewhere"
-            );
-        }
-        // I6: no recorded work is lost.
-        for iteration in current.iterations.iter().filter(|i| current.state.is_open() && !i.discarded) {
-            let commit = iteration.commit.as_ref().map_or("", Sha::as_str);
-            assert!(commit.is_empty() || kept.contains(commit), "iteration {} is lost: {commit}", iteration.number);
-        }
-        // Nothing of an ended loop is left on the disk.
-        if !current.state.is_open() {
-            let tree = world.folder.path().join("data/trees").join(current.id.as_str());
-            assert!(!tree.exists(), "the tree of an ended loop is left: {}", tree.display());
-        }
-    }
-    // No process of ours is left, where nothing runs.
-    if quiet {
-        let left = ralph_bot::process::survivors(instance);
-        assert!(left.is_empty(), "processes are left: {left:?}");
-    }
-    no_secret(world.folder.path(), &world.forge.token_for(&world.bot));
-}
-
-/// One comment a loop and key; one open pull request a branch.
-fn assert_forge(world: &World) {
-    let numbers: Vec<Number> = world.forge.with(|s| s.repo(world.repo).expect("repo").issues.keys().copied().collect());
-    for number in numbers {
-        let mut markers: Vec<String> = Vec::new();
-        for body in world.bot_says_on(number) {
-            let found = body.lines().rev().find(|l| l.starts_with("<!-- ralph:1 ")).map(str::to_owned);
-            let marker = found.unwrap_or_else(|| panic!("a comment without a marker on #{number}: {body}"));
-            assert!(
-                !markers.contains(&marker) || marker.contains(" status "),
-                "a comment stands twice on #{number}: {body}"
-            );
-            markers.push(marker);
-        }
-    }
-    // P13: what is merged or approved, a person has merged or approved.
-    let judged = |op: &Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::PullMerged | OpKind::Reviewed);
-    let judged: Vec<Op> = world.forge.ops().into_iter().filter(judged).collect();
-    assert!(judged.is_empty(), "the service judged its own work: {judged:?}");
-    // I5: one open escalation a loop and cause.
-    let mut causes: Vec<String> = Vec::new();
-    for number in world.escalations() {
-        let body = world.issue_of(number).body;
-        let marker = body.lines().rev().find(|line| line.starts_with("<!-- ralph:1 "));
-        let marker = marker.unwrap_or_else(|| panic!("an escalation without a marker: {body}")).to_owned();
-        assert!(!causes.contains(&marker), "an escalation is open twice: {body}");
-        causes.push(marker);
-    }
-    let branches: Vec<String> =
-        world.forge.with(|s| s.pulls(world.repo).iter().filter(|(i, _)| i.open).map(|(_, p)| p.head.clone()).collect());
-    let mut unique = branches.clone();
-    unique.sort();
-    unique.dedup();
-    assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
-}
-
-/// I8: a branch is forced back only over what the service itself pushed last, and only where a person asked for a retry.
-fn assert_branches(world: &World, all: &[Loop]) {
-    let kinds = [OpKind::BranchPushed, OpKind::BranchForced, OpKind::BranchDeleted];
-    let mut last: HashMap<String, Op> = HashMap::new();
-    for op in world.forge.ops().into_iter().filter(|op| op.repo == world.repo && kinds.contains(&op.kind)) {
-        let branch = op.detail.split(' ').next().unwrap_or_default().to_owned();
-        if op.actor.id == world.bot.id && op.kind != OpKind::BranchPushed {
-            let before = last.get(&branch);
-            assert!(before.is_some_and(|before| before.actor.id == op.actor.id), "over {before:?}: {op:?}");
-            let of = all.iter().find(|l| l.branch == branch);
-            let retried = of.is_some_and(|l| l.iterations.iter().any(|i| i.discarded));
-            assert!(op.kind == OpKind::BranchDeleted || retried, "nobody asked for it: {op:?}");
-        }
-        last.insert(branch, op);
-    }
-}
-
-/// Commits that some branch of the forge or some ref of the service's mirrors leads to.
-async fn commits_kept(world: &World) -> HashSet<String> {
-    let mirrors = std::fs::read_dir(world.folder.path().join("data/mirrors")).into_iter().flatten().flatten();
-    let mut kept = HashSet::new();
-    for repository in mirrors.map(|entry| entry.path()).chain([world.forge.repo_path(world.repo)]) {
-        let mut git = tokio::process::Command::new("git");
-        let output = git.arg("-C").arg(&repository).args(["rev-list", "--all"]).output().await.expect("git runs");
-        kept.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned));
-    }
-    kept
-}
-
-/// No file of the service holds the forge's token or the webhook's secret.
-fn no_secret(folder: &Path, token: &str) {
-    let either = format!("{}|{}", regex::escape(token), regex::escape(SECRET));
-    let secret = regex::bytes::Regex::new(&either).expect("a pattern");
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let path = entry.path();
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(path),
-                Ok(kind) if kind.is_file() => {
-                    let bytes = std::fs::read(&path).unwrap_or_default();
-                    assert!(!secret.is_match(&bytes), "a secret is in {}", path.display());
-                }
-                _ => {}
-            }
-        }
+impl Drop for World {
+    fn drop(&mut self) {
+        let unchecked = self.app.is_some() && !std::thread::panicking();
+        assert!(!unchecked, "the story ended without `finish`, which checks the invariants");
     }
 }

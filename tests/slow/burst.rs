@@ -11,10 +11,10 @@ use reqwest::Client;
 use secrecy::SecretString;
 use tokio::process::Child;
 
+use crate::harness::on_both_forges;
+use crate::harness::parts::setting;
+use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, World};
-use crate::parts::setting;
-use crate::service::{Service, stop};
-use crate::story::on_both_forges;
 
 on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue, many_loops_bear_a_limit_of_hours);
 

@@ -13,8 +13,8 @@ use tokio::process::Child;
 
 use crate::burst::{deliver, memory_mib, untold};
 use crate::harness::Setup;
-use crate::service::{Service, stop};
-use crate::story::on_both_forges;
+use crate::harness::on_both_forges;
+use crate::harness::service::{Service, stop};
 
 on_both_forges!(open_files_that_run_out_are_waited_for_and_nothing_is_lost);
 

@@ -16,10 +16,10 @@ use secrecy::SecretString;
 
 use self::disk::Disk;
 use self::trace::Call;
+use crate::harness::on_both_forges;
+use crate::harness::parts::setting;
+use crate::harness::service::{Service, signal, stop, was_killed};
 use crate::harness::{SECRET, Setup};
-use crate::parts::setting;
-use crate::service::{Service, signal, stop, was_killed};
-use crate::story::on_both_forges;
 
 on_both_forges!(power_that_fails_at_any_sync_loses_no_delivery);
 

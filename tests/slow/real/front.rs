@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::mirror::Mirror;
-use crate::parts::command;
+use crate::harness::parts::command;
 
 /// Largest request or answer.
 const MAX_BYTES: usize = 32 * 1024 * 1024;

@@ -5,8 +5,8 @@ use std::process::Stdio;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::fake::Dialect;
 
+use crate::harness::parts::{command, output, program};
 use crate::harness::{Setup, World};
-use crate::parts::{command, output, program};
 
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 

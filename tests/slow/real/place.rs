@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use super::provider::{Model, Provider};
+use crate::harness::parts::{command, npm_part, output, program, setting};
 use crate::harness::sandbox;
-use crate::parts::{command, npm_part, output, program, setting};
 
 pub const KEY: &str = "sk-a-key-of-the-tests";
 /// File in which an agent that can run commands leaves its environment.

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
-use crate::parts::python_part;
+use crate::harness::parts::python_part;
 
 const COMMAND: &str = "env > env.txt; echo made by the agent > made.txt";
 /// Milliseconds after which a provider that refuses everything must have been given up: a minute of asking again, and what

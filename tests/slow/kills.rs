@@ -19,9 +19,9 @@ use ralph_bot::store::{Store, calls, loops};
 
 use tokio::sync::OnceCell;
 
+use crate::harness::on_both_forges;
+use crate::harness::service::{PATIENCE, Service, stop, was_killed};
 use crate::harness::{Setup, World};
-use crate::service::{PATIENCE, Service, stop, was_killed};
-use crate::story::on_both_forges;
 
 /// Stories of a group at the same time.
 const AT_ONCE: usize = 2;

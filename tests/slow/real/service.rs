@@ -14,8 +14,8 @@ use ralph_bot::process::sandbox::Tier;
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
+use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup, sandbox};
-use crate::parts::{command, output, setting};
 
 /// Longest wait for a state.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -15,8 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
-use crate::harness::{SECRET, Setup, World, invariants};
-use crate::parts;
+use super::invariants::invariants;
+use super::parts;
+use super::setup::{SECRET, Setup};
+use super::world::World;
 
 /// Longest wait for anything here; the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(180);

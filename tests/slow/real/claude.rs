@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::place::{Agent, KEY, PROMPT, Place, Program, WALL};
 use super::provider::{Model, Provider};
-use crate::memory::Served;
+use crate::harness::session_memory::Served;
 
 /// Milliseconds after which a provider that refuses everything must have been given up, on a busy machine: it asks again
 /// three times.

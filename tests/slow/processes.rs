@@ -16,8 +16,8 @@ use ralph_bot::store::{leases, loops};
 use rustix::process::Signal;
 
 use crate::harness::Setup;
-use crate::service::{PATIENCE, Service, free_port, signal, stop, was_killed};
-use crate::story::on_both_forges;
+use crate::harness::on_both_forges;
+use crate::harness::service::{PATIENCE, Service, free_port, signal, stop, was_killed};
 
 on_both_forges!(
     three_processes_carry_a_loop,

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdout};
 use super::front::Front;
 use super::service::{Service, bare_repository};
 use crate::harness::SECRET;
-use crate::parts::{command, npm_part, program};
+use crate::harness::parts::{command, npm_part, program};
 
 const REPOSITORY: &str = "mira/app";
 const MIRA: &str = "mira-token-of-the-tests";

@@ -1,0 +1,16 @@
+//! What stories run on: a fake forge with people and a repository, the service in this process or in its own, and
+//! conditions that hold at the end of each story.
+#![allow(dead_code, reason = "each test target uses its part of it")]
+
+pub mod invariants;
+pub mod parts;
+pub mod service;
+pub mod session_memory;
+pub mod setup;
+pub mod stories;
+pub mod world;
+
+pub use self::invariants::{invariants, oracle};
+pub use self::setup::{SECRET, Setup, sandbox};
+pub use self::stories::{live_story, on_both_forges, on_one_forge, story};
+pub use self::world::World;

@@ -1,0 +1,150 @@
+//! A session memory that is served on a socket, as the service serves it to agents.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ralph_bot::domain::knowledge::session::{Event, EventKind, Role, Turn, extract};
+use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
+use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
+use ralph_bot::store::Store;
+use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
+use rmcp::service::{RoleClient, RunningService};
+use tempfile::TempDir;
+use tokio::process::Child;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::parts::command;
+
+/// Longest wait for anything that takes a blink on a machine at rest.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Strategies;
+
+#[async_trait::async_trait]
+impl Learnings for Strategies {
+    async fn search(&self, query: &str) -> Result<Vec<String>, String> {
+        match query {
+            "broken" => Err("the learnings cannot be read just now".to_owned()),
+            "nothing" => Ok(Vec::new()),
+            _ => Ok(vec![format!("strategy: write a test first (asked for {query})")]),
+        }
+    }
+}
+
+/// A loop with a memory that is served.
+pub struct Served {
+    folder: TempDir,
+    pub socket: PathBuf,
+    pub token: Token,
+    cancel: CancellationToken,
+    service: JoinSet<()>,
+}
+
+impl Served {
+    pub async fn start(learnings: bool) -> Self {
+        let folder = tempfile::Builder::new().prefix("ralph-memory-").tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
+        let id = LoopId::new("r-7-abcdef");
+        let (own, other) = (id.clone(), LoopId::new("r-8-abcdef"));
+        store.write(move |c| fill(c, &own).and_then(|()| fill_other(c, &other))).await.expect("filled");
+        let run = folder.path().join("run-3-1");
+        std::fs::create_dir(&run).expect("a folder");
+        let (listener, socket) = mcp::listen(&run).expect("it listens");
+        let token = Token::new(b"a key of the tests", &id, "3-1");
+        let session = Session {
+            store,
+            loop_id: id,
+            token: token.clone(),
+            learnings: learnings.then(|| Arc::new(Strategies) as Arc<dyn Learnings>),
+            answer_tokens: ANSWER_TOKENS,
+        };
+        let cancel = CancellationToken::new();
+        let mut service = JoinSet::new();
+        service.spawn(mcp::serve(listener, session, cancel.clone()));
+        Self { folder, socket, token, cancel, service }
+    }
+
+    /// The file for Claude Code.
+    pub fn config_file(&self) -> PathBuf {
+        let path = self.folder.path().join("mcp.json");
+        let config = mcp::config(&self.socket, &self.token, Path::new(env!("CARGO_BIN_EXE_ralph-bot")));
+        std::fs::write(&path, config.to_string()).expect("a file");
+        path
+    }
+
+    pub fn bridge(&self, token: Option<&str>) -> Child {
+        let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
+        command.env_clear().envs(token.map(|token| (TOKEN_VARIABLE, token)));
+        command.args(["mcp", "--socket"]).arg(&self.socket);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the bridge starts")
+    }
+
+    pub async fn client(&self) -> (Child, RunningService<RoleClient, ()>) {
+        let mut child = self.bridge(Some(self.token.as_str()));
+        let pipes = (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
+        let client = tokio::time::timeout(PATIENCE, rmcp::service::serve_client((), pipes)).await;
+        (child, client.expect("in time").expect("the handshake holds"))
+    }
+
+    pub async fn stop(mut self) {
+        self.cancel.cancel();
+        let ended = tokio::time::timeout(PATIENCE, self.service.join_next()).await;
+        ended.expect("the service stops").expect("one").expect("no panic");
+    }
+}
+
+fn loop_row(c: &rusqlite::Connection, id: &LoopId, issue: u32) -> ralph_bot::store::StoreResult<()> {
+    let sql = "INSERT INTO loops (id, forge, repo_id, issue, state, open, data, version, created_at, updated_at)
+        VALUES (?1, 'gh', 1, ?2, 'running', 1, '{}', 1, 0, 0)";
+    c.execute(sql, rusqlite::params![id.as_str(), issue])?;
+    Ok(())
+}
+
+fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+    loop_row(c, id, 7)?;
+    let turns = [turn(1, "Decided to parse lazily; the walrus test fails."), turn(2, &"walrus words ".repeat(50_000))];
+    for turn in &turns {
+        add_turn(c, id, &NewTurn::pack(turn.clone()))?;
+    }
+    let result = |nth: u32| Event {
+        iteration: 1,
+        kind: EventKind::ToolResult,
+        tool: Some("Bash".into()),
+        path: None,
+        text: format!("bash: cargo test number {nth} failed: {}", "walrus ".repeat(100)),
+        failed: true,
+        at: Timestamp(i64::from(nth)),
+    };
+    let events: Vec<Event> = (0..200).map(result).collect();
+    add_events(c, id, &events.iter().cloned().map(NewEvent::pack).collect::<Vec<_>>())?;
+    add_summary(c, id, &extract(1, 1, &turns[..1], &events[..3], Timestamp(1)))
+}
+
+fn fill_other(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<()> {
+    loop_row(c, id, 8)?;
+    add_turn(c, id, &NewTurn::pack(turn(1, "walrus of another loop"))).map(drop)
+}
+
+fn turn(iteration: u32, response: &str) -> Turn {
+    Turn {
+        iteration,
+        attempt: 1,
+        role: Role::Agent,
+        prompt: format!("Prompt number {iteration}."),
+        response: response.into(),
+        backend: "claude".into(),
+        model: Some("sonnet".into()),
+        tokens_in: 100,
+        tokens_out: 10,
+        tokens_cached: 5,
+        cost: Money(1_500_000),
+        estimated: false,
+        error: None,
+        learnings: Vec::new(),
+        started: Timestamp(0),
+        ended: Timestamp(61_000),
+    }
+}

@@ -1,0 +1,62 @@
+//! Declares stories as tests, on both forges or on one of them, and runs them on a new world.
+
+use ralph_bot::fake::Dialect;
+
+use super::parts::setting;
+use super::setup::Setup;
+use super::world::World;
+
+/// Runs a story on a new world whose service is stepped by hand, then checks the invariants.
+pub async fn story(setup: Setup, tell: impl AsyncFnOnce(&mut World)) {
+    let mut world = World::new(setup).await;
+    tell(&mut world).await;
+    world.finish().await;
+}
+
+/// Runs a story on a new world whose service runs by itself, then checks the invariants.
+pub async fn live_story(setup: Setup, tell: impl AsyncFnOnce(&mut World)) {
+    let mut world = World::live(setup).await;
+    tell(&mut world).await;
+    world.finish().await;
+}
+
+/// Runs each story on Gitea and on GitHub, for what the two forges do differently.
+macro_rules! on_both_forges {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        mod gitea {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name(ralph_bot::fake::Dialect::Gitea).await
+            })+
+        }
+        mod github {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name(ralph_bot::fake::Dialect::GitHub).await
+            })+
+        }
+    };
+}
+pub(crate) use on_both_forges;
+
+/// Runs each story on one forge, for what does not depend on the forge: see `forge_of`.
+macro_rules! on_one_forge {
+    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
+        mod one_forge {
+            $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
+                super::$name($crate::harness::stories::forge_of(stringify!($name))).await
+            })+
+        }
+    };
+}
+pub(crate) use on_one_forge;
+
+/// The forge that a story runs on: one half of the names goes to Gitea, the other to GitHub. With `RALPH_TEST_FORGE`
+/// set to `gitea` or `github`, all go there.
+pub fn forge_of(story: &str) -> Dialect {
+    match setting("RALPH_TEST_FORGE").as_deref() {
+        Some("gitea") => Dialect::Gitea,
+        Some("github") => Dialect::GitHub,
+        Some(other) => panic!("RALPH_TEST_FORGE is `{other}`: it is `gitea` or `github`"),
+        None if story.bytes().fold(0_u32, |sum, byte| sum * 31 % 65_521 + u32::from(byte)) % 2 == 0 => Dialect::Gitea,
+        None => Dialect::GitHub,
+    }
+}
