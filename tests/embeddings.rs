@@ -74,7 +74,7 @@ fn close(found: &[f32], expected: [f32; 2]) -> bool {
 }
 
 #[test]
-fn a_text_s_vector_is_the_mean_of_its_tokens() {
+fn text_vector_is_mean_of_token_vectors() {
     let folder = folder(&[table()]);
     let model = StaticModel::load(folder.path()).expect("a model");
     let vector = |text: &str| model.embed(text).vector;
@@ -86,7 +86,7 @@ fn a_text_s_vector_is_the_mean_of_its_tokens() {
 }
 
 #[test]
-fn weights_a_mapping_and_small_numbers_are_understood() {
+fn weights_mapping_and_half_precision_are_read() {
     let f64s = |numbers: &[f64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let weights: Tensor = ("weights", Dtype::F64, vec![5], f64s(&[1.0, 3.0, 1.0, 4.0, 1.0]));
     let rows: Vec<u8> = [0i64, 1, 1, 2, 0].iter().flat_map(|row| row.to_le_bytes()).collect();
@@ -99,7 +99,7 @@ fn weights_a_mapping_and_small_numbers_are_understood() {
 }
 
 #[test]
-fn what_is_wrong_with_a_model_is_said_with_its_file() {
+fn invalid_model_is_reported_with_its_file() {
     let halves: Tensor = ("embeddings", Dtype::F16, vec![5, 2], vec![0; 20]);
     let odd: Tensor = ("embeddings", Dtype::BOOL, vec![5, 2], vec![0; 10]);
     let flat: Tensor = ("embeddings", Dtype::F16, vec![10], vec![0; 20]);
@@ -136,7 +136,7 @@ fn what_is_wrong_with_a_model_is_said_with_its_file() {
 }
 
 #[test]
-fn a_model_is_known_by_all_of_its_files() {
+fn model_digest_covers_all_files() {
     let folder = folder(&[table()]);
     let name = || StaticModel::load(folder.path()).expect("a model").name().to_owned();
     let first = name();
@@ -154,7 +154,7 @@ fn config(folder: &Path) -> Result<Config, String> {
 }
 
 #[tokio::test]
-async fn the_configuration_says_which_file_is_missing_and_the_start_which_is_broken() {
+async fn missing_and_broken_model_files_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = config(folder.path()).expect_err("there is no model");
     for name in ["model.safetensors", "tokenizer.json", "config.json"] {
@@ -191,7 +191,7 @@ fn learnings(now: Timestamp) -> Vec<Learning> {
 }
 
 #[tokio::test]
-async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
+async fn prompts_carry_learnings_near_in_meaning() {
     let folder = tempfile::tempdir().expect("a folder");
     let model = folder.path().join("model");
     std::fs::create_dir(&model).expect("made");
@@ -234,7 +234,7 @@ async fn the_service_s_prompts_carry_what_is_near_in_meaning() {
 }
 
 #[tokio::test]
-async fn what_shares_no_word_is_found_by_a_real_model() {
+async fn real_model_finds_text_without_shared_words() {
     let folder = folder(&[table()]);
     let model = StaticModel::load(folder.path()).expect("a model");
     let (repository, now) = (repository(), Timestamp(1_000));

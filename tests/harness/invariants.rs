@@ -48,7 +48,7 @@ pub async fn invariants(world: &World, store: &Store, instance: &str, quiet: boo
                 "the branch is elsewhere"
             );
         }
-        // I6: no recorded work is lost.
+        // No recorded commit is lost.
         for iteration in current.iterations.iter().filter(|i| current.state.is_open() && !i.discarded) {
             let commit = iteration.commit.as_ref().map_or("", Sha::as_str);
             assert!(commit.is_empty() || kept.contains(commit), "iteration {} is lost: {commit}", iteration.number);
@@ -82,11 +82,11 @@ fn assert_forge(world: &World) {
             markers.push(marker);
         }
     }
-    // P13: what is merged or approved, a person has merged or approved.
+    // The service never merges or approves.
     let judged = |op: &Op| op.actor.id == world.bot.id && matches!(op.kind, OpKind::PullMerged | OpKind::Reviewed);
     let judged: Vec<Op> = world.forge.ops().into_iter().filter(judged).collect();
     assert!(judged.is_empty(), "the service judged its own work: {judged:?}");
-    // I5: one open escalation a loop and cause.
+    // At most one open escalation for each loop and cause.
     let mut causes: Vec<String> = Vec::new();
     for number in world.escalations() {
         let body = world.issue_of(number).body;
@@ -103,7 +103,7 @@ fn assert_forge(world: &World) {
     assert_eq!(unique.len(), branches.len(), "a branch has two open pull requests");
 }
 
-/// I8: a branch is forced back only over what the service itself pushed last, and only where a person asked for a retry.
+/// Asserts that a branch was force-pushed only over commits of the service itself, and only after a `/ralph retry`.
 fn assert_branches(world: &World, all: &[Loop]) {
     let kinds = [OpKind::BranchPushed, OpKind::BranchForced, OpKind::BranchDeleted];
     let mut last: HashMap<String, Op> = HashMap::new();

@@ -8,21 +8,21 @@ use ralph_bot::fake::Dialect;
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    an_agent_that_is_missing_is_told_of,
-    an_agent_that_cannot_be_started_is_told_of,
-    a_silent_agent_is_killed,
-    a_flood_of_output_is_borne,
-    output_that_is_no_text_is_borne,
-    a_daemon_does_not_hold_the_run,
-    three_failures_in_a_row_end_it,
-    an_agent_that_changes_nothing_reaches_the_limit,
-    a_broken_report_is_no_harm,
-    a_false_claim_counts_for_nothing,
-    a_report_that_is_a_link_is_not_followed,
-    a_check_that_hangs_is_ended,
-    a_check_that_floods_is_borne,
-    a_flaky_check_comes_to_an_end,
-    what_is_in_the_services_home_is_not_for_agents_and_checks,
+    missing_agent_pauses_with_advice,
+    unstartable_agent_pauses_with_advice,
+    silent_agent_is_killed_after_idle_limit,
+    flood_of_output_is_truncated,
+    binary_output_is_sanitized,
+    background_processes_end_with_the_run,
+    three_consecutive_agent_failures_end_the_loop,
+    idle_agent_reaches_iteration_limit,
+    malformed_report_is_ignored,
+    false_completion_claim_is_ignored,
+    symlinked_report_is_not_followed,
+    hanging_check_times_out,
+    check_output_is_truncated,
+    flaky_check_ends_in_review_or_pause,
+    service_home_is_hidden_from_agents_and_checks,
 );
 
 const ENOUGH: &str = "comments_per_hour: 1000, comments_per_day: 1000";
@@ -32,8 +32,8 @@ fn the_escalation(world: &World) -> String {
     world.issue_of(number).body
 }
 
-/// A6.
-async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
+/// See docs/faults.md#a6.
+async fn missing_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/nowhere/agent\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
         world.say("/ralph run --backend other").await;
@@ -48,8 +48,8 @@ async fn an_agent_that_is_missing_is_told_of(dialect: Dialect) {
     .await;
 }
 
-/// A6.
-async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
+/// See docs/faults.md#a6.
+async fn unstartable_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/etc/hostname\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
         world.say("/ralph run --backend other").await;
@@ -67,8 +67,8 @@ async fn an_agent_that_cannot_be_started_is_told_of(dialect: Dialect) {
     .await;
 }
 
-/// A1.
-async fn a_silent_agent_is_killed(dialect: Dialect) {
+/// See docs/faults.md#a1.
+async fn silent_agent_is_killed_after_idle_limit(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then trap '' TERM; echo 40 >answer.txt; while :; do sleep 1; done; fi\necho 42 >answer.txt\n";
     let config = format!("limits: {{ agent_idle: 1s, {ENOUGH} }}");
     story(Setup::new(dialect).agent(agent).config(&config), async |world| {
@@ -81,8 +81,8 @@ async fn a_silent_agent_is_killed(dialect: Dialect) {
     .await;
 }
 
-/// A3.
-async fn a_flood_of_output_is_borne(dialect: Dialect) {
+/// See docs/faults.md#a3.
+async fn flood_of_output_is_truncated(dialect: Dialect) {
     let agent = "yes 'a line that says nothing' | head -c 20000000\nhead -c 5000000 /dev/zero | tr '\\0' x\necho 42 >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
@@ -97,8 +97,8 @@ async fn a_flood_of_output_is_borne(dialect: Dialect) {
     .await;
 }
 
-/// A4.
-async fn output_that_is_no_text_is_borne(dialect: Dialect) {
+/// See docs/faults.md#a4.
+async fn binary_output_is_sanitized(dialect: Dialect) {
     let agent = r#"printf '\377\376 a\000b \033[31mred\033[0m \033]0;title\007 c\r\n'
 printf '{"summary": "told \\u001b[31mred\\u001b[0m and \\u0000 nothing", "learnings": ["\\ud800 lone"]}' >"$RALPH_REPORT"
 [ $RALPH_ITERATION = 1 ] && exit 0
@@ -118,8 +118,8 @@ echo 42 >answer.txt
     .await;
 }
 
-/// A2.
-async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
+/// See docs/faults.md#a2.
+async fn background_processes_end_with_the_run(dialect: Dialect) {
     let agent =
         "sleep 600 &\nsetsid sleep 600 &\n( setsid sh -c 'trap \"\" TERM HUP; sleep 600' & ) &\necho 42 >answer.txt\n";
     story(Setup::new(dialect).isolated().agent(agent), async |world| {
@@ -131,8 +131,8 @@ async fn a_daemon_does_not_hold_the_run(dialect: Dialect) {
     .await;
 }
 
-/// A5.
-async fn three_failures_in_a_row_end_it(dialect: Dialect) {
+/// See docs/faults.md#a5.
+async fn three_consecutive_agent_failures_end_the_loop(dialect: Dialect) {
     let agent = "echo 'no credit left on this machine' >&2\nexit 7\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let stopped = world.run().await;
@@ -149,8 +149,8 @@ async fn three_failures_in_a_row_end_it(dialect: Dialect) {
     .await;
 }
 
-/// A5, A7.
-async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
+/// See docs/faults.md#a5 and docs/faults.md#a7.
+async fn idle_agent_reaches_iteration_limit(dialect: Dialect) {
     let config = format!("limits: {{ iterations: 2, {ENOUGH} }}");
     story(Setup::new(dialect).agent("echo thinking\n").config(&config), async |world| {
         let stopped = world.run().await;
@@ -161,8 +161,8 @@ async fn an_agent_that_changes_nothing_reaches_the_limit(dialect: Dialect) {
     .await;
 }
 
-/// S9.
-async fn a_broken_report_is_no_harm(dialect: Dialect) {
+/// See docs/threats.md#s9.
+async fn malformed_report_is_ignored(dialect: Dialect) {
     let agent = r#"case $RALPH_ITERATION in
 1) printf '{"summary": ' >"$RALPH_REPORT" ;;
 2) printf '[1, 2]' >"$RALPH_REPORT" ;;
@@ -181,8 +181,8 @@ esac
     .await;
 }
 
-/// A7.
-async fn a_false_claim_counts_for_nothing(dialect: Dialect) {
+/// See docs/faults.md#a7.
+async fn false_completion_claim_is_ignored(dialect: Dialect) {
     let agent = r#"printf '{"summary": "all done", "completion_percentage": 100, "quality_score": 1, "completion_signal": true}' >"$RALPH_REPORT"
 echo "RALPH_DONE every check passes"
 [ $RALPH_ITERATION = 3 ] && echo 42 >answer.txt || echo 43 >answer.txt
@@ -195,8 +195,8 @@ echo "RALPH_DONE every check passes"
     .await;
 }
 
-/// G9.
-async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
+/// See docs/threats.md#g9.
+async fn symlinked_report_is_not_followed(dialect: Dialect) {
     story(Setup::new(dialect).isolated(), async |world| {
         let outside = world.folder.path().join("outside.json");
         std::fs::write(&outside, r#"{"summary": "text from outside of the tree"}"#).expect("written");
@@ -209,8 +209,8 @@ async fn a_report_that_is_a_link_is_not_followed(dialect: Dialect) {
     .await;
 }
 
-/// A10.
-async fn a_check_that_hangs_is_ended(dialect: Dialect) {
+/// See docs/faults.md#a10.
+async fn hanging_check_times_out(dialect: Dialect) {
     let file = "checks:\n  - { name: slow, run: \"grep -q 42 answer.txt || sleep 600\", timeout: 1s }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
     story(Setup::new(dialect).file(".ralph.yml", file).agent(agent), async |world| {
@@ -222,8 +222,8 @@ async fn a_check_that_hangs_is_ended(dialect: Dialect) {
     .await;
 }
 
-/// A10.
-async fn a_check_that_floods_is_borne(dialect: Dialect) {
+/// See docs/faults.md#a10.
+async fn check_output_is_truncated(dialect: Dialect) {
     let file =
         "checks:\n  - { name: loud, run: \"yes noise | head -c 20000000; echo the end; grep -q 42 answer.txt\" }\n";
     let agent = "[ $RALPH_ITERATION = 2 ] && echo 42 >answer.txt || echo 40 >answer.txt\n";
@@ -237,8 +237,9 @@ async fn a_check_that_floods_is_borne(dialect: Dialect) {
     .await;
 }
 
-/// A10: the same commit passes and fails, as the coin lies.
-async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
+/// The same commit passes and fails, as the coin lies.
+/// See docs/faults.md#a10.
+async fn flaky_check_ends_in_review_or_pause(dialect: Dialect) {
     // In a fresh checkout once; and in two iterations in a row, after it had passed before the first.
     let once = [(LoopStep::Verify, false), (LoopStep::Agent, true)];
     let twice = [(LoopStep::Check, false), (LoopStep::Agent, true), (LoopStep::Verify, false)];
@@ -272,8 +273,9 @@ async fn a_flaky_check_comes_to_an_end(dialect: Dialect) {
     }
 }
 
-/// S15: a package that an agent or a check installs finds no credentials of this account to take along.
-async fn what_is_in_the_services_home_is_not_for_agents_and_checks(dialect: Dialect) {
+/// A package that an agent or a check installs finds no credentials of this account to take along.
+/// See docs/threats.md#s15.
+async fn service_home_is_hidden_from_agents_and_checks(dialect: Dialect) {
     let home = tempfile::tempdir().expect("a folder");
     std::fs::write(home.path().join(".npmrc"), "//registry.npmjs.org/:_authToken=npm_canary").expect("written");
     let look = "echo \"$HOME\"; cat \"$HOME\"/.[!.]* 2>/dev/null; env";

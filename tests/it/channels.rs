@@ -23,9 +23,9 @@ use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    each_channel_hears_by_itself,
-    what_does_not_get_through_is_tried_for_a_day,
-    another_approach_is_told_to_who_wants_warnings,
+    channels_are_notified_independently,
+    failed_notification_is_retried_for_a_day,
+    strategy_change_is_sent_to_warning_channels,
 );
 
 /// What a channel is told, whose receiver has a path of its own.
@@ -140,7 +140,7 @@ async fn audit(world: &World, channel: &str) -> Vec<(String, String, String)> {
     all.map(|r| (r.key, r.state, r.receipt.unwrap_or_default())).collect()
 }
 
-async fn each_channel_hears_by_itself(dialect: Dialect) {
+async fn channels_are_notified_independently(dialect: Dialect) {
     let receiver = Receiver::start().await;
     receiver.answers("stuck", Answer::Hang);
     let channels = [("stuck", "generic"), ("own", "generic"), ("duty", "pagerduty"), ("quiet", "generic")];
@@ -189,7 +189,7 @@ async fn each_channel_hears_by_itself(dialect: Dialect) {
     .await;
 }
 
-async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
+async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
     let receiver = Receiver::start().await;
     receiver.answers("busy", Answer::Status(500, None));
     receiver.answers("wrong", Answer::Status(400, None));
@@ -250,7 +250,7 @@ async fn what_does_not_get_through_is_tried_for_a_day(dialect: Dialect) {
     .await;
 }
 
-async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
+async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
     let receiver = Receiver::start().await;
     let warned = |name: &str, kind: &str| {
         receiver.channel(name, kind).replace("allow_private", "levels: [warning, critical, emergency], allow_private")
@@ -291,7 +291,7 @@ async fn another_approach_is_told_to_who_wants_warnings(dialect: Dialect) {
 
 /// The whole service at its own pace: a channel that hangs holds up neither the others nor the end of the service.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_is_not_held_up() {
+async fn hanging_channel_does_not_delay_service() {
     let receiver = Receiver::start().await;
     receiver.answers("stuck", Answer::Hang);
     let channels = [receiver.channel("stuck", "generic"), receiver.channel("own", "generic")];
@@ -322,7 +322,7 @@ async fn a_service_is_not_held_up() {
 /// The real binary, killed while a channel hangs: the message comes again under the same delivery id. What a channel
 /// echoes of a secret reaches neither the log nor the database, which the invariants look for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_service_tells_again() {
+async fn killed_service_resends_notification() {
     let receiver = Receiver::start().await;
     receiver.answers("stuck", Answer::Hang);
     receiver.answers("echo", Answer::Echo);

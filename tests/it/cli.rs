@@ -50,9 +50,10 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// D4: nothing is started where the disk cannot be written, and the place is named.
+/// Nothing is started where the disk cannot be written, and the place is named.
+/// See docs/faults.md#d4.
 #[tokio::test]
-async fn a_read_only_disk_is_named() {
+async fn read_only_disk_is_reported_by_path() {
     if sandbox().await.tier != Tier::A {
         return;
     }
@@ -79,7 +80,7 @@ async fn a_read_only_disk_is_named() {
 
 /// Every `ralph-bot …` in the table of the README is there, with each of its subcommands.
 #[tokio::test]
-async fn what_the_readme_names_is_there() {
+async fn documented_commands_and_files_exist() {
     let folder = tempfile::tempdir().expect("a folder");
     // A bar within a cell is escaped.
     let readme = include_str!("../../README.md").replace("\\|", "|");
@@ -108,7 +109,7 @@ async fn what_the_readme_names_is_there() {
 
 /// A nightly copy and a look at the loops are made from where no token is.
 #[tokio::test]
-async fn the_database_is_looked_at_without_any_secret() {
+async fn database_commands_need_no_secrets() {
     let folder = folder();
     std::fs::create_dir(folder.path().join("data")).expect("made");
     ralph_bot::store::Store::open(&folder.path().join("data/ralph.db")).expect("a database").close().await;
@@ -180,7 +181,7 @@ async fn with_a_loop(folder: &Path) {
 }
 
 #[tokio::test]
-async fn the_prompts_of_an_iteration_are_shown() {
+async fn prompts_of_an_iteration_are_printed() {
     let folder = folder();
     with_a_loop(folder.path()).await;
     let show = |iteration: &'static str, more: &'static [&'static str]| {
@@ -207,7 +208,7 @@ async fn the_prompts_of_an_iteration_are_shown() {
 }
 
 #[tokio::test]
-async fn confidence_is_shown_as_the_configuration_has_it_fade() {
+async fn learning_confidence_fades_as_configured() {
     let folder = folder();
     with_a_loop(folder.path()).await;
     let mut shown = Vec::new();
@@ -227,7 +228,7 @@ async fn confidence_is_shown_as_the_configuration_has_it_fade() {
 
 /// Programs that read `check` get its lines whatever is wrong.
 #[tokio::test]
-async fn mistakes_of_a_file_are_lines_of_json_as_well() {
+async fn configuration_errors_are_printed_as_json_lines() {
     let folder = folder();
     let file = folder.path().join("ralph-control.yaml");
     std::fs::write(&file, format!("{FILE}limit: {{}}\n")).expect("written");
@@ -240,9 +241,10 @@ async fn mistakes_of_a_file_are_lines_of_json_as_well() {
     assert!(lines[1]["detail"].as_str().is_some_and(|text| text.ends_with("did you mean `limits`?")), "{lines:?}");
 }
 
-/// G8: an old git has holes that the service's care does not close.
+/// An old git has holes that the service's care does not close.
+/// See docs/threats.md#g8.
 #[tokio::test]
-async fn an_old_git_is_refused() {
+async fn old_git_is_refused() {
     let folder = folder();
     let git = folder.path().join("git");
     std::fs::write(&git, "#!/bin/sh\necho git version 2.39.5\n").expect("written");
@@ -264,7 +266,7 @@ async fn an_old_git_is_refused() {
 
 /// Colours are for terminals, and for those who want them.
 #[tokio::test]
-async fn no_color_is_honoured() {
+async fn no_color_disables_colors() {
     let folder = tempfile::tempdir().expect("a folder");
     let binary = env!("CARGO_BIN_EXE_ralph-bot");
     for (variable, option, coloured) in [(None, "", true), (Some("1"), "", false), (None, "--color never", false)] {
@@ -282,7 +284,7 @@ async fn no_color_is_honoured() {
 
 /// The story that the README promises, told by the binary itself, and nothing left of it.
 #[tokio::test]
-async fn the_demo_shows_a_loop_that_is_turned_held_and_helped() {
+async fn demo_shows_redirect_pause_and_guidance() {
     let folder = tempfile::tempdir().expect("a folder");
     let temporary = folder.path().join("tmp");
     std::fs::create_dir(&temporary).expect("made");

@@ -8,15 +8,16 @@ use ralph_bot::fake::Dialect;
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    a_clock_that_jumps_during_a_run_changes_nothing,
-    a_clock_that_is_set_ahead_by_years_ends_nothing,
-    a_wait_ends_though_the_clock_was_set_back,
+    clock_jump_during_a_run_changes_nothing,
+    clock_set_ahead_by_years_ends_no_loop,
+    wait_ends_despite_clock_set_back,
 );
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// D6: forth by less than what a loop may take, and back by a month; and set right later.
-async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
+/// Forth by less than what a loop may take, and back by a month; and set right later.
+/// See docs/faults.md#d6.
+async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
     for jump in [HOUR_MS, -30 * 24 * HOUR_MS] {
         let agent = "echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n";
         let world = World::new(Setup::new(dialect).agent(agent)).await;
@@ -43,8 +44,9 @@ async fn a_clock_that_jumps_during_a_run_changes_nothing(dialect: Dialect) {
     }
 }
 
-/// D6: ten years are no time that a loop has taken, nothing is held for lost, and nothing is removed for its age.
-async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
+/// Ten years are no time that a loop has taken, nothing is held for lost, and nothing is removed for its age.
+/// See docs/faults.md#d6.
+async fn clock_set_ahead_by_years_ends_no_loop(dialect: Dialect) {
     const YEARS_MS: i64 = 10 * 365 * 24 * HOUR_MS;
     let agent = "touch begun\nwhile [ ! -e go ]; do sleep 0.02; done\n\
                  if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42 >answer.txt; fi\n";
@@ -74,8 +76,9 @@ async fn a_clock_that_is_set_ahead_by_years_ends_nothing(dialect: Dialect) {
     .await;
 }
 
-/// D6: what is put off to a moment that the clock has left again is not put off for as long.
-async fn a_wait_ends_though_the_clock_was_set_back(dialect: Dialect) {
+/// What is put off to a moment that the clock has left again is not put off for as long.
+/// See docs/faults.md#d6.
+async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world
             .forge

@@ -12,29 +12,29 @@ use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, sto
 use crate::story::WILLING;
 
 on_both_forges!(
-    commands_of_a_comment_run_in_order,
-    guide_budget_status_and_help,
-    the_label_pauses_and_goes_on,
-    the_pull_request_and_its_reviews_take_commands,
-    a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing,
+    commands_of_one_comment_run_in_order,
+    guide_budget_status_and_help_are_answered,
+    label_removal_pauses_and_label_resumes,
+    pull_request_comments_and_reviews_take_commands,
+    run_on_closed_or_deleted_issue_starts_nothing,
 );
 
 on_one_forge!(
-    run_takes_every_option,
-    what_cannot_be_run_is_said_and_starts_nothing,
-    a_base_that_is_not_there_fails_and_resume_goes_elsewhere,
-    two_comments_at_once_are_both_heard,
-    pause_waits_for_the_iteration_and_resume_brings_guidance,
+    run_accepts_every_option,
+    invalid_run_is_rejected_with_reason,
+    missing_base_fails_and_resume_accepts_another,
+    concurrent_commands_are_both_applied,
+    pause_waits_for_iteration_and_resume_adds_guidance,
     pause_now_stops_the_agent,
     abort_kills_the_agent_and_its_children,
-    a_status_is_fresh_each_time,
-    commands_that_do_not_fit_the_state_are_told_so,
-    retry_throws_the_commits_away,
-    criteria_come_by_command,
-    a_broken_repository_file_is_shown,
-    checks_in_the_issue_count_only_from_writers,
-    nothing_to_do_is_said,
-    limits_are_raised_by_resume,
+    status_command_posts_a_new_status,
+    commands_invalid_in_state_are_rejected,
+    retry_discards_commits,
+    checks_are_set_by_command,
+    invalid_repository_file_is_reported_with_position,
+    checks_in_issue_count_only_from_writers,
+    already_solved_issue_is_reported,
+    resume_raises_limits,
 );
 
 /// An agent that gets there in its second run.
@@ -46,7 +46,7 @@ fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
     l.step == LoopStep::Agent
 }
 
-async fn run_takes_every_option(dialect: Dialect) {
+async fn run_accepts_every_option(dialect: Dialect) {
     story(Setup::new(dialect).without(".ralph.yml"), async |world| {
         world
             .forge
@@ -72,7 +72,7 @@ async fn run_takes_every_option(dialect: Dialect) {
     .await;
 }
 
-async fn what_cannot_be_run_is_said_and_starts_nothing(dialect: Dialect) {
+async fn invalid_run_is_rejected_with_reason(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let table = [
             ("/ralph run --max-iterations 0", "--max-iterations"),
@@ -100,7 +100,7 @@ async fn what_cannot_be_run_is_said_and_starts_nothing(dialect: Dialect) {
     .await;
 }
 
-async fn a_base_that_is_not_there_fails_and_resume_goes_elsewhere(dialect: Dialect) {
+async fn missing_base_fails_and_resume_accepts_another(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.say("/ralph run --base nowhere").await;
         world.settle().await;
@@ -125,7 +125,7 @@ async fn a_base_that_is_not_there_fails_and_resume_goes_elsewhere(dialect: Diale
     .await;
 }
 
-async fn commands_of_a_comment_run_in_order(dialect: Dialect) {
+async fn commands_of_one_comment_run_in_order(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
@@ -140,7 +140,7 @@ async fn commands_of_a_comment_run_in_order(dialect: Dialect) {
     .await;
 }
 
-async fn two_comments_at_once_are_both_heard(dialect: Dialect) {
+async fn concurrent_commands_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         let second = world.forge.add_user("nora", ralph_bot::domain::model::ids::AccountKind::User);
         world.forge.grant(world.repo, &second, ralph_bot::fake::Access::Write).expect("granted");
@@ -161,7 +161,7 @@ async fn two_comments_at_once_are_both_heard(dialect: Dialect) {
     .await;
 }
 
-async fn pause_waits_for_the_iteration_and_resume_brings_guidance(dialect: Dialect) {
+async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
@@ -243,7 +243,7 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
     .await;
 }
 
-async fn guide_budget_status_and_help(dialect: Dialect) {
+async fn guide_budget_status_and_help_are_answered(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         let help = world.say("/ralph help").await;
         world.settle().await;
@@ -279,7 +279,7 @@ async fn guide_budget_status_and_help(dialect: Dialect) {
     .await;
 }
 
-async fn a_status_is_fresh_each_time(dialect: Dialect) {
+async fn status_command_posts_a_new_status(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
@@ -301,7 +301,7 @@ async fn a_status_is_fresh_each_time(dialect: Dialect) {
     .await;
 }
 
-async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
+async fn commands_invalid_in_state_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         for line in ["/ralph resume", "/ralph pause", "/ralph run", "/ralph run --confirm 0123abcd"] {
@@ -333,7 +333,7 @@ async fn commands_that_do_not_fit_the_state_are_told_so(dialect: Dialect) {
     .await;
 }
 
-async fn retry_throws_the_commits_away(dialect: Dialect) {
+async fn retry_discards_commits(dialect: Dialect) {
     let agent = "echo \"$RALPH_ITERATION\" >>log.txt; echo 42 >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let none = world.say("/ralph retry").await;
@@ -368,8 +368,8 @@ async fn retry_throws_the_commits_away(dialect: Dialect) {
     .await;
 }
 
-/// F13.
-async fn the_label_pauses_and_goes_on(dialect: Dialect) {
+/// See docs/faults.md#f13.
+async fn label_removal_pauses_and_label_resumes(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
@@ -386,7 +386,7 @@ async fn the_label_pauses_and_goes_on(dialect: Dialect) {
     .await;
 }
 
-async fn criteria_come_by_command(dialect: Dialect) {
+async fn checks_are_set_by_command(dialect: Dialect) {
     story(Setup::new(dialect).without(".ralph.yml"), async |world| {
         let asked = world.run().await;
         assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
@@ -405,7 +405,7 @@ async fn criteria_come_by_command(dialect: Dialect) {
     .await;
 }
 
-async fn a_broken_repository_file_is_shown(dialect: Dialect) {
+async fn invalid_repository_file_is_reported_with_position(dialect: Dialect) {
     let world =
         World::new(Setup::new(dialect).file(".ralph.yml", "checks:\n  - nmae: answer\n    run: sh check.sh\n")).await;
     let paused = world.run().await;
@@ -424,7 +424,7 @@ async fn a_broken_repository_file_is_shown(dialect: Dialect) {
     world.finish().await;
 }
 
-async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
+async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
     let body = "It should be 42.\n\n```ralph\nsh check.sh\n```\n";
     let mut setup = Setup::new(dialect).without(".ralph.yml");
     setup.body = body.into();
@@ -443,7 +443,7 @@ async fn checks_in_the_issue_count_only_from_writers(dialect: Dialect) {
     .await;
 }
 
-async fn nothing_to_do_is_said(dialect: Dialect) {
+async fn already_solved_issue_is_reported(dialect: Dialect) {
     story(Setup::new(dialect).file("answer.txt", "42\n"), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
@@ -455,7 +455,7 @@ async fn nothing_to_do_is_said(dialect: Dialect) {
     .await;
 }
 
-async fn limits_are_raised_by_resume(dialect: Dialect) {
+async fn resume_raises_limits(dialect: Dialect) {
     story(Setup::new(dialect).agent(NEVER), async |world| {
         world.say("/ralph run --max-iterations 2").await;
         world.settle().await;
@@ -477,7 +477,7 @@ async fn limits_are_raised_by_resume(dialect: Dialect) {
     .await;
 }
 
-async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
+async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
         let comment = world.forge.comment(&world.maintainer, world.repo, pull, "/ralph guide Say why.").await;
@@ -514,8 +514,8 @@ async fn the_pull_request_and_its_reviews_take_commands(dialect: Dialect) {
     .await;
 }
 
-/// F12.
-async fn a_run_on_an_issue_that_is_closed_or_gone_by_then_starts_nothing(dialect: Dialect) {
+/// See docs/faults.md#f12.
+async fn run_on_closed_or_deleted_issue_starts_nothing(dialect: Dialect) {
     for gone in [false, true] {
         let world = World::new(Setup::new(dialect)).await;
         world.settle().await;

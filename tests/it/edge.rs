@@ -15,25 +15,25 @@ use tokio::net::TcpStream;
 use crate::harness::{SECRET, Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
-    a_forged_signature_is_refused,
-    a_replayed_delivery_makes_one_loop,
-    an_old_label_is_stale,
-    the_event_header_decides_nothing,
-    the_path_decides_never_a_header,
-    broken_bodies_are_ignored_with_a_reason,
+    forged_signature_is_rejected,
+    replayed_delivery_starts_one_loop,
+    outdated_label_delivery_is_ignored,
+    wrong_event_header_starts_nothing,
+    forge_is_chosen_by_path_not_header,
+    malformed_bodies_are_ignored_with_reason,
 );
 
 on_one_forge!(
-    a_short_secret_is_refused_at_the_start,
-    a_body_under_new_ids_makes_one_loop,
-    another_repository_is_not_watched,
-    what_a_request_says_of_its_origin_changes_nothing,
-    what_is_too_large_or_of_another_form_is_refused,
-    a_delivery_as_large_as_may_be_is_taken,
-    other_paths_and_methods_lead_nowhere,
-    memory_stays_bounded_and_the_silent_hold_nobody_up,
-    a_full_store_refuses_and_loses_nothing,
-    a_closed_store_refuses_and_loses_nothing,
+    short_webhook_secret_is_refused_at_start,
+    repeated_body_with_new_ids_starts_one_loop,
+    unlisted_repository_is_ignored,
+    origin_headers_do_not_affect_authentication,
+    oversized_or_unsupported_bodies_are_rejected,
+    delivery_of_maximum_size_is_accepted,
+    unknown_paths_and_methods_are_rejected,
+    slow_clients_are_disconnected_and_memory_stays_bounded,
+    full_store_answers_503_and_loses_nothing,
+    closed_store_answers_503_and_loses_nothing,
 );
 
 /// The delivery that tells of the label; the service has not got it, the label is set.
@@ -139,8 +139,8 @@ async fn nothing_stored(world: &World) {
     assert!(world.all_loops().await.is_empty());
 }
 
-/// W1.
-async fn a_forged_signature_is_refused(dialect: Dialect) {
+/// See docs/threats.md#w1.
+async fn forged_signature_is_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let before = world.outcomes().await.len();
@@ -198,8 +198,8 @@ async fn a_forged_signature_is_refused(dialect: Dialect) {
     .await;
 }
 
-/// W2.
-async fn a_short_secret_is_refused_at_the_start(dialect: Dialect) {
+/// See docs/threats.md#w2.
+async fn short_webhook_secret_is_refused_at_start(dialect: Dialect) {
     let kind = if dialect == Dialect::Gitea { "gitea" } else { "github" };
     let text = format!(
         "forges:\n  - {{ name: forge, kind: {kind}, url: \"https://forge.example\", token_env: TOKEN, webhook_secret_env: SECRET }}\nbackends:\n  mine: {{ type: script, command: [\"/bin/true\"], roles: [agent] }}\n"
@@ -217,8 +217,8 @@ async fn a_short_secret_is_refused_at_the_start(dialect: Dialect) {
     assert!(parse(Some(SECRET)).is_ok());
 }
 
-/// W4.
-async fn a_replayed_delivery_makes_one_loop(dialect: Dialect) {
+/// See docs/threats.md#w4.
+async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let before = world.outcomes().await.len();
@@ -243,8 +243,8 @@ async fn a_replayed_delivery_makes_one_loop(dialect: Dialect) {
     .await;
 }
 
-/// W5.
-async fn a_body_under_new_ids_makes_one_loop(dialect: Dialect) {
+/// See docs/threats.md#w5.
+async fn repeated_body_with_new_ids_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         for n in 0..25 {
@@ -264,8 +264,8 @@ async fn a_body_under_new_ids_makes_one_loop(dialect: Dialect) {
     .await;
 }
 
-/// W6.
-async fn an_old_label_is_stale(dialect: Dialect) {
+/// See docs/threats.md#w6.
+async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let stale = async |id: &str| {
@@ -303,8 +303,8 @@ async fn an_old_label_is_stale(dialect: Dialect) {
     .await;
 }
 
-/// W8.
-async fn another_repository_is_not_watched(dialect: Dialect) {
+/// See docs/threats.md#w8.
+async fn unlisted_repository_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect).config("repositories: [\"forge:mira/other*\"]"), async |world| {
         world.label().await;
         world.settle().await;
@@ -330,8 +330,8 @@ async fn label_delivery_again(world: &World) -> Outgoing {
     label_delivery(world).await
 }
 
-/// W7.
-async fn the_event_header_decides_nothing(dialect: Dialect) {
+/// See docs/threats.md#w7.
+async fn wrong_event_header_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         for event in ["ping", "push", "star", "issue_comment", "pull_request", "x\u{e9}".trim_end_matches('\u{e9}')] {
@@ -353,8 +353,8 @@ async fn the_event_header_decides_nothing(dialect: Dialect) {
     .await;
 }
 
-/// W7.
-async fn the_path_decides_never_a_header(dialect: Dialect) {
+/// See docs/threats.md#w7.
+async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let body = genuine.body.as_bytes();
@@ -382,8 +382,9 @@ async fn the_path_decides_never_a_header(dialect: Dialect) {
     .await;
 }
 
-/// W11: there is no list of addresses to get round. Whoever a request says it is from, its signature decides.
-async fn what_a_request_says_of_its_origin_changes_nothing(dialect: Dialect) {
+/// There is no list of addresses to get round. Whoever a request says it is from, its signature decides.
+/// See docs/threats.md#w11.
+async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let (event, body) = (&genuine.event.0, genuine.body.as_bytes());
@@ -418,8 +419,8 @@ async fn what_a_request_says_of_its_origin_changes_nothing(dialect: Dialect) {
     .await;
 }
 
-/// W9.
-async fn what_is_too_large_or_of_another_form_is_refused(dialect: Dialect) {
+/// See docs/threats.md#w9.
+async fn oversized_or_unsupported_bodies_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(&world);
         let large = 26 * 1024 * 1024 + 1;
@@ -451,8 +452,8 @@ async fn what_is_too_large_or_of_another_form_is_refused(dialect: Dialect) {
     .await;
 }
 
-/// W9.
-async fn a_delivery_as_large_as_may_be_is_taken(dialect: Dialect) {
+/// See docs/threats.md#w9.
+async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let frame = r#"{"action":"opened","padding":""}"#;
         let body = frame.replace("\"\"", &format!("\"{}\"", "x".repeat(26 * 1024 * 1024 - frame.len())));
@@ -467,8 +468,8 @@ async fn a_delivery_as_large_as_may_be_is_taken(dialect: Dialect) {
     .await;
 }
 
-/// W9, F9.
-async fn broken_bodies_are_ignored_with_a_reason(dialect: Dialect) {
+/// See docs/threats.md#w9 and docs/faults.md#f9.
+async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await.body;
         let mut cut = genuine.clone();
@@ -517,8 +518,8 @@ async fn broken_bodies_are_ignored_with_a_reason(dialect: Dialect) {
     .await;
 }
 
-/// W12.
-async fn other_paths_and_methods_lead_nowhere(dialect: Dialect) {
+/// See docs/threats.md#w12.
+async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(&world);
         let none = Headers::new();
@@ -566,8 +567,8 @@ fn resident_mib() -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
 }
 
-/// W9, W10.
-async fn memory_stays_bounded_and_the_silent_hold_nobody_up(dialect: Dialect) {
+/// See docs/threats.md#w9 and docs/threats.md#w10.
+async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(&world);
         // Those who announce much and say nothing.
@@ -617,8 +618,8 @@ fn noise(n: usize) -> Vec<u8> {
     format!("{{\"noise\":\"{text}\"}}").into_bytes()
 }
 
-/// D1.
-async fn a_full_store_refuses_and_loses_nothing(dialect: Dialect) {
+/// See docs/faults.md#d1.
+async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let before = world.outcomes().await.len();
@@ -649,8 +650,8 @@ async fn a_full_store_refuses_and_loses_nothing(dialect: Dialect) {
     .await;
 }
 
-/// D2.
-async fn a_closed_store_refuses_and_loses_nothing(dialect: Dialect) {
+/// See docs/faults.md#d2.
+async fn closed_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let (event, body) = (genuine.event.0.clone(), genuine.body.into_bytes());

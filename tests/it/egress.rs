@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Setup, on_one_forge, sandbox, story};
 
-on_one_forge!(an_agent_fetches_from_listed_hosts_alone, an_agent_asks_its_model_without_the_key,);
+on_one_forge!(agent_reaches_only_listed_hosts, agent_reaches_its_model_without_the_key,);
 
 /// A server that answers whatever comes with its word, and goes.
 async fn server(word: &'static str) -> SocketAddr {
@@ -63,7 +63,7 @@ const ASK: &str = r#"ask() { exec 9<>/dev/tcp/127.0.0.1/$1 && printf "$2" >&9 &&
 "#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn listed_hosts_are_reached_by_the_proxy_and_on_the_loopback() {
+async fn listed_hosts_are_reached_by_proxy_and_loopback() {
     let (by_address, by_name) = (server("by address").await, server("by name").await);
     let listed = [by_address.to_string(), format!("localhost:{}", by_name.port())];
     let (one, other) = (by_address.port(), by_name.port());
@@ -84,9 +84,10 @@ async fn listed_hosts_are_reached_by_the_proxy_and_on_the_loopback() {
     assert!(said.ends_with("0,1,2,3,"), "descriptors of ours are left: {said}");
 }
 
-/// S5, S6: all that an obedient evil program might try.
+/// All that an obedient evil program might try.
+/// See docs/threats.md#s5 and docs/threats.md#s6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_else_is_reached() {
+async fn unlisted_hosts_are_unreachable() {
     let (listed, other) = (server("listed").await, server("not for you").await);
     let heard = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
     let (port, udp) = (other.port(), heard.local_addr().expect("an address").port());
@@ -145,7 +146,7 @@ async fn nothing_else_is_reached() {
 
 /// What begins a program says why it cannot, and bad requests harm nobody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bad_requests_are_told_so_and_harm_no_other() {
+async fn invalid_proxy_requests_are_rejected_and_isolated() {
     let good = server("still here").await;
     let port = good.port();
     let script = format!(
@@ -164,7 +165,7 @@ async fn bad_requests_are_told_so_and_harm_no_other() {
 }
 
 /// The whole way from the operator's file.
-async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
+async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
     let (listed, other) = (server("42").await, server("not for you").await);
     let agent = format!(
         "cat >fetch.sh <<'END'\n{ASK}ask 3128 'CONNECT registry.example:443 HTTP/1.1\\r\\n\\r\\n' >/dev/null\n\
@@ -194,8 +195,9 @@ async fn an_agent_fetches_from_listed_hosts_alone(dialect: Dialect) {
     .await;
 }
 
-/// S4: the whole way from the operator's file. The agent sends its model all that it has.
-async fn an_agent_asks_its_model_without_the_key(dialect: Dialect) {
+/// The whole way from the operator's file. The agent sends its model all that it has.
+/// See docs/threats.md#s4.
+async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     const KEY: &str = "sk-a-key-of-the-operator-s";
     let asked: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
     let heard = asked.clone();

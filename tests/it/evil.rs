@@ -9,9 +9,9 @@ use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, World, on_one_forge, sandbox};
 
 on_one_forge!(
-    everything_that_is_told_is_done_and_nothing_comes_of_it,
-    an_agent_without_network_reaches_nobody,
-    a_title_is_no_option_and_no_branch,
+    obedient_agent_leaks_and_damages_nothing,
+    agent_without_network_reaches_no_host,
+    hostile_title_becomes_no_option_and_no_branch,
 );
 
 /// In a file beside the service's own, where an agent has no business.
@@ -57,7 +57,7 @@ cat loot.txt; base64 loot.txt | head -c 4000
 if [ "$RALPH_ITERATION" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt
 "#;
 
-async fn everything_that_is_told_is_done_and_nothing_comes_of_it(dialect: Dialect) {
+async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     if sandbox().await.tier != Tier::A {
         return;
     }
@@ -124,7 +124,7 @@ async fn everything_that_is_told_is_done_and_nothing_comes_of_it(dialect: Dialec
     service.finish().await;
 }
 
-async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
+async fn agent_without_network_reaches_no_host(dialect: Dialect) {
     if sandbox().await.tier != Tier::A {
         return;
     }
@@ -145,7 +145,7 @@ async fn an_agent_without_network_reaches_nobody(dialect: Dialect) {
     }
 }
 
-async fn a_title_is_no_option_and_no_branch(dialect: Dialect) {
+async fn hostile_title_becomes_no_option_and_no_branch(dialect: Dialect) {
     let titles = [
         "--dangerously-skip-permissions -c core.sshCommand=x @/etc/passwd",
         "$(touch pwned) `touch pwned` ; rm -rf ..",

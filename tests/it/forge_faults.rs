@@ -14,34 +14,34 @@ use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 use crate::story::WILLING;
 
 on_both_forges!(
-    calls_that_fail_are_made_again,
-    calls_whose_answer_is_lost_are_not_made_twice,
-    a_limited_forge_is_left_in_peace,
-    a_status_comment_that_was_deleted_comes_back_once,
-    a_comment_that_no_list_showed_stands_once_in_the_end,
-    a_locked_issue_is_no_obstacle,
-    a_label_that_nobody_told_of_is_asked_about,
-    a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it,
-    what_nobody_told_of_is_found_out,
-    a_forge_that_fails_at_every_step,
-    labels_may_be_told_of_in_any_order,
-    a_review_that_nobody_told_of_is_heard,
-    two_reviews_at_once_are_both_heard,
+    failed_calls_are_retried,
+    calls_with_lost_answers_are_not_repeated,
+    rate_limited_forge_is_not_called,
+    deleted_status_comment_is_recreated_once,
+    comment_missing_from_lists_is_posted_once,
+    locked_issue_does_not_stop_the_loop,
+    missed_label_asks_for_confirmation,
+    missed_label_counts_if_forge_names_who_set_it,
+    missed_events_are_found_by_reconciliation,
+    faults_at_every_request_do_not_change_the_outcome,
+    label_deliveries_are_order_independent,
+    missed_review_is_found_by_reconciliation,
+    concurrent_reviews_are_both_applied,
 );
 
 on_one_forge!(
-    a_forge_that_hangs_is_given_up_and_asked_again,
-    an_escalation_is_opened_once,
-    a_refused_credential_is_tried_again,
-    a_forge_that_is_down_is_asked_less_and_less_often,
-    a_forge_that_is_down_for_hours_takes_none_of_a_loops_time,
-    refused_comments_do_not_stop_the_work,
-    an_issue_closed_in_silence_ends_the_loop,
-    deliveries_may_come_a_hundred_times,
-    deliveries_may_come_in_any_order,
-    a_label_taken_off_in_silence_pauses_the_loop,
-    a_loop_without_the_label_does_not_miss_it,
-    a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for,
+    hanging_forge_call_times_out_and_is_retried,
+    escalation_is_opened_once,
+    rejected_credential_is_retried,
+    calls_to_unavailable_forge_back_off,
+    forge_downtime_does_not_count_as_loop_time,
+    refused_comments_do_not_stop_work,
+    missed_issue_close_ends_the_loop,
+    repeated_deliveries_are_applied_once,
+    deliveries_are_order_independent,
+    missed_label_removal_pauses_the_loop,
+    loop_started_by_command_needs_no_label,
+    forge_outage_at_any_step_is_survived,
 );
 
 /// What changes something on the forge: method and path.
@@ -114,8 +114,9 @@ async fn with_faults(dialect: Dialect, faults: &[Fault]) {
     world.finish().await;
 }
 
-/// F2: the forge takes a call and never answers, once for every sort of change, and for what is read before it.
-async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
+/// The forge takes a call and never answers, once for every sort of change, and for what is read before it.
+/// See docs/faults.md#f2.
+async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.patience = Patience { idle: Duration::from_millis(400), ..Patience::USUAL };
     let hanging: Vec<_> = CHANGES.iter().filter(|(_, path)| !path.contains("git-receive-pack")).collect();
@@ -131,22 +132,22 @@ async fn a_forge_that_hangs_is_given_up_and_asked_again(dialect: Dialect) {
     .await;
 }
 
-/// F1.
-async fn calls_that_fail_are_made_again(dialect: Dialect) {
+/// See docs/faults.md#f1.
+async fn failed_calls_are_retried(dialect: Dialect) {
     let faults = [Fault::status(500), Fault::status(502), Fault::status(503), Fault::Reset { apply: false }];
     with_faults(dialect, &faults).await;
 }
 
-/// F1, F2.
-async fn calls_whose_answer_is_lost_are_not_made_twice(dialect: Dialect) {
+/// See docs/faults.md#f1 and docs/faults.md#f2.
+async fn calls_with_lost_answers_are_not_repeated(dialect: Dialect) {
     for fault in [Fault::after_effect(500), Fault::after_effect(504), Fault::Reset { apply: true }] {
         with_faults(dialect, &[fault]).await;
     }
     with_faults(dialect, &[Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(503)]).await;
 }
 
-/// F1.
-async fn an_escalation_is_opened_once(dialect: Dialect) {
+/// See docs/faults.md#f1.
+async fn escalation_is_opened_once(dialect: Dialect) {
     let config = "limits: { iterations: 1, comments_per_hour: 1000, comments_per_day: 1000 }";
     for fault in [Fault::after_effect(502), Fault::Reset { apply: true }, Fault::status(500)] {
         let world = World::new(Setup::new(dialect).agent("echo thinking\n").config(config)).await;
@@ -177,8 +178,8 @@ async fn an_escalation_is_opened_once(dialect: Dialect) {
     }
 }
 
-/// F3.
-async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
+/// See docs/faults.md#f3.
+async fn rate_limited_forge_is_not_called(dialect: Dialect) {
     let secondary = |status, headers: &[(&str, &str)]| Fault::Respond {
         status,
         headers: headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect(),
@@ -213,8 +214,8 @@ async fn a_limited_forge_is_left_in_peace(dialect: Dialect) {
     }
 }
 
-/// F5.
-async fn a_refused_credential_is_tried_again(dialect: Dialect) {
+/// See docs/faults.md#f5.
+async fn rejected_credential_is_retried(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -225,8 +226,8 @@ async fn a_refused_credential_is_tried_again(dialect: Dialect) {
     .await;
 }
 
-/// F1.
-async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
+/// See docs/faults.md#f1.
+async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -245,7 +246,7 @@ async fn a_forge_that_is_down_is_asked_less_and_less_often(dialect: Dialect) {
     .await;
 }
 
-async fn a_forge_that_is_down_for_hours_takes_none_of_a_loops_time(dialect: Dialect) {
+async fn forge_downtime_does_not_count_as_loop_time(dialect: Dialect) {
     let config = "limits: { timeout: 30m, comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).config(config), async |world| {
         world.label().await;
@@ -264,7 +265,7 @@ async fn a_forge_that_is_down_for_hours_takes_none_of_a_loops_time(dialect: Dial
     .await;
 }
 
-async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
+async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let status = |world: &World| -> Vec<_> {
@@ -284,8 +285,8 @@ async fn a_status_comment_that_was_deleted_comes_back_once(dialect: Dialect) {
     .await;
 }
 
-/// F6, F18.
-async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
+/// See docs/faults.md#f6 and docs/faults.md#f18.
+async fn refused_comments_do_not_stop_work(dialect: Dialect) {
     let spam =
         r#"{"message": "Validation Failed", "errors": [{"code": "custom", "message": "body was flagged as spam"}]}"#;
     for (status, body) in [(403, "{}"), (422, spam), (451, "{}")] {
@@ -303,9 +304,10 @@ async fn refused_comments_do_not_stop_the_work(dialect: Dialect) {
     }
 }
 
-/// F8: lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
+/// Lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
 /// to date, one of the two goes.
-async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) {
+/// See docs/faults.md#f8.
+async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.faults().lag(Duration::from_secs(45));
         world.forge.faults().next(2, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
@@ -336,8 +338,8 @@ async fn a_comment_that_no_list_showed_stands_once_in_the_end(dialect: Dialect) 
     .await;
 }
 
-/// F12.
-async fn a_locked_issue_is_no_obstacle(dialect: Dialect) {
+/// See docs/faults.md#f12.
+async fn locked_issue_does_not_stop_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
         world.label().await;
@@ -357,7 +359,7 @@ async fn label_unheard(world: &World) {
 }
 
 /// GitHub's own record says who set the label, and that the text is still the one that was labelled.
-async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(dialect: Dialect) {
+async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.pass(Duration::from_secs(600)).await;
         label_unheard(&world).await;
@@ -373,8 +375,8 @@ async fn a_label_that_nobody_told_of_counts_where_the_forge_vouches_for_it(diale
     .await;
 }
 
-/// P12.
-async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
+/// See docs/threats.md#p12.
+async fn missed_label_asks_for_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         label_unheard(&world).await;
         // What the text was then cannot be known any more, even where the forge tells who set the label.
@@ -402,8 +404,8 @@ async fn a_label_that_nobody_told_of_is_asked_about(dialect: Dialect) {
     .await;
 }
 
-/// F10.
-async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n"), async |world| {
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
@@ -428,8 +430,8 @@ async fn what_nobody_told_of_is_found_out(dialect: Dialect) {
     .await;
 }
 
-/// F10, F12.
-async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
+/// See docs/faults.md#f10 and docs/faults.md#f12.
+async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.label().await;
     world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -452,8 +454,8 @@ async fn an_issue_closed_in_silence_ends_the_loop(dialect: Dialect) {
     world.finish().await;
 }
 
-/// F10.
-async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.hooks().duplicate_next(2, 100);
         world.label().await;
@@ -476,8 +478,8 @@ async fn deliveries_may_come_a_hundred_times(dialect: Dialect) {
     .await;
 }
 
-/// F10.
-async fn deliveries_may_come_in_any_order(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn deliveries_are_order_independent(dialect: Dialect) {
     // Everything that happened until the pull request was merged comes at once, turned around.
     for turn in [0usize, 1, 2] {
         let world = World::new(Setup::new(dialect)).await;
@@ -501,8 +503,9 @@ async fn deliveries_may_come_in_any_order(dialect: Dialect) {
     }
 }
 
-/// F1, F2: a fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
-async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
+/// A fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
+/// See docs/faults.md#f1 and docs/faults.md#f2.
+async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;
     let kinds =
@@ -525,8 +528,9 @@ async fn a_forge_that_fails_at_every_step(dialect: Dialect) {
     }
 }
 
-/// F10: what a delivery tells of the label is held against how the label is.
-async fn labels_may_be_told_of_in_any_order(dialect: Dialect) {
+/// What a delivery tells of the label is held against how the label is.
+/// See docs/faults.md#f10.
+async fn label_deliveries_are_order_independent(dialect: Dialect) {
     for turn in [0, 1] {
         let world = World::new(Setup::new(dialect)).await;
         world.settle().await;
@@ -546,8 +550,8 @@ async fn labels_may_be_told_of_in_any_order(dialect: Dialect) {
     }
 }
 
-/// F10.
-async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -574,8 +578,8 @@ async fn a_label_taken_off_in_silence_pauses_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// F10.
-async fn a_loop_without_the_label_does_not_miss_it(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
     world.say("/ralph run").await;
     world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -601,8 +605,8 @@ fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDra
     ReviewDraft { verdict, body: body.into(), remarks }
 }
 
-/// F10.
-async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
+/// See docs/faults.md#f10.
+async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
         world.pass(Duration::from_secs(300)).await;
@@ -642,8 +646,9 @@ async fn a_review_that_nobody_told_of_is_heard(dialect: Dialect) {
     .await;
 }
 
-/// F10: deliveries of reviews do not everywhere say which review it was.
-async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
+/// Deliveries of reviews do not everywhere say which review it was.
+/// See docs/faults.md#f10.
+async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
         world.forge.hooks().hold();
@@ -664,8 +669,9 @@ async fn two_reviews_at_once_are_both_heard(dialect: Dialect) {
     .await;
 }
 
-/// F1: nothing answers for some minutes, from each step on; git neither.
-async fn a_forge_that_is_gone_for_a_while_at_any_step_is_waited_for(dialect: Dialect) {
+/// Nothing answers for some minutes, from each step on; git neither.
+/// See docs/faults.md#f1.
+async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
     let steps =
         [None, Some(LoopStep::Prepare), Some(LoopStep::Baseline), Some(LoopStep::Agent), Some(LoopStep::Commit)];
     for step in steps.into_iter().chain([LoopStep::Push, LoopStep::Check, LoopStep::Verify].map(Some)) {
@@ -694,9 +700,10 @@ mod github_apps {
 
     use super::*;
 
-    /// F5: a token of an App is good for an hour, a loop may take longer.
+    /// A token of an App is good for an hour, a loop may take longer.
+    /// See docs/faults.md#f5.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_apps_token_that_ends_within_a_loop_is_renewed() {
+    async fn expired_app_token_is_renewed() {
         let limits = "limits: { timeout: 6h, comments_per_hour: 1000, comments_per_day: 1000 }";
         let setup = Setup::new(Dialect::GitHub).agent(WILLING).config(limits);
         let mut world = World::without_service(setup, false).await;

@@ -8,30 +8,30 @@ use ralph_bot::fake::Dialect;
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
-    a_deleted_branch_closes_its_pull_request,
-    a_protected_branch_is_told_of,
-    a_missing_base_branch_is_told_of,
-    an_empty_repository_is_told_of,
-    a_repository_that_becomes_public_opens_nothing,
-    an_archived_repository_is_told_of,
-    a_renamed_repository_is_followed,
+    deleted_branch_closes_its_pull_request,
+    push_to_protected_branch_is_reported,
+    missing_base_branch_is_reported,
+    empty_repository_is_reported,
+    repository_made_public_grants_no_permission,
+    archived_repository_is_reported,
+    renamed_repository_is_followed,
 );
 
 on_one_forge!(
-    a_persons_push_is_merged_not_overwritten,
-    a_forced_push_is_not_overwritten,
-    a_deleted_branch_is_pushed_again,
-    protected_paths_are_put_back,
-    weakened_checks_stand_at_the_top,
-    a_huge_change_is_held_back,
-    what_nobody_can_look_at_is_held_back,
-    a_secret_is_held_back,
-    an_agent_may_ruin_its_tree,
-    nothing_laid_in_git_configuration_runs,
-    the_agents_own_commits_count_as_files,
-    nested_repositories_and_links_are_harmless,
-    ignored_files_do_not_pass,
-    a_submodule_folder_is_harmless,
+    pushed_commits_of_people_are_merged,
+    forced_push_is_not_overwritten,
+    deleted_branch_is_pushed_again,
+    protected_paths_are_restored,
+    weakened_checks_are_listed_first,
+    oversized_change_is_not_pushed,
+    unreviewable_files_are_not_pushed,
+    secret_is_not_pushed,
+    damaged_worktree_is_repaired,
+    git_configuration_of_the_agent_executes_nothing,
+    commits_of_the_agent_are_squashed,
+    nested_repositories_and_links_do_no_harm,
+    checks_run_without_ignored_files,
+    submodule_folder_does_no_harm,
 );
 
 /// Brings a loop to the point where it is about to push.
@@ -50,8 +50,8 @@ fn escalated(world: &World, words: &[&str]) -> String {
     body
 }
 
-/// F16.
-async fn a_persons_push_is_merged_not_overwritten(dialect: Dialect) {
+/// See docs/faults.md#f16.
+async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let before = about_to_push(&world).await;
@@ -79,8 +79,8 @@ async fn a_persons_push_is_merged_not_overwritten(dialect: Dialect) {
     .await;
 }
 
-/// F16, G12.
-async fn a_forced_push_is_not_overwritten(dialect: Dialect) {
+/// See docs/faults.md#f16 and docs/threats.md#g12.
+async fn forced_push_is_not_overwritten(dialect: Dialect) {
     let agent = "echo \"4$RALPH_ITERATION\" >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         world.label().await;
@@ -107,8 +107,8 @@ async fn a_forced_push_is_not_overwritten(dialect: Dialect) {
     .await;
 }
 
-/// F16.
-async fn a_deleted_branch_is_pushed_again(dialect: Dialect) {
+/// See docs/faults.md#f16.
+async fn deleted_branch_is_pushed_again(dialect: Dialect) {
     // The branch goes between the first push and the second, before there is a pull request to be closed by it.
     story(Setup::new(dialect), async |world| {
         world.label().await;
@@ -131,8 +131,8 @@ async fn a_deleted_branch_is_pushed_again(dialect: Dialect) {
     .await;
 }
 
-/// F15.
-async fn a_deleted_branch_closes_its_pull_request(dialect: Dialect) {
+/// See docs/faults.md#f15.
+async fn deleted_branch_closes_its_pull_request(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let done = world.run().await;
         world.forge.delete_branch(&world.maintainer, world.repo, &done.branch).await.expect("deleted");
@@ -143,8 +143,8 @@ async fn a_deleted_branch_closes_its_pull_request(dialect: Dialect) {
     .await;
 }
 
-/// F16.
-async fn a_protected_branch_is_told_of(dialect: Dialect) {
+/// See docs/faults.md#f16.
+async fn push_to_protected_branch_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let before = about_to_push(&world).await;
         world.forge.protect_branch(world.repo, &before.branch, true).expect("protected");
@@ -162,7 +162,7 @@ async fn a_protected_branch_is_told_of(dialect: Dialect) {
     .await;
 }
 
-async fn a_missing_base_branch_is_told_of(dialect: Dialect) {
+async fn missing_base_branch_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.say("/ralph run --base release-7").await;
         world.settle().await;
@@ -181,7 +181,7 @@ async fn a_missing_base_branch_is_told_of(dialect: Dialect) {
     .await;
 }
 
-async fn an_empty_repository_is_told_of(dialect: Dialect) {
+async fn empty_repository_is_reported(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.files.clear();
     story(setup, async |world| {
@@ -194,8 +194,8 @@ async fn an_empty_repository_is_told_of(dialect: Dialect) {
     .await;
 }
 
-/// F12.
-async fn an_archived_repository_is_told_of(dialect: Dialect) {
+/// See docs/faults.md#f12.
+async fn archived_repository_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         about_to_push(&world).await;
         world.forge.with(|state| state.archive_repo(world.maintainer.id, world.repo)).expect("archived");
@@ -208,8 +208,9 @@ async fn an_archived_repository_is_told_of(dialect: Dialect) {
     .await;
 }
 
-/// F12: who may say anything to a loop does not go by who may read, so nothing opens up as the repository does.
-async fn a_repository_that_becomes_public_opens_nothing(dialect: Dialect) {
+/// Who may say anything to a loop does not go by who may read, so nothing opens up as the repository does.
+/// See docs/faults.md#f12.
+async fn repository_made_public_grants_no_permission(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
         world.label().await;
@@ -233,8 +234,8 @@ async fn a_repository_that_becomes_public_opens_nothing(dialect: Dialect) {
     .await;
 }
 
-/// F7, F12.
-async fn a_renamed_repository_is_followed(dialect: Dialect) {
+/// See docs/faults.md#f7 and docs/faults.md#f12.
+async fn renamed_repository_is_followed(dialect: Dialect) {
     for told in [true, false] {
         let world = World::new(Setup::new(dialect)).await;
         about_to_push(&world).await;
@@ -257,8 +258,8 @@ async fn a_renamed_repository_is_followed(dialect: Dialect) {
     }
 }
 
-/// G13.
-async fn protected_paths_are_put_back(dialect: Dialect) {
+/// See docs/threats.md#g13.
+async fn protected_paths_are_restored(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho 'checks: []' >.ralph.yml\nmkdir -p .github/workflows && echo on: push >.github/workflows/x.yml\necho '* @evil' >CODEOWNERS\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
@@ -276,8 +277,8 @@ async fn protected_paths_are_put_back(dialect: Dialect) {
     .await;
 }
 
-/// G17.
-async fn weakened_checks_stand_at_the_top(dialect: Dialect) {
+/// See docs/threats.md#g17.
+async fn weakened_checks_are_listed_first(dialect: Dialect) {
     let test = "def test_answer():\n    assert answer() == 42\n\n\ndef test_other():\n    assert answer() > 0\n";
     let agent = "echo 42 >answer.txt\nprintf 'import pytest\\n\\n\\n@pytest.mark.skip\\ndef test_answer():\\n    assert answer() == 42\\n' >tests/test_answer.py\n";
     story(Setup::new(dialect).file("tests/test_answer.py", test).agent(agent), async |world| {
@@ -292,8 +293,8 @@ async fn weakened_checks_stand_at_the_top(dialect: Dialect) {
     .await;
 }
 
-/// G14.
-async fn a_huge_change_is_held_back(dialect: Dialect) {
+/// See docs/threats.md#g14.
+async fn oversized_change_is_not_pushed(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nfor n in $(seq 1 120); do echo $n >file$n.txt; done\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let stopped = world.run().await;
@@ -310,8 +311,9 @@ async fn a_huge_change_is_held_back(dialect: Dialect) {
     .await;
 }
 
-/// G14: a change of more than 4 MiB, and a binary of more than 1 MiB.
-async fn what_nobody_can_look_at_is_held_back(dialect: Dialect) {
+/// A change of more than 4 MiB, and a binary of more than 1 MiB.
+/// See docs/threats.md#g14.
+async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
     let lines = "echo 42 >answer.txt\nhead -c 4300000 /dev/zero | tr '\\0' x | fold -w 100 >large.txt\n";
     story(Setup::new(dialect).agent(lines), async |world| {
         let stopped = world.run().await;
@@ -334,8 +336,8 @@ async fn what_nobody_can_look_at_is_held_back(dialect: Dialect) {
     .await;
 }
 
-/// A9, I7.
-async fn a_secret_is_held_back(dialect: Dialect) {
+/// See docs/faults.md#a9 and docs/threats.md#i7.
+async fn secret_is_not_pushed(dialect: Dialect) {
     // Put together here, so that this file holds none.
     let secret = format!("ghp_{}", "a1B2".repeat(9));
     let agent = format!("echo 42 >answer.txt\necho 'token = \"{secret}\"' >settings.py\n");
@@ -352,8 +354,8 @@ async fn a_secret_is_held_back(dialect: Dialect) {
     .await;
 }
 
-/// A8, D9.
-async fn an_agent_may_ruin_its_tree(dialect: Dialect) {
+/// See docs/faults.md#a8 and docs/faults.md#d9.
+async fn damaged_worktree_is_repaired(dialect: Dialect) {
     // Each iteration ruins something else; the last one does the work.
     let agent = r#"case $RALPH_ITERATION in
 1) rm -rf .git ;;
@@ -372,8 +374,8 @@ esac
     .await;
 }
 
-/// G1, G2, G3, G4, G7.
-async fn nothing_laid_in_git_configuration_runs(dialect: Dialect) {
+/// See docs/threats.md#g1, docs/threats.md#g2, docs/threats.md#g3, docs/threats.md#g4 and docs/threats.md#g7.
+async fn git_configuration_of_the_agent_executes_nothing(dialect: Dialect) {
     story(Setup::new(dialect).isolated(), async |world| {
         let marks = world.folder.path().join("marks");
         std::fs::create_dir_all(&marks).expect("a folder");
@@ -408,8 +410,8 @@ printf '[alias]\n\tcommit = "{helper}"\n' >.gitconfig
     .await;
 }
 
-/// A9, G16.
-async fn the_agents_own_commits_count_as_files(dialect: Dialect) {
+/// See docs/faults.md#a9 and docs/threats.md#g16.
+async fn commits_of_the_agent_are_squashed(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit -c user.name=Mallory -c user.email=m@example.org commit -qam 'Make it forty-two' --author 'Mallory <m@example.org>'\n";
     story(Setup::new(dialect).agent(agent), async |world| {
         let done = world.run().await;
@@ -422,8 +424,8 @@ async fn the_agents_own_commits_count_as_files(dialect: Dialect) {
     .await;
 }
 
-/// A8, G9.
-async fn nested_repositories_and_links_are_harmless(dialect: Dialect) {
+/// See docs/faults.md#a8 and docs/threats.md#g9.
+async fn nested_repositories_and_links_do_no_harm(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\ngit init -q nested && echo inner >nested/file.txt\nln -s /etc/passwd outside\nln -s ../../.. up\n";
     story(Setup::new(dialect).isolated().agent(agent), async |world| {
         let done = world.run().await;
@@ -435,8 +437,8 @@ async fn nested_repositories_and_links_are_harmless(dialect: Dialect) {
     .await;
 }
 
-/// A10, G17.
-async fn ignored_files_do_not_pass(dialect: Dialect) {
+/// See docs/faults.md#a10 and docs/threats.md#g17.
+async fn checks_run_without_ignored_files(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then echo 1 >note.txt; echo 42 >build.out; else echo 42 >build.txt; fi\n";
     let check = "checks:\n  - { name: built, run: \"grep -q 42 build.out build.txt 2>/dev/null\" }\n";
     let check = check.replace("grep -q 42 build.out build.txt 2>/dev/null", "cat build.* 2>/dev/null | grep -q 42");
@@ -451,8 +453,8 @@ async fn ignored_files_do_not_pass(dialect: Dialect) {
     .await;
 }
 
-/// G8.
-async fn a_submodule_folder_is_harmless(dialect: Dialect) {
+/// See docs/threats.md#g8.
+async fn submodule_folder_does_no_harm(dialect: Dialect) {
     let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://example.invalid/lib.git\n";
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";
     story(Setup::new(dialect).file(".gitmodules", modules).agent(agent), async |world| {

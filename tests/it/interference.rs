@@ -7,12 +7,12 @@ use ralph_bot::fake::{Access, Dialect, Op, OpKind};
 use crate::harness::{Setup, World, on_both_forges, on_one_forge};
 
 on_both_forges!(
-    a_pull_request_that_a_person_made_ready_stays_so,
-    a_repository_that_is_gone_is_left_alone,
-    a_pull_request_that_goes_elsewhere_is_followed,
+    manually_readied_pull_request_stays_ready,
+    deleted_repository_is_not_called,
+    retargeted_pull_request_is_followed,
 );
 
-on_one_forge!(nothing_is_pushed_after_a_merge_in_the_middle,);
+on_one_forge!(merge_during_an_iteration_stops_pushes,);
 
 /// Gets there in its third run, and leaves something to push in each.
 const SLOW: &str = "echo $RALPH_ITERATION >>notes.txt\n[ $RALPH_ITERATION -ge 3 ] && echo 42 >answer.txt\ntrue\n";
@@ -36,8 +36,8 @@ async fn made_ready(world: &World) {
     world.settle_until("the news of it", |_| true).await;
 }
 
-/// F15.
-async fn a_pull_request_that_a_person_made_ready_stays_so(dialect: Dialect) {
+/// See docs/faults.md#f15.
+async fn manually_readied_pull_request_stays_ready(dialect: Dialect) {
     let (world, second) = in_the_middle(dialect).await;
     made_ready(&world).await;
     let later = |l: &Loop| l.step == LoopStep::Agent && l.iterations.len() > second.iterations.len();
@@ -51,8 +51,9 @@ async fn a_pull_request_that_a_person_made_ready_stays_so(dialect: Dialect) {
     world.finish().await;
 }
 
-/// F15: the branch that it goes to now is the one that conflicts are solved with, told at once or found later.
-async fn a_pull_request_that_goes_elsewhere_is_followed(dialect: Dialect) {
+/// The branch that it goes to now is the one that conflicts are solved with, told at once or found later.
+/// See docs/faults.md#f15.
+async fn retargeted_pull_request_is_followed(dialect: Dialect) {
     for told in [true, false] {
         let world = World::new(Setup::new(dialect)).await;
         let done = world.run().await;
@@ -83,8 +84,8 @@ async fn a_pull_request_that_goes_elsewhere_is_followed(dialect: Dialect) {
     }
 }
 
-/// F15.
-async fn nothing_is_pushed_after_a_merge_in_the_middle(dialect: Dialect) {
+/// See docs/faults.md#f15.
+async fn merge_during_an_iteration_stops_pushes(dialect: Dialect) {
     let (world, before) = in_the_middle(dialect).await;
     made_ready(&world).await;
     let pull = world.the_pull().await.number;
@@ -101,8 +102,9 @@ async fn nothing_is_pushed_after_a_merge_in_the_middle(dialect: Dialect) {
     world.finish().await;
 }
 
-/// F12: it was deleted, or nobody asked us to leave; to us the two are the same.
-async fn a_repository_that_is_gone_is_left_alone(dialect: Dialect) {
+/// It was deleted, or nobody asked us to leave; to us the two are the same.
+/// See docs/faults.md#f12.
+async fn deleted_repository_is_not_called(dialect: Dialect) {
     let (world, _) = in_the_middle(dialect).await;
     world.forge.with(|state| state.repo_mut(world.repo).expect("the repository").private = true);
     world.forge.grant(world.repo, &world.bot, Access::None).expect("taken away");

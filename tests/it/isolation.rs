@@ -1,4 +1,5 @@
-//! I12: what is wrong with one repository, one forge or one sender delays nobody else.
+//! What is wrong with one repository, one forge or one sender delays nobody else.
+//! See docs/faults.md#i12.
 
 use std::time::Duration;
 
@@ -10,11 +11,7 @@ use ralph_bot::store::inbox;
 
 use crate::harness::{SECRET, Setup, World, on_one_forge, story};
 
-on_one_forge!(
-    a_repository_that_does_not_answer_delays_no_other,
-    a_forge_that_does_not_answer_delays_no_other,
-    deliveries_without_meaning_delay_no_other,
-);
+on_one_forge!(hanging_repository_delays_no_other, hanging_forge_delays_no_other, irrelevant_deliveries_delay_no_other,);
 
 /// Issues of what does not answer: more than there are hands for a forge.
 const ISSUES: usize = 40;
@@ -49,7 +46,7 @@ fn patient(dialect: Dialect) -> Setup {
     Setup { patience: Patience { idle: hour, total: hour, ..Patience::USUAL }, ..Setup::new(dialect) }
 }
 
-async fn a_repository_that_does_not_answer_delays_no_other(dialect: Dialect) {
+async fn hanging_repository_delays_no_other(dialect: Dialect) {
     let mut world = World::live(patient(dialect)).await;
     let other = world.forge.create_repo("mira", "silent", &[("README.md", "", false)]).await.expect("a repository");
     world.forge.grant(other, &world.bot, Access::Admin).expect("the bot may");
@@ -74,7 +71,7 @@ async fn a_repository_that_does_not_answer_delays_no_other(dialect: Dialect) {
     world.stop().await;
 }
 
-async fn a_forge_that_does_not_answer_delays_no_other(dialect: Dialect) {
+async fn hanging_forge_delays_no_other(dialect: Dialect) {
     let mut setup = patient(dialect);
     let clock = ralph_bot::clock::Clock::System;
     let silent = FakeForge::start(dialect, clock).await.expect("the forge starts");
@@ -99,7 +96,7 @@ async fn a_forge_that_does_not_answer_delays_no_other(dialect: Dialect) {
 }
 
 /// Two thousand wait before the one that matters.
-async fn deliveries_without_meaning_delay_no_other(dialect: Dialect) {
+async fn irrelevant_deliveries_delay_no_other(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let forge = world.engine().forges.keys().next().expect("a forge").clone();
         let now = world.clock.now();

@@ -8,10 +8,10 @@ use ralph_bot::store::memory;
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    what_a_loop_learnt_is_told_to_the_next,
-    without_memory_every_loop_begins_anew,
-    what_was_learnt_on_a_file_is_found_by_its_path,
-    a_way_that_failed_in_one_loop_is_not_tried_in_the_next,
+    learnings_reach_the_next_loop,
+    disabled_memory_shares_nothing,
+    learnings_are_found_by_file_path,
+    failed_approach_is_not_repeated_by_next_loop,
 );
 
 /// Writes down what it did, as its task says.
@@ -48,7 +48,7 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     (prompts, told, second)
 }
 
-async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
+async fn learnings_reach_the_next_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
         let (first, second, looped) = two_loops(&world).await;
         assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
@@ -69,7 +69,7 @@ async fn what_a_loop_learnt_is_told_to_the_next(dialect: Dialect) {
     .await;
 }
 
-async fn without_memory_every_loop_begins_anew(dialect: Dialect) {
+async fn disabled_memory_shares_nothing(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }"), async |world| {
         let (_, second, looped) = two_loops(&world).await;
         assert_eq!(looped.estimate, None);
@@ -91,7 +91,7 @@ case "$(cat)" in
 esac
 "#;
 
-async fn what_was_learnt_on_a_file_is_found_by_its_path(dialect: Dialect) {
+async fn learnings_are_found_by_file_path(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent(HERD);
     for (name, says) in [("quiet", ""), ("loud", "echo 'see herd/gnus.txt'; echo 'no good'; ")] {
         let text = format!("#!/bin/sh\ngrep -q 7 herd/gnus.txt && exit; {says}exit 1\n");
@@ -137,7 +137,7 @@ echo "$RALPH_ITERATION" >notes.txt
 printf '{"approach": "%s", "summary": "Looked again."}' "$tried" >"$RALPH_REPORT"
 "#;
 
-async fn a_way_that_failed_in_one_loop_is_not_tried_in_the_next(dialect: Dialect) {
+async fn failed_approach_is_not_repeated_by_next_loop(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { redirects: 1 }";
     story(Setup::new(dialect).agent(LOST).config(limits), async |world| {
         assert_eq!(world.run().await.state, LoopState::Paused);

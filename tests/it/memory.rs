@@ -39,7 +39,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_client_uses_every_tool() {
+async fn client_uses_every_tool() {
     let served = Served::start(true).await;
     let (mut child, client) = served.client().await;
     let tools = client.list_all_tools().await.expect("a list");
@@ -76,7 +76,7 @@ async fn a_client_uses_every_tool() {
 }
 
 #[tokio::test]
-async fn wrong_arguments_are_told_and_harm_nothing() {
+async fn wrong_arguments_are_rejected() {
     let served = Served::start(false).await;
     let (_child, client) = served.client().await;
     let table = [
@@ -105,7 +105,7 @@ async fn wrong_arguments_are_told_and_harm_nothing() {
 }
 
 #[tokio::test]
-async fn every_expression_is_answered() {
+async fn every_search_expression_is_answered() {
     let served = Served::start(false).await;
     let (_child, client) = served.client().await;
     let (text, error) = call(&client, "search", json!({ "query": "bash.*failed", "tier": "events" })).await;
@@ -120,7 +120,7 @@ async fn every_expression_is_answered() {
 }
 
 #[tokio::test]
-async fn huge_answers_are_cut_to_their_budget() {
+async fn large_answers_are_cut_to_budget() {
     let served = Served::start(false).await;
     let (_child, client) = served.client().await;
     let (text, _) = call(&client, "search", json!({ "query": "walrus", "limit": 50 })).await;
@@ -138,7 +138,7 @@ async fn ending(mut child: Child) -> (Option<i32>, String) {
 }
 
 #[tokio::test]
-async fn without_the_right_token_it_does_not_start() {
+async fn bridge_requires_the_right_token() {
     let served = Served::start(false).await;
     let id = LoopId::new("r-8-abcdef");
     for token in ["wrong", Token::new(b"a key of the tests", &id, "3-1").as_str(), &"x".repeat(100_000)] {
@@ -154,7 +154,7 @@ async fn without_the_right_token_it_does_not_start() {
 }
 
 #[tokio::test]
-async fn a_service_that_goes_ends_the_bridge() {
+async fn stopped_service_ends_the_bridge() {
     let served = Served::start(false).await;
     let (child, client) = served.client().await;
     assert!(!call(&client, "get_turn", json!({ "iteration": 1 })).await.1);
@@ -165,7 +165,7 @@ async fn a_service_that_goes_ends_the_bridge() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_harms_no_other() {
+async fn invalid_requests_do_not_affect_others() {
     let served = Served::start(false).await;
     let mut child = served.bridge(Some(served.token.as_str()));
     let mut input = child.stdin.take().expect("a pipe");

@@ -7,7 +7,7 @@ use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, World, live_story, on_one_forge, story};
 
-on_one_forge!(a_command_is_seen_before_all_else_that_waits, a_command_is_seen_while_much_is_to_be_said,);
+on_one_forge!(command_is_acknowledged_before_other_effects, command_is_acknowledged_during_backlog,);
 
 /// Changes of the forge that it was asked for, oldest first: method and path.
 fn changes(world: &World) -> Vec<String> {
@@ -19,7 +19,7 @@ fn changes(world: &World) -> Vec<String> {
     asked.map(|r| format!("{} {}", r.method, r.path)).collect()
 }
 
-async fn a_command_is_seen_before_all_else_that_waits(dialect: Dialect) {
+async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let engine = world.engine();
         world.label().await;
@@ -42,7 +42,7 @@ async fn a_command_is_seen_before_all_else_that_waits(dialect: Dialect) {
 }
 
 /// The whole service at its own pace, with the pause between two changes that a forge asks for.
-async fn a_command_is_seen_while_much_is_to_be_said(dialect: Dialect) {
+async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
     let mut setup = Setup::new(dialect).agent("sleep 600\n");
     setup.mutation_interval_ms = 300;
     live_story(setup, async |world| {

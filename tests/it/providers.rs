@@ -13,30 +13,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    a_refused_run_goes_on_with_the_next_backend,
-    a_backend_that_crashes_or_hangs_is_left_to_the_next_one,
-    a_model_that_is_not_there_is_left_to_the_next_one,
-    a_backend_that_a_schedule_asks_for_is_no_condition,
-    where_all_are_parked_the_loop_waits_and_goes_on,
-    a_backend_that_is_not_logged_in_is_left_to_people,
-    a_rule_of_the_schedule_pauses,
-    a_day_s_money_is_not_overspent,
-    where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day,
-    whoever_started_a_loop_is_told_once_of_a_long_wait,
-    a_session_goes_on_until_it_is_full,
-    another_model_and_a_thrown_away_iteration_begin_a_fresh_session,
-    control_changes_turns_and_model_and_rules_of_models_win,
-    a_session_that_is_lost_costs_no_iteration,
-    a_session_that_is_too_long_costs_no_iteration,
-    what_was_used_is_told_in_figures_and_on_the_pull_request,
-    a_cost_that_is_an_estimate_is_told_as_one,
-    prompts_are_kept_with_their_turns,
-    what_happened_is_found_by_search,
-    each_run_counts_once_for_what_its_backend_is_worth,
-    a_prompt_that_fits_in_no_argument_is_in_a_file,
-    a_run_that_costs_too_much_is_ended_while_it_lasts,
-    what_a_refused_run_left_is_kept_where_its_tools_worked,
-    an_agent_asks_the_session_memory_that_it_is_told_of,
+    refused_run_continues_on_next_backend,
+    crashed_or_hanging_backend_is_replaced_by_next,
+    missing_model_falls_back_to_next_backend,
+    unavailable_scheduled_backend_falls_back,
+    loop_waits_while_all_backends_cool_down,
+    logged_out_backend_needs_a_person,
+    schedule_rule_pauses_the_loop,
+    daily_budget_is_not_exceeded,
+    spent_daily_budget_resumes_next_day,
+    long_wait_is_reported_once,
+    session_continues_until_full,
+    model_change_and_retry_start_new_session,
+    model_rules_override_control,
+    lost_session_costs_no_iteration,
+    overlong_session_costs_no_iteration,
+    usage_is_shown_in_metrics_and_pull_request,
+    estimated_cost_is_marked,
+    prompts_are_stored_with_their_turns,
+    session_events_are_searchable,
+    each_run_counts_once_in_backend_score,
+    oversized_prompt_is_passed_as_file,
+    run_over_budget_is_stopped,
+    changes_of_refused_run_are_kept_after_tool_use,
+    agent_queries_session_memory,
 );
 
 /// What Claude Code prints when its provider refuses it.
@@ -58,7 +58,7 @@ fn claude(line: &str) -> String {
 
 const LIMITS: &str = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n";
 
-async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
+async fn refused_run_continues_on_next_backend(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(REFUSED));
     story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
         let done = world.run().await;
@@ -80,7 +80,7 @@ async fn a_refused_run_goes_on_with_the_next_backend(dialect: Dialect) {
     .await;
 }
 
-async fn a_backend_that_crashes_or_hangs_is_left_to_the_next_one(dialect: Dialect) {
+async fn crashed_or_hanging_backend_is_replaced_by_next(dialect: Dialect) {
     for broken in ["exit 7", "sleep 600"] {
         let command = serde_json::to_string(&["/bin/sh", "-c", broken]).expect("a list");
         let config = format!(
@@ -97,7 +97,7 @@ async fn a_backend_that_crashes_or_hangs_is_left_to_the_next_one(dialect: Dialec
 /// What Claude Code prints where its provider does not have the model.
 const NO_MODEL: &str = r#"{"type":"result","subtype":"success","is_error":true,"api_error_status":404,"result":"API Error: 404 {\"type\":\"error\",\"error\":{\"type\":\"not_found_error\",\"message\":\"model: gone\"}}","duration_ms":5,"num_turns":1,"session_id":"s"}"#;
 
-async fn a_model_that_is_not_there_is_left_to_the_next_one(dialect: Dialect) {
+async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
     let script = format!(
         "cat >/dev/null\ncase \"$*\" in *'--model gone'*) echo '{NO_MODEL}'; exit 1;; esac\necho 42 >answer.txt\necho '{WORKED}'"
     );
@@ -119,7 +119,7 @@ async fn a_model_that_is_not_there_is_left_to_the_next_one(dialect: Dialect) {
     .await;
 }
 
-async fn a_backend_that_a_schedule_asks_for_is_no_condition(dialect: Dialect) {
+async fn unavailable_scheduled_backend_falls_back(dialect: Dialect) {
     let schedule = "schedule: [{ trigger: { at_iteration: 1 }, action: switch_backend, backend: claude }]\n";
     let config = format!("{}{schedule}{LIMITS}order: {{ agent: [mine, claude] }}\n", claude(REFUSED));
     let world = World::new(
@@ -136,8 +136,8 @@ async fn a_backend_that_a_schedule_asks_for_is_no_condition(dialect: Dialect) {
     world.finish().await;
 }
 
-/// A12.
-async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
+/// See docs/faults.md#a12.
+async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
     let mut world = World::without_service(Setup::new(dialect).agent(&printing(REFUSED, "")), false).await;
     let agent = world.folder.path().join("agent.sh");
     world.setup.config = format!(
@@ -169,7 +169,7 @@ async fn where_all_are_parked_the_loop_waits_and_goes_on(dialect: Dialect) {
     world.finish().await;
 }
 
-async fn a_backend_that_is_not_logged_in_is_left_to_people(dialect: Dialect) {
+async fn logged_out_backend_needs_a_person(dialect: Dialect) {
     let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(NO_LOGIN));
     story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
         let done = world.run().await;
@@ -180,7 +180,7 @@ async fn a_backend_that_is_not_logged_in_is_left_to_people(dialect: Dialect) {
     .await;
 }
 
-async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
+async fn schedule_rule_pauses_the_loop(dialect: Dialect) {
     let config = format!(
         "schedule:\n  - {{ trigger: {{ when: \"iteration >= 2 && completion < 0.9\" }}, action: pause, reason: have a look }}\n{LIMITS}"
     );
@@ -195,8 +195,8 @@ async fn a_rule_of_the_schedule_pauses(dialect: Dialect) {
     .await;
 }
 
-/// P15.
-async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
+/// See docs/threats.md#p15.
+async fn daily_budget_is_not_exceeded(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
     let config = format!(
@@ -215,7 +215,7 @@ async fn a_day_s_money_is_not_overspent(dialect: Dialect) {
     .await;
 }
 
-async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
+async fn estimated_cost_is_marked(dialect: Dialect) {
     let silent = WORKED.replace("\"total_cost_usd\":0.25,", "");
     let worked = printing(&silent, "echo 42 >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "second"]).expect("a list");
@@ -235,7 +235,7 @@ async fn a_cost_that_is_an_estimate_is_told_as_one(dialect: Dialect) {
     .await;
 }
 
-async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
+async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let token = format!("ghp_{}", "a1B2".repeat(9));
     setup.body = format!("It should be 42, says {token}.");
@@ -254,7 +254,7 @@ async fn prompts_are_kept_with_their_turns(dialect: Dialect) {
     .await;
 }
 
-async fn each_run_counts_once_for_what_its_backend_is_worth(dialect: Dialect) {
+async fn each_run_counts_once_in_backend_score(dialect: Dialect) {
     let config = format!("rotation: {{ mode: adaptive }}\n{LIMITS}");
     let agent = "[ $RALPH_ITERATION = 1 ] && exit 1\necho 42 >answer.txt\n";
     story(Setup::new(dialect).config(&config).agent(agent), async |world| {
@@ -274,7 +274,7 @@ echo '{"type":"assistant","message":{"id":"m","content":[{"type":"tool_use","id"
 echo '{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t","content":"done"},{"type":"tool_result","tool_use_id":"u","is_error":true,"content":"no such folder"}]},"session_id":"s"}'
 echo '{"type":"result","subtype":"success","is_error":false,"terminal_reason":"completed","result":"looked","session_id":"s","total_cost_usd":0.01,"usage":{}}'"#;
 
-async fn what_happened_is_found_by_search(dialect: Dialect) {
+async fn session_events_are_searchable(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", LOST, "lost"]).expect("a list");
     let rules = "models: { default: small, rules: [{ when: \"iteration >= 2\", model: large }] }";
     let config = format!(
@@ -320,7 +320,7 @@ async fn what_happened_is_found_by_search(dialect: Dialect) {
 }
 
 /// An agent that takes its prompt as an argument, and a task that fits in none.
-async fn a_prompt_that_fits_in_no_argument_is_in_a_file(dialect: Dialect) {
+async fn oversized_prompt_is_passed_as_file(dialect: Dialect) {
     let script = r#"case "$1" in 'Read the file '*) ;; *) echo "$1" | head -c 99; exit 3 ;; esac
 file=${1#Read the file }
 grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
@@ -335,7 +335,7 @@ grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
     .await;
 }
 
-async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: Dialect) {
+async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
     let config = format!(
@@ -370,7 +370,7 @@ async fn where_the_day_s_money_is_spent_the_loop_goes_on_the_next_day(dialect: D
     .await;
 }
 
-async fn whoever_started_a_loop_is_told_once_of_a_long_wait(dialect: Dialect) {
+async fn long_wait_is_reported_once(dialect: Dialect) {
     let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
     let config = format!("{}order: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
     story(Setup::new(dialect).config(&config), async |world| {
@@ -435,7 +435,7 @@ async fn calls_of(world: &World) -> Vec<String> {
     text.lines().map(|line| line.trim().to_owned()).collect()
 }
 
-async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
+async fn session_continues_until_full(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("fill", "")), async |world| {
         world.say("/ralph run --backend claude").await;
         world.settle().await;
@@ -463,7 +463,7 @@ async fn a_session_goes_on_until_it_is_full(dialect: Dialect) {
     .await;
 }
 
-async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect: Dialect) {
+async fn model_change_and_retry_start_new_session(dialect: Dialect) {
     let rules = ", models: { default: small, rules: [{ when: \"context_pct >= 50\", model: large }] }";
     story(Setup::new(dialect).config(&talks("fill", rules)), async |world| {
         world.say("/ralph run --backend claude --max-iterations 3").await;
@@ -488,7 +488,7 @@ async fn another_model_and_a_thrown_away_iteration_begin_a_fresh_session(dialect
     .await;
 }
 
-async fn control_changes_turns_and_model_and_rules_of_models_win(dialect: Dialect) {
+async fn model_rules_override_control(dialect: Dialect) {
     let models = ", models: { default: small, strong: large, rules: [{ when: \"iteration == 4\", model: ruled }] }";
     let control =
         "control: { actuators: { effort: { enabled: true }, model: { enabled: true, strong_above: 0.5 } } }\n";
@@ -504,7 +504,7 @@ async fn control_changes_turns_and_model_and_rules_of_models_win(dialect: Dialec
     .await;
 }
 
-async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
+async fn lost_session_costs_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("forget", "")), async |world| {
         world.say("/ralph run --backend claude --max-iterations 2").await;
         world.settle().await;
@@ -532,7 +532,7 @@ async fn a_session_that_is_lost_costs_no_iteration(dialect: Dialect) {
     .await;
 }
 
-async fn a_session_that_is_too_long_costs_no_iteration(dialect: Dialect) {
+async fn overlong_session_costs_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("overflow", "")), async |world| {
         world.say("/ralph run --backend claude --max-iterations 2").await;
         world.settle().await;
@@ -563,7 +563,7 @@ async fn scraped(world: &World) -> String {
     text
 }
 
-async fn what_was_used_is_told_in_figures_and_on_the_pull_request(dialect: Dialect) {
+async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
     let worked = printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "codex"]).expect("a list");
     let config = format!(
@@ -608,7 +608,7 @@ const STEP: &str = r#"{"type":"step_finish","sessionID":"s","part":{"reason":"to
 const MESSAGE: &str = r#"{"type":"assistant","message":{"id":"m1","model":"claude-sonnet-4-5","content":[{"type":"text","text":"I look."}],"usage":{"input_tokens":940000,"cache_read_input_tokens":600000,"output_tokens":1}},"session_id":"s"}"#;
 
 /// By its own figure, and by that of the price table before it has said one.
-async fn a_run_that_costs_too_much_is_ended_while_it_lasts(dialect: Dialect) {
+async fn run_over_budget_is_stopped(dialect: Dialect) {
     for (backend, line, cost) in [
         ("second: { type: external, output: opencode", STEP, 2_500_000),
         ("claude: { enabled: true, models: { default: our-name }", MESSAGE, 3_000_015),
@@ -648,7 +648,7 @@ fn tool(failed: bool) -> String {
     format!("\nprintf '%s\\n' '{call}' '{result}'")
 }
 
-async fn what_a_refused_run_left_is_kept_where_its_tools_worked(dialect: Dialect) {
+async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
     for (tools, kept) in [(String::new(), false), (tool(true), false), (tool(false), true)] {
         let refused = printing(REFUSED, &format!("echo half >half.txt{tools}"));
         let command = serde_json::to_string(&["/bin/sh", "-c", &refused, "claude"]).expect("a list");
@@ -679,7 +679,7 @@ printf '%s\n' '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 for wait in $(seq 300); do grep -q '"id":2' "$TMPDIR/out" && break; sleep 0.1; done
 exec 3>&-; wait; cp "$TMPDIR/out" heard.txt; echo 42 >answer.txt; echo '{"text":"done"}'"#;
 
-async fn an_agent_asks_the_session_memory_that_it_is_told_of(dialect: Dialect) {
+async fn agent_queries_session_memory(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", REMEMBERS, "agent"]).expect("a list");
     let config = format!(
         "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\norder: {{ agent: [own] }}\n{LIMITS}"

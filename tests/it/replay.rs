@@ -30,7 +30,7 @@ fn said(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
+async fn trace_is_replayed_as_json_lines_without_terminal() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("stuck.jsonl"), stuck()).expect("written");
     let output = ralph(folder.path(), &["replay", "stuck.jsonl", "--summary"]).await;
@@ -78,7 +78,7 @@ async fn a_trace_is_replayed_as_json_lines_where_nobody_reads_it() {
 }
 
 #[tokio::test]
-async fn a_stored_loop_is_replayed_by_its_id() {
+async fn stored_loop_is_replayed_by_id() {
     let service = Service::new(Setup::new(Dialect::Gitea), false).await;
     let mut process = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
@@ -105,7 +105,7 @@ async fn a_stored_loop_is_replayed_by_its_id() {
 
 /// What people tune thresholds by: why a loop was stopped, whether words helped, and how it would have gone otherwise.
 #[tokio::test]
-async fn a_stored_loop_is_looked_over() {
+async fn stored_loop_is_audited() {
     let limits = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
     let setup = Setup::new(Dialect::Gitea).agent("echo \"$RALPH_ITERATION\" >answer.txt\n").config(limits);
     let service = Service::new(setup, false).await;
@@ -186,7 +186,7 @@ async fn a_stored_loop_is_looked_over() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_replayed_is_wrong_usage_with_file_and_line() {
+async fn invalid_trace_is_reported_with_file_and_line() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("broken.jsonl"), "{\"iteration\":1}\n{\"iteration\":\n").expect("written");
     std::fs::write(folder.path().join("good.jsonl"), stuck()).expect("written");

@@ -10,19 +10,19 @@ use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 
-on_both_forges!(the_least_right_is_the_operators_to_say,);
+on_both_forges!(minimum_permission_is_configurable,);
 
 on_one_forge!(
-    a_repositorys_limits_hold,
-    tests_are_counted_from_junit_files,
-    a_protected_file_stops_the_loop_where_it_is_to,
-    a_protected_file_is_kept_where_it_may_be,
-    the_file_of_another_branch_does_not_count,
-    checks_are_found_where_nobody_names_any,
-    detection_can_be_refused,
-    without_a_sandbox_no_agent_runs,
-    every_setting_has_its_effect,
-    a_setup_that_the_agent_broke_is_its_to_mend,
+    repository_limits_are_enforced,
+    junit_reports_are_counted,
+    protected_file_change_pauses_if_configured,
+    protected_file_change_is_allowed_if_configured,
+    repository_file_is_read_from_default_branch_only,
+    checks_are_detected_when_none_are_configured,
+    check_detection_can_be_disabled,
+    required_sandbox_missing_runs_no_agent,
+    every_repository_setting_takes_effect,
+    broken_setup_is_returned_to_the_agent,
 );
 
 fn person(world: &World, login: &str, access: Access) -> User {
@@ -31,8 +31,9 @@ fn person(world: &World, login: &str, access: Access) -> User {
     user
 }
 
-/// P15: four limits of the repository's file that are lower than the operator's, and one that is higher.
-async fn a_repositorys_limits_hold(dialect: Dialect) {
+/// Four limits of the repository's file that are lower than the operator's, and one that is higher.
+/// See docs/threats.md#p15.
+async fn repository_limits_are_enforced(dialect: Dialect) {
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.6,"duration_ms":5,"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!("cat >/dev/null; echo 42 >answer.txt; printf '%s\\n' '{line}'");
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
@@ -105,7 +106,7 @@ case $(cat answer.txt) in 42) bad=0 ;; half) bad=1 ;; *) bad=2 ;; esac
 [ $bad = 0 ]
 "#;
 
-async fn tests_are_counted_from_junit_files(dialect: Dialect) {
+async fn junit_reports_are_counted(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION = 1 ]; then echo half; else echo 42; fi >answer.txt\n";
     let setup = Setup::new(dialect).agent(agent).file("check.sh", REPORTING).file(".gitignore", "reports/\n");
     let file = "checks:\n  - { run: sh check.sh, junit: 'reports/*.xml' }\n";
@@ -124,7 +125,7 @@ async fn tests_are_counted_from_junit_files(dialect: Dialect) {
     }
 }
 
-async fn a_protected_file_stops_the_loop_where_it_is_to(dialect: Dialect) {
+async fn protected_file_change_pauses_if_configured(dialect: Dialect) {
     let file = "checks: [sh check.sh]\nprotected: { policy: block, paths: ['deploy/*'] }\n";
     let agent = "echo 42 >answer.txt\nmkdir -p deploy/notes && echo 1 >deploy/notes/a.txt\n";
     story(Setup::new(dialect).file(".ralph.yml", file).agent(agent), async |world| {
@@ -143,7 +144,7 @@ async fn a_protected_file_stops_the_loop_where_it_is_to(dialect: Dialect) {
     .await;
 }
 
-async fn a_protected_file_is_kept_where_it_may_be(dialect: Dialect) {
+async fn protected_file_change_is_allowed_if_configured(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\nmkdir -p deploy/notes && echo 1 | tee deploy/notes/a.txt >deploy/live.yml\n";
     let config = "protected: { policy: allow, paths: ['deploy/*'] }";
     story(Setup::new(dialect).config(config).agent(agent), async |world| {
@@ -157,8 +158,9 @@ async fn a_protected_file_is_kept_where_it_may_be(dialect: Dialect) {
     .await;
 }
 
-/// G13: whoever can push a branch sets nothing for loops that begin from it.
-async fn the_file_of_another_branch_does_not_count(dialect: Dialect) {
+/// Whoever can push a branch sets nothing for loops that begin from it.
+/// See docs/threats.md#g13.
+async fn repository_file_is_read_from_default_branch_only(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let theirs = "checks: ['true']\nsetup: ['echo 42 >answer.txt']\nlimits: { iterations: 1 }\n";
         let change = [(".ralph.yml", Some(theirs), false)];
@@ -178,7 +180,7 @@ fn with_makefile(dialect: Dialect) -> Setup {
     Setup::new(dialect).without(".ralph.yml").file("Makefile", "test:\n\tsh check.sh\n")
 }
 
-async fn checks_are_found_where_nobody_names_any(dialect: Dialect) {
+async fn checks_are_detected_when_none_are_configured(dialect: Dialect) {
     story(with_makefile(dialect), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
@@ -190,7 +192,7 @@ async fn checks_are_found_where_nobody_names_any(dialect: Dialect) {
     .await;
 }
 
-async fn detection_can_be_refused(dialect: Dialect) {
+async fn check_detection_can_be_disabled(dialect: Dialect) {
     let by_operator = with_makefile(dialect).config("checks: { detect: false }");
     let by_file = with_makefile(dialect).file(".ralph.yml", "detect: false\n");
     for setup in [by_operator, by_file] {
@@ -203,8 +205,9 @@ async fn detection_can_be_refused(dialect: Dialect) {
     }
 }
 
-/// S5: what cannot be kept in does not run.
-async fn without_a_sandbox_no_agent_runs(dialect: Dialect) {
+/// What cannot be kept in does not run.
+/// See docs/threats.md#s5.
+async fn required_sandbox_missing_runs_no_agent(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     let why = "user namespaces are not allowed here".to_owned();
     setup.sandbox = Some(SandboxProbe { tier: Tier::C, bubblewrap: Err(why.clone()), escapes: Vec::new() });
@@ -222,7 +225,7 @@ async fn without_a_sandbox_no_agent_runs(dialect: Dialect) {
     .await;
 }
 
-async fn every_setting_has_its_effect(dialect: Dialect) {
+async fn every_repository_setting_takes_effect(dialect: Dialect) {
     let file = "checks: ['test -e made.txt && sh check.sh']\nsetup: ['echo made >made.txt']\nreviewers: [nora]\n";
     let setup = Setup::new(dialect)
         .file(".ralph.yml", file)
@@ -254,7 +257,7 @@ async fn every_setting_has_its_effect(dialect: Dialect) {
     .await;
 }
 
-async fn a_setup_that_the_agent_broke_is_its_to_mend(dialect: Dialect) {
+async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
     let file = "checks: ['test -e made.txt && sh check.sh']\nsetup: ['test ! -e broken && echo made >made.txt']\n";
     let agent = "if [ $RALPH_ITERATION = 1 ]; then touch broken; else rm broken; echo 42 >answer.txt; fi\n";
     let setup = Setup::new(dialect).file(".ralph.yml", file).file(".gitignore", "made.txt\n").agent(agent);
@@ -269,8 +272,8 @@ async fn a_setup_that_the_agent_broke_is_its_to_mend(dialect: Dialect) {
     .await;
 }
 
-/// P2.
-async fn the_least_right_is_the_operators_to_say(dialect: Dialect) {
+/// See docs/threats.md#p2.
+async fn minimum_permission_is_configurable(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let (writer, reader) = (person(&world, "writer", Access::Write), person(&world, "reader", Access::Read));
         // Only GitHub has a right between the two.

@@ -11,27 +11,27 @@ use crate::harness::{SECRET, Setup, on_both_forges, on_one_forge, story};
 
 on_both_forges!(
     from_label_to_merge,
-    some_iterations_one_of_them_worse,
-    a_review_makes_another_round,
-    remarks_without_a_verdict_count,
-    failing_ci_makes_another_round,
-    pending_ci_makes_none,
-    a_conflict_with_the_base_is_solved,
-    a_closed_pull_request_ends_the_loop,
-    a_closed_issue_ends_the_loop,
-    a_deleted_issue_ends_the_loop,
+    regressing_iteration_is_followed_by_success,
+    requested_changes_start_another_iteration,
+    review_comments_start_another_iteration,
+    failing_ci_starts_another_iteration,
+    pending_or_passing_ci_starts_no_iteration,
+    conflict_with_base_is_resolved,
+    closed_pull_request_ends_the_loop,
+    closed_issue_ends_the_loop,
+    deleted_issue_ends_the_loop,
 );
 
 on_one_forge!(
-    one_state_label_at_a_time,
-    a_base_that_moved_without_conflict_changes_nothing,
-    the_limit_of_iterations,
-    the_limit_of_time,
-    the_limit_of_money,
-    a_restart_loses_nothing,
-    a_second_loop_has_its_own_branch,
+    issue_has_one_state_label_at_a_time,
+    base_update_without_conflict_starts_no_iteration,
+    iteration_limit_ends_the_loop,
+    time_limit_ends_the_loop,
+    cost_limit_ends_the_loop,
+    restart_loses_nothing,
+    second_loop_uses_its_own_branch,
     two_issues_share_one_slot,
-    two_repositories_have_a_slot_each,
+    repositories_have_separate_slots,
 );
 
 fn texts_with<'a>(bodies: &'a [String], marker: &str) -> Vec<&'a String> {
@@ -63,7 +63,7 @@ async fn from_label_to_merge(dialect: Dialect) {
 }
 
 /// Three of four lines in `parts.txt` hold, then two, then all.
-async fn some_iterations_one_of_them_worse(dialect: Dialect) {
+async fn regressing_iteration_is_followed_by_success(dialect: Dialect) {
     let check = |n: u32| format!("  - {{ name: part{n}, run: \"grep -q part{n} parts.txt\" }}\n");
     let file = format!("checks:\n{}", (1..=4).map(check).collect::<String>());
     let agent = r#"case $RALPH_ITERATION in
@@ -104,7 +104,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
     .await;
 }
 
-async fn one_state_label_at_a_time(dialect: Dialect) {
+async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         let mut seen: Vec<String> = Vec::new();
@@ -135,8 +135,8 @@ async fn one_state_label_at_a_time(dialect: Dialect) {
 /// An agent that does what reviews ask for: each new round it writes a further line to `notes.txt`.
 pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
-/// F15.
-async fn a_review_makes_another_round(dialect: Dialect) {
+/// See docs/faults.md#f15.
+async fn requested_changes_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
@@ -163,7 +163,7 @@ async fn a_review_makes_another_round(dialect: Dialect) {
     .await;
 }
 
-async fn remarks_without_a_verdict_count(dialect: Dialect) {
+async fn review_comments_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         let pull = first.pull.clone().expect("a pull request").number;
@@ -200,7 +200,7 @@ fn status(state: &str, description: &str) -> StatusDraft {
     }
 }
 
-async fn failing_ci_makes_another_round(dialect: Dialect) {
+async fn failing_ci_starts_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         let head = first.pushed.clone().expect("pushed");
@@ -217,7 +217,7 @@ async fn failing_ci_makes_another_round(dialect: Dialect) {
     .await;
 }
 
-async fn pending_ci_makes_none(dialect: Dialect) {
+async fn pending_or_passing_ci_starts_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         let head = first.pushed.clone().expect("pushed");
@@ -231,8 +231,8 @@ async fn pending_ci_makes_none(dialect: Dialect) {
     .await;
 }
 
-/// F17.
-async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
+/// See docs/faults.md#f17.
+async fn conflict_with_base_is_resolved(dialect: Dialect) {
     let agent = "grep -rl '<<<<<<<' . --include=answer.txt >seen.txt\necho 42 >answer.txt\n";
     let test = "def test_answer():\n    assert open('answer.txt').read() == '42'\n";
     story(Setup::new(dialect).agent(agent).file("tests/old_test.py", test), async |world| {
@@ -268,8 +268,8 @@ async fn a_conflict_with_the_base_is_solved(dialect: Dialect) {
     .await;
 }
 
-/// F17.
-async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
+/// See docs/faults.md#f17.
+async fn base_update_without_conflict_starts_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let change = [("other.txt", Some("new\n"), false)];
@@ -282,8 +282,8 @@ async fn a_base_that_moved_without_conflict_changes_nothing(dialect: Dialect) {
     .await;
 }
 
-/// F15.
-async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
+/// See docs/faults.md#f15.
+async fn closed_pull_request_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
         world.forge.close_pull(&world.maintainer, world.repo, pull).await.expect("closed");
@@ -295,8 +295,8 @@ async fn a_closed_pull_request_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// F12.
-async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
+/// See docs/faults.md#f12.
+async fn closed_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -309,8 +309,8 @@ async fn a_closed_issue_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// F12.
-async fn a_deleted_issue_ends_the_loop(dialect: Dialect) {
+/// See docs/faults.md#f12.
+async fn deleted_issue_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -324,7 +324,7 @@ async fn a_deleted_issue_ends_the_loop(dialect: Dialect) {
     .await;
 }
 
-async fn the_limit_of_iterations(dialect: Dialect) {
+async fn iteration_limit_ends_the_loop(dialect: Dialect) {
     let agent = "if [ $RALPH_ITERATION -ge 4 ]; then echo 42 >answer.txt; else echo $RALPH_ITERATION >answer.txt; fi\n";
     let limits = "limits: { iterations: 2, comments_per_hour: 1000, comments_per_day: 1000 }";
     story(Setup::new(dialect).agent(agent).config(limits), async |world| {
@@ -358,7 +358,7 @@ async fn the_limit_of_iterations(dialect: Dialect) {
     .await;
 }
 
-async fn the_limit_of_time(dialect: Dialect) {
+async fn time_limit_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 41 >answer.txt\n"), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
@@ -381,7 +381,7 @@ async fn the_limit_of_time(dialect: Dialect) {
     .await;
 }
 
-async fn the_limit_of_money(dialect: Dialect) {
+async fn cost_limit_ends_the_loop(dialect: Dialect) {
     // An agent of the preset's form whose runs cost 0.60 each, and which never gets there.
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"tried","total_cost_usd":0.6,"duration_ms":5,"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!("cat >/dev/null; echo $RALPH_ITERATION >answer.txt; printf '%s\\n' '{line}'");
@@ -410,7 +410,7 @@ async fn the_limit_of_money(dialect: Dialect) {
     .await;
 }
 
-async fn a_restart_loses_nothing(dialect: Dialect) {
+async fn restart_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         world.label().await;
         for step in
@@ -438,7 +438,7 @@ async fn a_restart_loses_nothing(dialect: Dialect) {
     .await;
 }
 
-async fn a_second_loop_has_its_own_branch(dialect: Dialect) {
+async fn second_loop_uses_its_own_branch(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
         world.say("/ralph abort not like this").await;
@@ -484,7 +484,7 @@ async fn two_issues_share_one_slot(dialect: Dialect) {
     .await;
 }
 
-async fn two_repositories_have_a_slot_each(dialect: Dialect) {
+async fn repositories_have_separate_slots(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let files: Vec<_> = world.setup.files.iter().map(|(p, t, x)| (p.as_str(), t.as_str(), *x)).collect();
         let second = world.forge.create_repo("mira", "lib", &files).await.expect("a repository");

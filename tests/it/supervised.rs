@@ -13,20 +13,20 @@ use crate::harness::service::{Service, stop, was_killed};
 use crate::harness::{Setup, World, on_one_forge, story};
 
 on_one_forge!(
-    a_stuck_loop_is_turned_held_and_helped,
-    a_held_loop_runs_no_agent_whatever_dies,
-    a_kill_between_a_pause_and_what_follows_starts_no_agent,
-    a_kill_between_an_end_and_what_follows_starts_no_agent,
-    what_the_agent_is_to_be_told_outlives_a_restart,
-    an_escalation_is_added_to_and_reminded_of_once,
-    an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder,
-    the_best_iteration_is_put_back,
-    two_answers_at_once_are_one,
-    an_answer_after_the_end_is_told_so,
-    thresholds_come_from_both_files,
-    a_loop_without_hope_ends,
-    a_steady_loop_with_one_check_is_left_alone,
-    a_steady_loop_whose_tests_nobody_counts_is_left_alone,
+    stuck_loop_is_redirected_paused_and_guided,
+    paused_loop_runs_no_agent_after_crashes,
+    crash_after_pause_starts_no_agent,
+    crash_after_end_starts_no_agent,
+    pending_guidance_survives_restart,
+    escalation_is_extended_and_reminded_once,
+    manually_closed_escalation_stays_closed,
+    best_iteration_is_restored,
+    concurrent_answers_are_applied_once,
+    answer_after_the_end_is_rejected,
+    thresholds_merge_operator_and_repository_files,
+    hopeless_loop_ends,
+    steady_loop_with_one_check_triggers_nothing,
+    steady_loop_without_test_counts_triggers_nothing,
 );
 
 const MANY: &str = "limits: { iterations: 30, comments_per_hour: 1000, comments_per_day: 1000 }";
@@ -56,7 +56,7 @@ async fn trail(world: &World) -> Vec<AuditEvent> {
     lines.into_iter().map(|line| line.entry.event).collect()
 }
 
-async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
+async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
@@ -102,7 +102,7 @@ async fn a_stuck_loop_is_turned_held_and_helped(dialect: Dialect) {
     .await;
 }
 
-async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
+async fn paused_loop_runs_no_agent_after_crashes(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.label().await;
         // The service ends between the decision and everything that follows from it.
@@ -122,11 +122,11 @@ async fn a_held_loop_runs_no_agent_whatever_dies(dialect: Dialect) {
     .await;
 }
 
-async fn a_kill_between_a_pause_and_what_follows_starts_no_agent(dialect: Dialect) {
+async fn crash_after_pause_starts_no_agent(dialect: Dialect) {
     killed_when_held(stuck(dialect), LoopState::Paused).await;
 }
 
-async fn a_kill_between_an_end_and_what_follows_starts_no_agent(dialect: Dialect) {
+async fn crash_after_end_starts_no_agent(dialect: Dialect) {
     killed_when_held(strict(dialect), LoopState::Aborted).await;
 }
 
@@ -156,7 +156,7 @@ async fn killed_when_held(setup: Setup, state: LoopState) {
     service.finish().await;
 }
 
-async fn what_the_agent_is_to_be_told_outlives_a_restart(dialect: Dialect) {
+async fn pending_guidance_survives_restart(dialect: Dialect) {
     // Runs that change nothing are warned of, and then the agent is to take another approach.
     story(Setup::new(dialect).agent(":\n").config(MANY), async |world| {
         world.label().await;
@@ -180,7 +180,7 @@ async fn what_the_agent_is_to_be_told_outlives_a_restart(dialect: Dialect) {
     .await;
 }
 
-async fn an_escalation_is_added_to_and_reminded_of_once(dialect: Dialect) {
+async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
     // Else a loop that a person's word did not move gives up, which is another cause.
     let asks = "strategy: { outlook: { enabled: false } }";
     story(stuck(dialect).config(asks), async |world| {
@@ -214,7 +214,7 @@ async fn an_escalation_is_added_to_and_reminded_of_once(dialect: Dialect) {
     .await;
 }
 
-async fn an_escalation_closed_by_hand_is_not_opened_again_by_its_reminder(dialect: Dialect) {
+async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         let held = world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
@@ -255,7 +255,7 @@ fn strict(dialect: Dialect) -> Setup {
     Setup { config: String::new(), ..worse(dialect) }.config(&strict)
 }
 
-async fn the_best_iteration_is_put_back(dialect: Dialect) {
+async fn best_iteration_is_restored(dialect: Dialect) {
     story(worse(dialect), async |world| {
         let held = world.run().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
@@ -278,7 +278,7 @@ async fn the_best_iteration_is_put_back(dialect: Dialect) {
     .await;
 }
 
-async fn two_answers_at_once_are_one(dialect: Dialect) {
+async fn concurrent_answers_are_applied_once(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
@@ -296,7 +296,7 @@ async fn two_answers_at_once_are_one(dialect: Dialect) {
     .await;
 }
 
-async fn an_answer_after_the_end_is_told_so(dialect: Dialect) {
+async fn answer_after_the_end_is_rejected(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
@@ -313,7 +313,7 @@ async fn an_answer_after_the_end_is_told_so(dialect: Dialect) {
     .await;
 }
 
-async fn thresholds_come_from_both_files(dialect: Dialect) {
+async fn thresholds_merge_operator_and_repository_files(dialect: Dialect) {
     // The operator switches the detection off: nobody is disturbed until the limit.
     let quiet = "limits: { iterations: 6, comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { stuck: { enabled: false }, resource_burn: { enabled: false } }";
     let world = World::new(Setup::new(dialect).agent(STUCK).config(quiet)).await;
@@ -331,7 +331,7 @@ async fn thresholds_come_from_both_files(dialect: Dialect) {
     patient.finish().await;
 }
 
-async fn a_loop_without_hope_ends(dialect: Dialect) {
+async fn hopeless_loop_ends(dialect: Dialect) {
     // The state of the best iteration is to be put back for the second time: the design's rule ends the loop.
     story(strict(dialect), async |world| {
         let ended = world.run().await;
@@ -347,7 +347,7 @@ async fn a_loop_without_hope_ends(dialect: Dialect) {
 }
 
 /// One check, of which one test more passes each time.
-async fn a_steady_loop_with_one_check_is_left_alone(dialect: Dialect) {
+async fn steady_loop_with_one_check_triggers_nothing(dialect: Dialect) {
     let counts = "echo 'running 7 tests'\n\
                   echo \"test result: FAILED. $n passed; $((7 - n)) failed; 0 ignored; 0 measured; 0 filtered out\"\n";
     let rows = steady(dialect, counts, 7).await;
@@ -355,7 +355,7 @@ async fn a_steady_loop_with_one_check_is_left_alone(dialect: Dialect) {
 }
 
 /// A check that only fails or holds: nothing shows that the loop goes on but its errors.
-async fn a_steady_loop_whose_tests_nobody_counts_is_left_alone(dialect: Dialect) {
+async fn steady_loop_without_test_counts_triggers_nothing(dialect: Dialect) {
     let errors = "test \"$n\" -ge 14 || echo \"error: case $(echo abcdefghijklmn | cut -c \"$n\") fails\"\n";
     let rows = steady(dialect, errors, 14).await;
     assert_eq!(rows, [[0; 12].as_slice(), &[100]].concat());

@@ -7,9 +7,9 @@ use ralph_bot::fake::Dialect;
 
 use crate::harness::{Setup, on_one_forge, story};
 
-on_one_forge!(an_operators_texts_are_what_people_and_agents_see,);
+on_one_forge!(operator_templates_replace_built_in_ones,);
 
-async fn an_operators_texts_are_what_people_and_agents_see(dialect: Dialect) {
+async fn operator_templates_replace_built_in_ones(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let texts = world.folder.path().join("texts");
         let write = |name: &str, text: &str| {

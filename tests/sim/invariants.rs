@@ -12,24 +12,24 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
     let mut open = BTreeSet::new();
     for current in loops {
         let (id, issue) = (&current.id, current.place.issue.0);
-        assert!(!current.state.is_open() || open.insert(issue), "I3: two open loops on #{issue}");
+        assert!(!current.state.is_open() || open.insert(issue), "two open loops on #{issue}");
         assert!(
             !matches!(current.state, LoopState::Running | LoopState::Queued | LoopState::Waiting),
-            "I7: {id} is stuck"
+            "{id} waits for nothing"
         );
         let pulls = world.pulls.iter().filter(|p| p.open && p.branch == current.branch).count();
-        assert!(pulls <= 1, "I5: {pulls} pull requests of {id}");
+        assert!(pulls <= 1, "{pulls} pull requests of {id}");
         let newest = loops.iter().filter(|l| l.place.issue.0 == issue).max_by_key(|l| l.created_at);
         if newest.is_some_and(|newest| newest.id == current.id) {
             let labels: Vec<_> = world.labels[&issue].iter().filter(|l| **l != "run").collect();
-            assert_eq!(labels, [&current.state.as_str()], "I13: the label of {id}");
+            assert_eq!(labels, [&current.state.as_str()], "state label of {id}");
         }
         let said = |text: &str| world.comments.iter().any(|c| c.subject == id.as_str() && c.text == text);
-        assert!(said(current.state.as_str()), "I13: no status comment says that {id} is {:?}", current.state);
+        assert!(said(current.state.as_str()), "no status comment says that {id} is {:?}", current.state);
         if !current.state.is_open() {
-            assert!(!world.trees.contains_key(id), "I11: the tree of {id} is left");
+            assert!(!world.trees.contains_key(id), "the worktree of {id} was not removed");
             let left = world.escalations.iter().filter(|e| e.open && e.subject == id.as_str()).count();
-            assert_eq!(left, 0, "I5: escalations of {id} are left open");
+            assert_eq!(left, 0, "escalations of {id} are still open");
         }
         if let (Some(head), LoopState::Review) = (&current.head, current.state) {
             assert!(world.commits[head].clean, "{id} is in review with a commit that does not hold");
@@ -39,15 +39,15 @@ pub fn at_rest(world: &World, loops: &[Loop]) {
     let mut keys = BTreeSet::new();
     for comment in &world.comments {
         let key = (&comment.subject, &comment.key, comment.on);
-        assert!(keys.insert(key), "I4: two comments {} of {}", comment.key, comment.subject);
+        assert!(keys.insert(key), "two comments {} of {}", comment.key, comment.subject);
     }
     let mut causes = BTreeSet::new();
     for open in world.escalations.iter().filter(|e| e.open) {
-        assert!(causes.insert((&open.subject, &open.cause)), "I5: two escalations {} of {}", open.cause, open.subject);
+        assert!(causes.insert((&open.subject, &open.cause)), "two escalations {} of {}", open.cause, open.subject);
     }
     for (branch, theirs) in &world.others {
         if let Some(tip) = world.branches.get(branch) {
-            assert!(world.holds(tip, theirs), "I8: a commit of somebody else was lost from {branch}");
+            assert!(world.holds(tip, theirs), "a commit of somebody else was lost from {branch}");
         }
     }
 }

@@ -26,7 +26,7 @@ fn play(seed: u64, trace: bool) {
         let at_end = invariants::outcome(&sim.world, &sim.write(|c| loops::list(c, false, 1_000)));
         sim.finish();
         let open = sim.write(|c| loops::list(c, true, 1_000));
-        assert!(open.is_empty(), "I7: {} loops did not end", open.len());
+        assert!(open.is_empty(), "{} loops did not end", open.len());
         (sim.staged(), at_end)
     };
     let (staged, with_faults) = end(true);
@@ -38,7 +38,7 @@ fn play(seed: u64, trace: bool) {
         assert_eq!(
             serde_json::to_string_pretty(&with_faults).expect("JSON"),
             serde_json::to_string_pretty(&without).expect("JSON"),
-            "I13: faults changed the end"
+            "faults changed the outcome"
         );
     }
 }
@@ -49,7 +49,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn every_seed_keeps_the_promises() {
+fn every_seed_keeps_the_invariants() {
     if let Some(seed) = number("RALPH_SIM_SEED") {
         return play(seed, true);
     }

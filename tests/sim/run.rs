@@ -604,7 +604,7 @@ impl Sim {
             let aside: i64 = c.query_row("SELECT count(*) FROM inputs WHERE done = 2", [], |r| r.get(0))?;
             Ok((loops::has_inputs(c)?, aside))
         });
-        assert!(!inputs && aside == 0, "I1: inputs are left, or were set aside: {aside}");
+        assert!(!inputs && aside == 0, "inputs were not processed, or were set aside: {aside}");
         let all = self.write(|c| loops::list(c, false, 1_000));
         crate::invariants::at_rest(&self.world, &all);
     }

@@ -16,7 +16,7 @@ use crate::harness::parts::setting;
 use crate::harness::service::{Service, stop};
 use crate::harness::{SECRET, Setup, World};
 
-on_both_forges!(a_burst_is_taken_whole_and_acted_on_once_an_issue, many_loops_bear_a_limit_of_hours);
+on_both_forges!(burst_is_stored_completely_and_handled_once_per_issue, loops_survive_hours_of_rate_limit);
 
 /// Deliveries of the burst, unless `RALPH_TEST_BURST` says another number, and connections that they come over.
 const BURST: usize = 600;
@@ -77,8 +77,9 @@ pub fn memory_mib(child: &Child, figure: &str) -> usize {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number") / 1024
 }
 
-/// F11: the reader of deliveries is as slow as can be; it starts when the burst is over.
-async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
+/// The reader of deliveries is as slow as can be; it starts when the burst is over.
+/// See docs/faults.md#f11.
+async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     let told = untold(&service).await;
@@ -127,8 +128,9 @@ async fn a_burst_is_taken_whole_and_acted_on_once_an_issue(dialect: Dialect) {
     service.finish().await;
 }
 
-/// F4: for two hours the forge takes nothing from any of the loops.
-async fn many_loops_bear_a_limit_of_hours(dialect: Dialect) {
+/// For two hours the forge takes nothing from any of the loops.
+/// See docs/faults.md#f4.
+async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     let limits =
         "limits: { timeout: 6h, loops: 10, loops_per_repository: 10, comments_per_hour: 1000, comments_per_day: 1000 }";
     let world = World::new(Setup::new(dialect).config(limits)).await;

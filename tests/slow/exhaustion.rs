@@ -16,7 +16,7 @@ use crate::harness::Setup;
 use crate::harness::on_both_forges;
 use crate::harness::service::{Service, stop};
 
-on_both_forges!(open_files_that_run_out_are_waited_for_and_nothing_is_lost);
+on_both_forges!(exhausted_file_descriptors_lose_nothing);
 
 /// Idle connections that a service with its usual limit of open files bears beside its work.
 const IDLE: usize = 5_000;
@@ -49,8 +49,9 @@ fn used(child: &Child) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// D8: no connection can be taken, then no program be started.
-async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dialect) {
+/// No connection can be taken, then no program be started.
+/// See docs/faults.md#d8.
+async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     let mut child = service.spawn("all", None);
@@ -87,9 +88,10 @@ async fn open_files_that_run_out_are_waited_for_and_nothing_is_lost(dialect: Dia
     service.finish().await;
 }
 
-/// W10. What connections cost has nothing to do with the forge.
+/// What connections cost has nothing to do with the forge.
+/// See docs/threats.md#w10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_who_say_nothing_hold_nobody_up_and_are_sent_away() {
+async fn thousands_of_idle_connections_are_closed_without_delay_to_others() {
     let files = getrlimit(Resource::Nofile);
     let wanted = IDLE as u64 + 1_000;
     if files.maximum.is_some_and(|most| most < wanted) {
@@ -128,9 +130,10 @@ async fn thousands_who_say_nothing_hold_nobody_up_and_are_sent_away() {
     assert!(stop(&mut child).await.success(), "{}", service.log());
 }
 
-/// A3: the output of an agent, and of a check, a gigabyte in all. Reading it has nothing to do with the forge.
+/// The output of an agent, and of a check, a gigabyte in all. Reading it has nothing to do with the forge.
+/// See docs/faults.md#a3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gigabyte_of_output_takes_little_memory() {
+async fn gigabyte_of_output_uses_little_memory() {
     let service = Service::new(Setup::new(Dialect::Gitea), false).await;
     let world = &service.world;
     world.write_agent(

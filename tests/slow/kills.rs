@@ -4,7 +4,7 @@
 //! some are where what they mean is done here:
 //! - K20: nothing is imported as a bundle; it lies between an iteration's objects and the ref that keeps them.
 //! - K31: tokens are in memory alone. That none is on the disk, half or whole, is seen after every story.
-//! - K34: a backup is a process of its own, which is the one that dies: `killed_in_a_backup`.
+//! - K34: a backup is a process of its own, which is the one that dies: `killed_backup_leaves_no_copy`.
 //! - K35: no log rotates; it lies within the transaction that forgets old deliveries and inputs.
 
 use std::collections::BTreeMap;
@@ -58,27 +58,27 @@ const AROUND: &[Kills] = &[
 ];
 
 on_both_forges!(
-    killed_at_intake,
-    killed_at_work,
-    killed_while_telling,
-    killed_around_and_twice,
-    killed_in_a_backup,
-    killed_between_the_choice_of_a_backend_and_the_booking,
+    kills_during_intake_do_not_change_the_outcome,
+    kills_during_work_do_not_change_the_outcome,
+    kills_during_forge_effects_do_not_change_the_outcome,
+    kills_at_start_stop_and_recovery_do_not_change_the_outcome,
+    killed_backup_leaves_no_copy,
+    kills_around_a_call_are_billed_once,
 );
 
-async fn killed_at_intake(dialect: Dialect) {
+async fn kills_during_intake_do_not_change_the_outcome(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, INTAKE).await;
 }
 
-async fn killed_at_work(dialect: Dialect) {
+async fn kills_during_work_do_not_change_the_outcome(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, WORK).await;
 }
 
-async fn killed_while_telling(dialect: Dialect) {
+async fn kills_during_forge_effects_do_not_change_the_outcome(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, TALK).await;
 }
 
-async fn killed_around_and_twice(dialect: Dialect) {
+async fn kills_at_start_stop_and_recovery_do_not_change_the_outcome(dialect: Dialect) {
     each_ends_as_if_nothing_had_happened(dialect, AROUND).await;
 }
 
@@ -94,7 +94,7 @@ async fn each_ends_as_if_nothing_had_happened(dialect: Dialect, group: &[Kills])
 }
 
 /// K34: a backup that dies leaves nothing that could be taken for a copy, and the next one is whole.
-async fn killed_in_a_backup(dialect: Dialect) {
+async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     let service = Service::new(setup(dialect), false).await;
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
@@ -298,7 +298,7 @@ fn paid(folder: &std::path::Path) -> String {
     format!("  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\n{limits}")
 }
 
-async fn killed_between_the_choice_of_a_backend_and_the_booking(dialect: Dialect) {
+async fn kills_around_a_call_are_billed_once(dialect: Dialect) {
     let stories = CALLS.iter().map(async |(kills, lost)| {
         let story = async { pays_once(dialect, kills, *lost).await };
         AssertUnwindSafe(story).catch_unwind().await.is_err().then_some(kills)

@@ -21,7 +21,7 @@ use crate::harness::parts::setting;
 use crate::harness::service::{Service, signal, stop, was_killed};
 use crate::harness::{SECRET, Setup};
 
-on_both_forges!(power_that_fails_at_any_sync_loses_no_delivery);
+on_both_forges!(power_loss_at_any_sync_loses_no_delivery);
 
 /// Deliveries that each life of the service gets, so many at the same time.
 const DELIVERIES: usize = 12;
@@ -131,9 +131,10 @@ async fn missing(disk: &Disk, luck: Option<&mut fastrand::Rng>, taken: &HashSet<
     taken.difference(&there).cloned().collect()
 }
 
-/// D3: at each sync, with nothing of what was not synced, and with any part of it. `RALPH_TEST_POWER_SEEDS` asks for more
+/// At each sync, with nothing of what was not synced, and with any part of it. `RALPH_TEST_POWER_SEEDS` asks for more
 /// parts than one at each sync.
-async fn power_that_fails_at_any_sync_loses_no_delivery(dialect: Dialect) {
+/// See docs/faults.md#d3.
+async fn power_loss_at_any_sync_loses_no_delivery(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let Some(calls) = three_lives(&service).await else { return };
     let root = service.world.folder.path();

@@ -20,18 +20,18 @@ use crate::harness::on_both_forges;
 use crate::harness::service::{PATIENCE, Service, free_port, signal, stop, was_killed};
 
 on_both_forges!(
-    three_processes_carry_a_loop,
-    two_whole_services_never_double_work,
-    a_stop_during_a_run_is_in_order,
-    nothing_of_a_killed_runner_is_left,
-    a_start_after_the_worst_is_quick,
-    a_disk_that_fails_to_sync_loses_nothing,
-    a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room,
-    an_agent_that_takes_all_memory_is_told_of_and_goes_before_the_service,
+    roles_in_three_processes_complete_a_loop,
+    two_services_on_one_database_do_work_once,
+    stop_during_a_run_is_graceful,
+    processes_of_killed_runner_are_ended,
+    start_with_large_backlog_is_fast,
+    failing_fsync_loses_no_delivery,
+    full_disk_is_reported_and_loop_resumes,
+    agent_out_of_memory_is_reported_and_service_survives,
 );
 
 /// Ingest, control and runner know of each other by the database alone.
-async fn three_processes_carry_a_loop(dialect: Dialect) {
+async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     // The first start makes the database; started at once, the three of them race for it.
     let mut processes = ["ingest", "control", "runner"].map(|role| service.spawn(role, None));
@@ -47,8 +47,9 @@ async fn three_processes_carry_a_loop(dialect: Dialect) {
     service.finish().await;
 }
 
-/// D10: each run of the agent leaves a line in a file, so that runs can be counted.
-async fn two_whole_services_never_double_work(dialect: Dialect) {
+/// Each run of the agent leaves a line in a file, so that runs can be counted.
+/// See docs/faults.md#d10.
+async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     let runs = world.folder.path().join("runs");
@@ -93,7 +94,7 @@ fn slow_agent(service: &Service) -> (PathBuf, PathBuf) {
     (slow, begun)
 }
 
-async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
+async fn stop_during_a_run_is_graceful(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let (slow, begun) = slow_agent(&service);
     let mut child = service.spawn("all", None);
@@ -120,8 +121,8 @@ async fn a_stop_during_a_run_is_in_order(dialect: Dialect) {
     service.finish().await;
 }
 
-/// S11.
-async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
+/// See docs/threats.md#s11.
+async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let (slow, begun) = slow_agent(&service);
     let mut others = ["ingest", "control"].map(|role| service.spawn(role, None));
@@ -151,8 +152,9 @@ async fn nothing_of_a_killed_runner_is_left(dialect: Dialect) {
     service.finish().await;
 }
 
-/// D2: from the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
-async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
+/// From the first sync that fails on nothing is taken for stored, and the service ends, to be started anew.
+/// See docs/faults.md#d2.
+async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
     // Counted by thread; opening the database takes some dozen in one of its own.
     for first in [20, 30, 45] {
         let service = Service::new(Setup::new(dialect), false).await;
@@ -193,8 +195,9 @@ async fn a_disk_that_fails_to_sync_loses_nothing(dialect: Dialect) {
     }
 }
 
-/// D1, while it runs: what an agent made does not fit where commits are kept.
-async fn a_full_disk_is_told_of_and_the_loop_goes_on_once_there_is_room(dialect: Dialect) {
+/// While it runs: what an agent made does not fit where commits are kept.
+/// See docs/faults.md#d1.
+async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     // It fits into the tree, but not a second time into the mirror.
@@ -244,8 +247,9 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// D7: once the system kills what takes too much, where it can be had to; and once the agent is refused more.
-async fn an_agent_that_takes_all_memory_is_told_of_and_goes_before_the_service(dialect: Dialect) {
+/// Once the system kills what takes too much, where it can be had to; and once the agent is refused more.
+/// See docs/faults.md#d7.
+async fn agent_out_of_memory_is_reported_and_service_survives(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     let group = MemoryGroup::new(48);
@@ -296,7 +300,7 @@ esac
 const PARKED: u64 = 1_000;
 const PENDING: usize = 10_000;
 
-async fn a_start_after_the_worst_is_quick(dialect: Dialect) {
+async fn start_with_large_backlog_is_fast(dialect: Dialect) {
     let service = Service::new(Setup::new(dialect), false).await;
     let world = &service.world;
     let mut child = service.spawn("all", None);

@@ -236,37 +236,37 @@ macro_rules! stories {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn it_does_its_work_and_what_it_used_is_read() {
+            async fn run_completes_and_usage_is_read() {
                 $works($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn it_goes_on_as_it_can_in_a_fresh_home() {
+            async fn session_resumes_in_new_home_if_supported() {
                 $goes_on($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_rate_limit_is_a_limit() {
+            async fn rate_limit_is_recognized() {
                 limited($agent, Model::Refuses(429)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn trouble_of_the_provider_is_waited_out() {
+            async fn provider_errors_are_retried() {
                 limited($agent, Model::Refuses(500)).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn a_wrong_key_needs_somebody() {
+            async fn wrong_key_needs_a_person() {
                 needs_somebody($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn nonsense_is_no_answer() {
+            async fn invalid_answer_is_an_error() {
                 survives_nonsense($agent).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn it_is_ended_at_its_limit_and_in_the_middle_of_a_question() {
+            async fn agent_is_stopped_at_limit_and_on_cancel() {
                 is_ended($agent).await;
             }
         }
@@ -286,7 +286,7 @@ fn end_of(outcome: &AgentOutcome, now: i64) -> Option<i64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_plan_s_limit_is_read_and_whose_it_is() {
+async fn plan_limit_end_and_scope_are_read() {
     let error = json!({ "type": "usage_limit_reached", "message": "The limit is reached", "resets_at": 1_900_000_000 });
     let Some(place) = Place::new(CODEX).await else { return };
     let provider = Provider::start(Model::Tells(429, json!({ "error": error }), &[])).await;
@@ -300,7 +300,7 @@ async fn the_end_of_a_plan_s_limit_is_read_and_whose_it_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
+async fn long_retry_after_is_not_waited_for() {
     let error = json!({ "type": "rate_limit_error", "message": "Rate limit reached for m. Please try again in 20m." });
     // opencode keeps to itself what headers say; Kimi Code goes by them.
     for (agent, until) in [(OPENCODE, 1_200_000), (KIMI, 86_400_000)] {
@@ -311,7 +311,7 @@ async fn a_long_wait_that_a_provider_asks_for_is_not_sat_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wait_that_stands_in_words_is_read() {
+async fn wait_written_in_words_is_read() {
     let words =
         "Rate limit reached for m on tokens per min (TPM): Limit 30000, Used 29000. Please try again in 1m12.5s.";
     let error = json!({ "type": "tokens", "code": "rate_limit_exceeded", "message": words });
@@ -322,7 +322,7 @@ async fn a_wait_that_stands_in_words_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_day_s_quota_and_an_hour_s_wait_are_given_up_at_once() {
+async fn daily_quota_and_hour_long_wait_end_the_run_at_once() {
     let violation = json!({ "quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier" });
     let failure = json!({ "@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [violation] });
     let delay = |delay: &str| json!({ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay });
@@ -338,6 +338,6 @@ async fn a_day_s_quota_and_an_hour_s_wait_are_given_up_at_once() {
 
 /// A key of a vendor that opencode knows stays away from it too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn opencode_asks_a_vendor_without_its_key() {
+async fn opencode_reaches_vendor_without_its_key() {
     works(OPENCODE_WITH_KEY).await;
 }

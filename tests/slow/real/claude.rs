@@ -32,7 +32,7 @@ fn write_to(path: &Path) -> Model {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_does_its_work_and_what_it_used_is_read() {
+async fn run_completes_and_usage_is_read() {
     let Some(place) = Place::new(CLAUDE).await else { return };
     let made = place.made();
     let provider = Provider::start(write_to(&made)).await;
@@ -57,7 +57,7 @@ async fn it_does_its_work_and_what_it_used_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_on_with_its_session_in_a_fresh_home() {
+async fn session_resumes_in_new_home() {
     let Some(place) = Place::new(CLAUDE).await else { return };
     let made = place.made();
     let provider = Provider::start(write_to(&made)).await;
@@ -98,7 +98,7 @@ async fn it_goes_on_with_its_session_in_a_fresh_home() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
+async fn unsandboxed_agent_may_edit_but_not_run_commands() {
     let Some(mut place) = Place::new(CLAUDE).await else { return };
     place.sandboxed = false;
     let made = place.made();
@@ -115,7 +115,7 @@ async fn without_a_sandbox_it_may_edit_but_not_run_commands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_asks_the_session_memory_from_within_the_sandbox() {
+async fn sandboxed_agent_queries_session_memory() {
     let Some(mut place) = Place::new(CLAUDE).await else { return };
     let served = Served::start(false).await;
     let config = served.config_file();
@@ -159,13 +159,13 @@ async fn given_up_by(agent: Agent, model: Model) -> Option<AgentOutcome> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rate_limit_is_a_limit() {
+async fn rate_limit_is_recognized() {
     let Some(outcome) = refused(429).await else { return };
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_end_of_a_plan_s_limit_is_read() {
+async fn plan_limit_end_is_read() {
     const HEADERS: &[(&str, &str)] = &[
         ("anthropic-ratelimit-unified-status", "rejected"),
         ("anthropic-ratelimit-unified-reset", "1900000000"),
@@ -183,26 +183,26 @@ async fn the_end_of_a_plan_s_limit_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nonsense_is_no_answer() {
+async fn invalid_answer_is_an_error() {
     let Some(outcome) = given_up(Model::Babbles).await else { return };
     let failed = matches!(outcome.status, AgentStatus::Failed { .. } | AgentStatus::Limited { .. });
     assert!(failed, "{:?}: {}", outcome.status, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_of_the_provider_is_waited_out() {
+async fn provider_errors_are_retried() {
     let Some(outcome) = refused(500).await else { return };
     assert!(matches!(outcome.status, AgentStatus::Limited { .. }), "{:?}: {}", outcome.status, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_key_needs_somebody() {
+async fn wrong_key_needs_a_person() {
     let Some(outcome) = refused(401).await else { return };
     assert!(matches!(outcome.status, AgentStatus::Unavailable { .. }), "{:?}: {}", outcome.status, outcome.output);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_provider_that_never_answers_is_left_at_the_limit() {
+async fn unresponsive_provider_ends_at_the_limit() {
     let Some(place) = Place::new(CLAUDE).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let (outcome, _) = place.outcome(&provider, Duration::from_secs(8), &CancellationToken::new()).await;
@@ -210,7 +210,7 @@ async fn a_provider_that_never_answers_is_left_at_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_is_ended_in_the_middle_of_a_question() {
+async fn agent_is_stopped_on_cancel() {
     let Some(place) = Place::new(CLAUDE).await else { return };
     let provider = Provider::start(Model::Hangs).await;
     let cancel = CancellationToken::new();

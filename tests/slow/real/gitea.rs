@@ -127,7 +127,7 @@ async fn from_label_to_merge_on_a_real_gitea() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_story_holds_on_the_fake() {
+async fn fake_gitea_matches_the_real_one() {
     let forge = FakeForge::start(Dialect::Gitea, Clock::System).await.expect("the forge starts");
     let (mira, bot) = (forge.add_user("mira", AccountKind::User), forge.add_user("ralph-bot", AccountKind::User));
     let files = Setup::new(Dialect::Gitea).files;

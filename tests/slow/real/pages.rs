@@ -16,7 +16,7 @@ const HOSTILE: &str = "<script>document.title = 'owned'</script>\n\n\
     <svg onload=\"document.body.id = 'owned'\"></svg> </main><iframe src=\"javascript:alert(1)\"></iframe>";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_issue_page_shows_the_status_and_runs_nothing_of_a_comment() {
+async fn issue_page_shows_status_and_runs_no_script_of_comments() {
     let Some(browser) = program(&BROWSERS, "install chromium, as .ci/run does") else { return };
     let mut setup = Setup::new(Dialect::Gitea);
     setup.title = "The answer is </title><script>document.body.id = 'owned'</script> wrong".into();

@@ -158,7 +158,8 @@ impl Place {
         let left = survivors(&format!("cli-test-{}", self.mark));
         assert!(left.is_empty(), "processes are left: {left:?}");
         assert!(!outcome.output.contains(KEY), "the key is in the output");
-        // S4: the model is asked with the key, and the agent has none.
+        // The model is asked with the key, and the agent has none.
+        // See docs/threats.md#s4.
         for (headers, _) in provider.messages() {
             let has_key = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY));
             assert!(headers.values().any(has_key), "the key is missing: {headers:?}");
