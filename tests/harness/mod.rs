@@ -1,6 +1,6 @@
-//! What stories run on: a fake forge with people and a repository, the service in this process or in its own, and
+//! Test bed of the stories: a fake forge with people and a repository, the service in this process or in its own, and
 //! conditions that hold at the end of each story.
-#![allow(dead_code, reason = "each test target uses its part of it")]
+#![allow(dead_code, unused_imports, unused_macros, reason = "each test target uses its own part")]
 
 pub mod invariants;
 pub mod parts;
@@ -10,7 +10,7 @@ pub mod setup;
 pub mod stories;
 pub mod world;
 
-pub use self::invariants::{invariants, oracle};
 pub use self::setup::{SECRET, Setup, sandbox};
-pub use self::stories::{live_story, on_both_forges, on_one_forge, story};
+pub use self::stories::{live_story, story};
+pub(crate) use self::stories::{on_both_forges, on_one_forge};
 pub use self::world::World;

@@ -1,14 +1,12 @@
-//! Finds the parts that we did not write and that a test talks to: npm packages under `target/parts`, programs of the
-//! machine, servers that somebody else runs.
+//! Finds third-party parts that tests run: npm and Python packages under `target/parts`, and programs of the machine.
 //!
-//! A part that is missing is named with the way to get it. On somebody's machine the test then passes over it; in CI
-//! it fails, so that nothing is left out there unseen.
+//! A missing part is reported with the command that installs it. With `CI` set the test fails; otherwise it is skipped.
 
 use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-/// Folder of an npm package, given as `name@version`; `None` where it is missing, which has been said then.
+/// Folder of an npm package, given as `name@version`; `None` if it is missing, which is reported.
 pub fn npm_part(package: &str) -> Option<PathBuf> {
     let (name, version) = package.rsplit_once('@').expect("a package with its version");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/parts/node_modules").join(name);
@@ -27,23 +25,23 @@ pub fn npm_part(package: &str) -> Option<PathBuf> {
 pub struct PythonPart {
     environment: PathBuf,
     packages: PathBuf,
-    /// The environment, and the interpreter that it was made with.
+    /// Folders of the environment and of the interpreter that it was made with.
     pub folders: Vec<PathBuf>,
 }
 
 impl PythonPart {
-    /// A program that it brings.
+    /// Path of a program of the package.
     pub fn program(&self, name: &str) -> PathBuf {
         self.environment.join("bin").join(name)
     }
 
-    /// The folder of one of its modules.
+    /// Folder of a module of the package.
     pub fn module(&self, name: &str) -> PathBuf {
         self.packages.join(name)
     }
 }
 
-/// A Python package, given as `name==version`; `None` where it is missing, which has been said then.
+/// A Python package, given as `name==version`; `None` if it is missing, which is reported.
 pub fn python_part(package: &str) -> Option<PythonPart> {
     let (name, version) = package.split_once("==").expect("a package with its version");
     let facts = format!("{}-{version}.dist-info", name.replace('-', "_"));
@@ -57,14 +55,14 @@ pub fn python_part(package: &str) -> Option<PythonPart> {
         ));
         return None;
     };
-    // Its programs name it by its real path.
+    // Programs of the environment refer to its canonical path.
     let [environment, packages] = [environment, packages].map(|path| path.canonicalize().expect("it is there"));
     let interpreter = environment.join("bin/python3").canonicalize().expect("an interpreter");
     let folders = interpreter.ancestors().nth(2).map(Path::to_owned).into_iter().chain([environment.clone()]).collect();
     Some(PythonPart { environment, packages, folders })
 }
 
-/// The first of these programs that is on `PATH`; `None` where none is, which has been said then.
+/// First of these programs that is on `PATH`; `None` if none is, which is reported.
 pub fn program(names: &[&str], to_get_it: &str) -> Option<PathBuf> {
     let found = names.iter().find_map(|name| which::which(name).ok());
     if found.is_none() {
@@ -73,29 +71,29 @@ pub fn program(names: &[&str], to_get_it: &str) -> Option<PathBuf> {
     found
 }
 
-/// Says that a test is passed over; in CI, and in `.ci/run`, it fails instead.
+/// Reports that a test is skipped; with `CI` set the test fails.
 fn missing(what: &str) {
     assert!(setting("CI").is_none(), "{what}");
     eprintln!("skipped: {what}");
 }
 
-/// A command that ends with the test.
-#[expect(clippy::disallowed_methods, reason = "these processes are the world around the service, not its own")]
+/// Command whose process is killed at the end of the test.
+#[expect(clippy::disallowed_methods, reason = "these processes are not children of the service")]
 pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.kill_on_drop(true);
     command
 }
 
-/// What a command printed; it must succeed.
+/// Standard output of a command, which must succeed.
 pub async fn output(command: &mut Command) -> Vec<u8> {
     let output = command.output().await.expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}: {}: {said}", command.as_std(), output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {}: {stderr}", command.as_std(), output.status);
     output.stdout
 }
 
-/// A variable of the environment, where it says something.
+/// Value of an environment variable; `None` if it is unset or empty.
 #[expect(clippy::disallowed_methods, reason = "the tests' own switches are no part of the service's configuration")]
 pub fn setting(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())

@@ -1,4 +1,4 @@
-//! The real binary as one or several processes on a world: started, killed, started again, looked at from outside.
+//! The service as one or several processes of the real binary, which a story starts, stops, kills and observes.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -15,27 +15,28 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
 
-use super::invariants::invariants;
+use super::invariants::assert_invariants;
 use super::parts;
 use super::setup::{SECRET, Setup};
 use super::world::World;
 
-/// Longest wait for anything here; the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(180);
-/// Time between two looks.
-const LOOK: Duration = Duration::from_millis(25);
-/// Quick, so that a story takes seconds.
-const QUICK: &str = "engine: { poll_ms: 50, ambiguity_wait_ms: 100, retry_first_ms: 50, mutation_interval_ms: 0 }";
+/// Maximum wait for a condition.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(180);
+/// Time between two evaluations of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
+/// Short intervals, so that a story takes seconds.
+const SHORT_INTERVALS: &str =
+    "engine: { poll_ms: 50, ambiguity_wait_ms: 100, retry_first_ms: 50, mutation_interval_ms: 0 }";
 
-/// A world and where its service listens.
+/// A world whose service runs in processes of its own.
 pub struct Service {
     pub world: World,
     pub port: u16,
     store: OnceCell<Store>,
-    resent: std::sync::Mutex<HashSet<usize>>,
+    redelivered: std::sync::Mutex<HashSet<usize>>,
 }
 
-/// A port that nobody listens on, outside of the range that outgoing connections take theirs from.
+/// Free TCP port outside of the range of ephemeral ports.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(std::process::id() % 100).expect("small") * 100;
@@ -48,38 +49,39 @@ pub fn free_port() -> u16 {
 }
 
 impl Service {
-    /// A world without processes yet. Without a sandbox a killed service leaves more behind, and starts sooner.
+    /// Creates a world; no process is started. Without a sandbox a killed service leaves more processes behind, and
+    /// starts sooner.
     pub async fn new(setup: Setup, sandboxed: bool) -> Self {
-        let world = World::without_service(setup.config(QUICK), true).await;
+        let world = World::without_service(setup.config(SHORT_INTERVALS), true).await;
         let port = free_port();
         let text = world.config_text(&format!("127.0.0.1:{port}"), sandboxed);
         std::fs::write(world.folder.path().join("ralph-control.yaml"), text).expect("the operator's file");
-        let service = Self { world, port, store: OnceCell::new(), resent: std::sync::Mutex::default() };
+        let service = Self { world, port, store: OnceCell::new(), redelivered: std::sync::Mutex::default() };
         let hook = format!("http://127.0.0.1:{port}/webhooks/forge");
         service.world.forge.add_hook(service.world.repo, &hook, SECRET).await.expect("the hook is made");
         service
     }
 
-    /// Starts a process in a role, told to die at a kill point where one is named.
+    /// Starts a process in a role, which kills itself at the kill point `kill`.
     pub fn spawn(&self, role: &str, kill: Option<&str>) -> Child {
         self.spawn_with(role, kill, None)
     }
 
-    /// Starts a whole service on the same database that listens on another port.
+    /// Starts a second service in all roles on the same database, on another port.
     pub fn spawn_elsewhere(&self, port: u16) -> Child {
         self.spawn_with("all", None, Some(format!("127.0.0.1:{port}")))
     }
 
-    /// Starts a whole service whose system calls are tampered with; `None` where there is no strace, which has been said
-    /// then.
+    /// Starts a service in all roles with faults injected into its system calls; `None` if strace is missing, which is
+    /// reported.
     pub fn spawn_tampered(&self, inject: &str) -> Option<Child> {
         let calls = inject.split(':').next().unwrap_or_default();
         let options = ["-qq", "-e", &format!("trace={calls}"), "-e", &format!("inject={inject}")];
         self.spawn_traced(&self.world.folder.path().join("strace.log"), &options, "all")
     }
 
-    /// Starts a process in a role under strace, which writes to `log`; `None` where there is none, which has been said
-    /// then. The process is the service itself: strace watches from beside it.
+    /// Starts a process in a role under strace, which writes to `log`; `None` if strace is missing, which is reported.
+    /// The returned child is the service, not strace.
     pub fn spawn_traced(&self, log: &Path, options: &[&str], role: &str) -> Option<Child> {
         let strace = parts::program(&["strace"], "install the package strace")?;
         let mut command = Command::new(strace);
@@ -87,7 +89,7 @@ impl Service {
         Some(self.start(command, role, None, None))
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
+    #[expect(clippy::disallowed_methods, reason = "the real binary as a child process")]
     fn spawn_with(&self, role: &str, kill: Option<&str>, listen: Option<String>) -> Child {
         self.start(Command::new(env!("CARGO_BIN_EXE_ralph-bot")), role, kill, listen)
     }
@@ -103,8 +105,8 @@ impl Service {
         command.spawn().expect("the binary starts")
     }
 
-    /// Starts a whole service that has a disk of so many MiB for some folders of its data; `None` where a process cannot
-    /// have mounts of its own, which has been said then.
+    /// Starts a service in all roles with these folders of its data on a file system of `mib` MiB; `None` if user
+    /// namespaces are not allowed, which is reported.
     pub async fn spawn_with_disk(&self, folders: &[&str], mib: u32) -> Option<Child> {
         let unshare = parts::program(&["unshare"], "install util-linux")?;
         let data = self.world.folder.path().join("data");
@@ -121,15 +123,18 @@ impl Service {
             command
         };
         if !command("true").status().await.expect("it starts").success() {
-            assert!(parts::setting("CI").is_none(), "user namespaces are needed, as for the sandbox");
-            eprintln!("skipped: no mounts of its own for a process here");
+            assert!(
+                parts::setting("CI").is_none(),
+                "user namespaces are not allowed here; the sandbox needs them as well"
+            );
+            eprintln!("skipped: user namespaces are not allowed here");
             return None;
         }
         Some(self.start(command(env!("CARGO_BIN_EXE_ralph-bot")), "all", None, None))
     }
 
-    /// Copies the database by a process of its own, told to die at a kill point where one is named.
-    #[expect(clippy::disallowed_methods, reason = "the real binary, seen from outside")]
+    /// Runs `ralph-bot backup`, which kills itself at the kill point `kill`.
+    #[expect(clippy::disallowed_methods, reason = "the real binary as a child process")]
     pub async fn backup(&self, to: &Path, kill: Option<&str>) -> ExitStatus {
         let folder = self.world.folder.path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_ralph-bot"));
@@ -144,18 +149,18 @@ impl Service {
         self.world.folder.path().join("service.log")
     }
 
-    fn whole_log(&self) -> String {
+    fn full_log(&self) -> String {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
-    /// Whether one of the processes has said so.
-    pub fn has_said(&self, what: &str) -> bool {
-        self.whole_log().contains(what)
+    /// Whether a process has logged a text.
+    pub fn has_logged(&self, what: &str) -> bool {
+        self.full_log().contains(what)
     }
 
-    /// What the processes have said, its end only.
+    /// Last 60 lines of the logs of all processes.
     pub fn log(&self) -> String {
-        let text = self.whole_log();
+        let text = self.full_log();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }
@@ -165,38 +170,39 @@ impl Service {
         tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.is_ok()
     }
 
-    /// Waits until something holds.
+    /// Waits until a condition holds.
     pub async fn until(&self, what: &str, holds: impl AsyncFn() -> bool) {
         let waiting = async {
             while !holds().await {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        if tokio::time::timeout(WAIT_LIMIT, waiting).await.is_err() {
             let newest = self.newest().await.map(|l| (l.state, l.step, l.why));
-            panic!("waited for {what} in vain: {newest:#?}\n{}", self.log());
+            panic!("timed out waiting for {what}: {newest:#?}\n{}", self.log());
         }
     }
 
-    /// The database, beside whoever runs on it; `None` before the first process has made it.
+    /// Connection to the database; `None` before the first process has created it.
     pub async fn store(&self) -> Option<Store> {
         let path = self.world.folder.path().join("data/ralph.db");
         self.store.get_or_try_init(async || Store::attach(&path)).await.ok().cloned()
     }
 
+    /// Newest loop.
     pub async fn newest(&self) -> Option<Loop> {
         let found = self.store().await?.read(|c| loops::list(c, false, 1)).await.ok()?;
         found.into_iter().next()
     }
 
-    /// Waits until the newest loop is as it should be.
+    /// Waits until the newest loop meets a condition, and returns it.
     pub async fn until_loop(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         self.until(what, async || self.newest().await.is_some_and(|l| holds(&l))).await;
-        self.newest().await.expect("it was there")
+        self.newest().await.expect("a loop")
     }
 
-    /// Whether nothing waits in the database.
-    pub async fn is_at_rest(&self) -> bool {
+    /// Whether no delivery, input or effect is pending.
+    pub async fn is_idle(&self) -> bool {
         let Some(store) = self.store().await else { return false };
         let look = store.read(|c| Ok((inbox::counts(c)?, outbox::counts(c)?, loops::has_inputs(c)?)));
         let Ok((inbox, outbox, inputs)) = look.await else { return false };
@@ -204,25 +210,23 @@ impl Service {
         !waiting && !inputs && outbox.iter().all(|(_, count)| *count == 0)
     }
 
-    /// Waits until nothing is to be done any more, and what the forge tells of the last of it has been handled too.
-    pub async fn rest(&self) {
-        self.until("rest", async || {
-            let before = self.is_at_rest().await;
+    /// Waits until nothing is pending, including the deliveries that the last effects caused.
+    pub async fn wait_until_idle(&self) {
+        self.until("an idle service", async || {
+            let before = self.is_idle().await;
             self.world.forge.flush().await;
-            before && self.is_at_rest().await
+            before && self.is_idle().await
         })
         .await;
     }
 
-    /// Sends deliveries again that nobody answered, or that were refused for a while, each once: what an operator does,
-    /// and GitHub's own list of failed deliveries is for.
-    /// How many there were.
-    pub fn resend(&self) -> usize {
+    /// Redelivers each delivery that was not answered, or answered with a server error; returns how many there were.
+    pub fn redeliver_failed(&self) -> usize {
         let mut count = 0;
-        for (tried, past) in self.world.forge.hooks().log().iter().enumerate() {
+        for (attempt, past) in self.world.forge.hooks().log().iter().enumerate() {
             let failed = past.status.is_none_or(|status| status >= 500);
-            // By the try, not by the id: what is sent again can fail again, and keeps its id on GitHub.
-            if failed && self.resent.lock().expect("no panic in here").insert(tried) {
+            // Remembered by attempt, as a redelivery keeps its id on GitHub and can fail again.
+            if failed && self.redelivered.lock().expect("not poisoned").insert(attempt) {
                 self.world.forge.hooks().redeliver(past);
                 count += 1;
             }
@@ -230,37 +234,35 @@ impl Service {
         count
     }
 
-    /// What carries the marks of this installation.
+    /// Name of this installation, which marks its processes.
     pub async fn instance(&self) -> String {
         let store = self.store().await.expect("a database");
         store.read(|c| facts::meta(c, "instance")).await.expect("read").expect("a name")
     }
 
-    /// The invariants, once every process has ended and nothing waits.
+    /// Asserts the invariants, once every process has ended and nothing is pending.
     pub async fn finish(&self) {
         let store = self.store().await.expect("a database");
-        assert_eq!(store.integrity().await.expect("looked over"), Vec::<String>::new());
-        let owners = store.read(|c| ralph_bot::store::leases::owners(c, self_now())).await.expect("owners");
-        assert_eq!(owners, Vec::<String>::new(), "leases are left");
-        invariants(&self.world, &store, &self.instance().await, true).await;
+        assert_eq!(store.integrity().await.expect("checked"), Vec::<String>::new());
+        let owners = store
+            .read(|c| ralph_bot::store::leases::owners(c, ralph_bot::clock::Clock::System.now()))
+            .await
+            .expect("owners");
+        assert_eq!(owners, Vec::<String>::new(), "leases were not released");
+        assert_invariants(&self.world, &store, &self.instance().await, true).await;
     }
 }
 
-/// Now, for leases.
-fn self_now() -> ralph_bot::domain::model::ids::Timestamp {
-    ralph_bot::clock::Clock::System.now()
-}
-
-/// Sends a signal.
+/// Sends a signal to a process.
 pub fn signal(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw).expect("it runs");
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw).expect("a running process");
     kill_process(pid, signal).expect("the signal is sent");
 }
 
-/// Asks a process to end, and waits until it has.
+/// Sends SIGTERM to a process and waits for its end.
 pub async fn stop(child: &mut Child) -> ExitStatus {
     signal(child, Signal::TERM);
-    tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends in time").expect("it is our child")
+    tokio::time::timeout(WAIT_LIMIT, child.wait()).await.expect("the process ends in time").expect("an exit status")
 }
 
 /// Whether a process was ended by SIGKILL.

@@ -1,4 +1,4 @@
-//! A session memory that is served on a socket, as the service serves it to agents.
+//! Session memory of a loop, served on a socket as the service does for its agents.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::parts::command;
 
-/// Longest wait for anything that takes a blink on a machine at rest.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum wait for an answer.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(30);
 
 struct Strategies;
 
@@ -34,7 +34,7 @@ impl Learnings for Strategies {
     }
 }
 
-/// A loop with a memory that is served.
+/// Session memory with two turns and 200 events of one loop, and one turn of another.
 pub struct Served {
     folder: TempDir,
     pub socket: PathBuf,
@@ -48,8 +48,8 @@ impl Served {
         let folder = tempfile::Builder::new().prefix("ralph-memory-").tempdir().expect("a folder");
         let store = Store::open(&folder.path().join("ralph.db")).expect("a store");
         let id = LoopId::new("r-7-abcdef");
-        let (own, other) = (id.clone(), LoopId::new("r-8-abcdef"));
-        store.write(move |c| fill(c, &own).and_then(|()| fill_other(c, &other))).await.expect("filled");
+        let (loop_id, other_id) = (id.clone(), LoopId::new("r-8-abcdef"));
+        store.write(move |c| fill(c, &loop_id).and_then(|()| fill_other(c, &other_id))).await.expect("filled");
         let run = folder.path().join("run-3-1");
         std::fs::create_dir(&run).expect("a folder");
         let (listener, socket) = mcp::listen(&run).expect("it listens");
@@ -67,7 +67,7 @@ impl Served {
         Self { folder, socket, token, cancel, service }
     }
 
-    /// The file for Claude Code.
+    /// Writes the MCP configuration for Claude Code and returns its path.
     pub fn config_file(&self) -> PathBuf {
         let path = self.folder.path().join("mcp.json");
         let config = mcp::config(&self.socket, &self.token, Path::new(env!("CARGO_BIN_EXE_ralph-bot")));
@@ -85,13 +85,13 @@ impl Served {
     pub async fn client(&self) -> (Child, RunningService<RoleClient, ()>) {
         let mut child = self.bridge(Some(self.token.as_str()));
         let pipes = (child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"));
-        let client = tokio::time::timeout(PATIENCE, rmcp::service::serve_client((), pipes)).await;
+        let client = tokio::time::timeout(WAIT_LIMIT, rmcp::service::serve_client((), pipes)).await;
         (child, client.expect("in time").expect("the handshake holds"))
     }
 
     pub async fn stop(mut self) {
         self.cancel.cancel();
-        let ended = tokio::time::timeout(PATIENCE, self.service.join_next()).await;
+        let ended = tokio::time::timeout(WAIT_LIMIT, self.service.join_next()).await;
         ended.expect("the service stops").expect("one").expect("no panic");
     }
 }

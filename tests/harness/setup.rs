@@ -5,45 +5,44 @@ use ralph_bot::forge::http::Patience;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
 use tokio::sync::OnceCell;
 
-/// Secret of every webhook here.
+/// Secret of every webhook.
 pub const SECRET: &str = "a-webhook-secret-of-the-stories-0123456789";
 
-/// What a world begins with.
+/// Initial state of a world.
 #[derive(Clone)]
 pub struct Setup {
     pub dialect: Dialect,
-    /// Files of the repository: path, content, executable.
+    /// Files of the repository: path, content, whether executable.
     pub files: Vec<(String, String, bool)>,
-    /// Body of the agent, after a `#!/bin/sh` line; runs in the work tree.
+    /// Script of the agent, without its `#!/bin/sh` line; runs in the worktree.
     pub agent: String,
-    /// Further lines of the operator's file.
+    /// Further lines of the operator's configuration.
     pub config: String,
     pub title: String,
     pub body: String,
-    /// How long the service waits for the forge.
+    /// Timeouts of the service's requests to the forge.
     pub patience: Patience,
     /// Further variables of the service's environment.
     pub env: Vec<(&'static str, String)>,
-    /// Whether agents and checks run in a sandbox where this machine has one. Otherwise none is asked for, which is
-    /// faster.
+    /// Whether agents and checks run in a sandbox, if this machine has one. Without a sandbox a story is faster.
     pub isolated: bool,
-    /// What the service finds of a sandbox, which is required then, in place of what this machine has.
+    /// Replaces the probe of this machine's sandbox; the configuration requires a sandbox then.
     pub sandbox: Option<SandboxProbe>,
-    /// What agents reach, as `sandbox.network` has it.
+    /// Value of `sandbox.network`.
     pub network: String,
-    /// Further keys of the backend in the operator's file, each after a comma.
+    /// Further keys of the backend in the configuration, each with a leading comma.
     pub backend: String,
-    /// How the service signs in, as its entry in the operator's file has it.
+    /// Credential keys of the forge in the configuration.
     pub credential: String,
-    /// Further entries of `forges` in the operator's file, each with the line break before it.
+    /// Further entries of `forges` in the configuration, each with a leading line break.
     pub forges: String,
-    /// Least time between two changes of a forge.
+    /// Minimum time between two mutating requests, in milliseconds.
     pub mutation_interval_ms: i64,
 }
 
 impl Setup {
-    /// A repository with one failing check (`sh check.sh` wants `answer.txt` to hold 42), and an agent that gets there
-    /// in its first run.
+    /// A repository with one failing check (`sh check.sh` expects 42 in `answer.txt`), and an agent that fixes it in
+    /// its first run.
     pub fn new(dialect: Dialect) -> Self {
         let file = |path: &str, text: &str, executable| (path.to_owned(), text.to_owned(), executable);
         Self {
@@ -74,28 +73,32 @@ impl Setup {
         }
     }
 
+    /// Replaces the agent's script.
     pub fn agent(mut self, script: &str) -> Self {
         self.agent = script.into();
         self
     }
 
+    /// Adds or replaces a file of the repository.
     pub fn file(mut self, path: &str, text: &str) -> Self {
         self.files.retain(|(p, _, _)| p != path);
         self.files.push((path.into(), text.into(), false));
         self
     }
 
-    /// Runs agents and checks in a sandbox, where this machine has one.
+    /// Runs agents and checks in a sandbox, if this machine has one.
     pub fn isolated(mut self) -> Self {
         self.isolated = true;
         self
     }
 
+    /// Removes a file of the repository.
     pub fn without(mut self, path: &str) -> Self {
         self.files.retain(|(p, _, _)| p != path);
         self
     }
 
+    /// Adds lines to the operator's configuration.
     pub fn config(mut self, lines: &str) -> Self {
         self.config.push_str(lines);
         self.config.push('\n');
@@ -103,12 +106,12 @@ impl Setup {
     }
 }
 
-/// The sandbox of this machine, looked at once.
+/// Sandbox of this machine, probed once per process.
 pub async fn sandbox() -> SandboxProbe {
-    static FOUND: OnceCell<SandboxProbe> = OnceCell::const_new();
-    let found = FOUND.get_or_init(probe).await.clone();
+    static PROBE: OnceCell<SandboxProbe> = OnceCell::const_new();
+    let found = PROBE.get_or_init(probe).await.clone();
     if found.tier != Tier::A {
-        let why = format!("bubblewrap does not hold here: {:?}", found.bubblewrap);
+        let why = format!("bubblewrap does not work here: {:?}", found.bubblewrap);
         assert!(std::env::var_os("CI").is_none(), "{why}; install bubblewrap and allow user namespaces");
         eprintln!("agents and checks of this story run without a sandbox: {why}");
     }

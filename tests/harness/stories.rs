@@ -7,20 +7,20 @@ use super::setup::Setup;
 use super::world::World;
 
 /// Runs a story on a new world whose service is stepped by hand, then checks the invariants.
-pub async fn story(setup: Setup, tell: impl AsyncFnOnce(&mut World)) {
+pub async fn story(setup: Setup, scenario: impl AsyncFnOnce(&mut World)) {
     let mut world = World::new(setup).await;
-    tell(&mut world).await;
+    scenario(&mut world).await;
     world.finish().await;
 }
 
 /// Runs a story on a new world whose service runs by itself, then checks the invariants.
-pub async fn live_story(setup: Setup, tell: impl AsyncFnOnce(&mut World)) {
+pub async fn live_story(setup: Setup, scenario: impl AsyncFnOnce(&mut World)) {
     let mut world = World::live(setup).await;
-    tell(&mut world).await;
+    scenario(&mut world).await;
     world.finish().await;
 }
 
-/// Runs each story on Gitea and on GitHub, for what the two forges do differently.
+/// Declares stories that run on Gitea and on GitHub, because the two forges differ in what they show.
 macro_rules! on_both_forges {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod gitea {
@@ -37,7 +37,7 @@ macro_rules! on_both_forges {
 }
 pub(crate) use on_both_forges;
 
-/// Runs each story on one forge, for what does not depend on the forge: see `forge_of`.
+/// Declares stories that run on one forge, because they do not depend on it: see `forge_of`.
 macro_rules! on_one_forge {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod one_forge {
@@ -49,13 +49,12 @@ macro_rules! on_one_forge {
 }
 pub(crate) use on_one_forge;
 
-/// The forge that a story runs on: one half of the names goes to Gitea, the other to GitHub. With `RALPH_TEST_FORGE`
-/// set to `gitea` or `github`, all go there.
+/// Forge that a story runs on, chosen by a hash of its name. `RALPH_TEST_FORGE=gitea` or `github` chooses one for all.
 pub fn forge_of(story: &str) -> Dialect {
     match setting("RALPH_TEST_FORGE").as_deref() {
         Some("gitea") => Dialect::Gitea,
         Some("github") => Dialect::GitHub,
-        Some(other) => panic!("RALPH_TEST_FORGE is `{other}`: it is `gitea` or `github`"),
+        Some(other) => panic!("RALPH_TEST_FORGE is `{other}`, expected `gitea` or `github`"),
         None if story.bytes().fold(0_u32, |sum, byte| sum * 31 % 65_521 + u32::from(byte)) % 2 == 0 => Dialect::Gitea,
         None => Dialect::GitHub,
     }

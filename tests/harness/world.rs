@@ -1,8 +1,8 @@
-//! A forge with people and a repository, the service, and an agent that is a shell script.
+//! World of a story: a fake forge with people and a repository, the service, and an agent that is a shell script.
 //!
-//! Webhooks are real HTTP. The service's loops are stepped by hand until nothing is left to do, with a clock that only
-//! moves when told to, so that no story sleeps. `World::live` starts the whole service, for stories about what happens
-//! while an agent runs.
+//! Webhooks are real HTTP. `World::new` steps the service until nothing is pending, with a clock that only moves when
+//! told to, so that no story sleeps. `World::live` starts the service's own tasks, for stories about what happens while
+//! an agent runs.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
-use ralph_bot::domain::lifecycle::{Loop, State};
+use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
 use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
@@ -21,22 +21,22 @@ use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 use ralph_bot::store::{inbox, loops, outbox};
 use tempfile::TempDir;
 
-use super::invariants::oracle;
+use super::invariants::assert_invariants;
 use super::setup::{SECRET, Setup, sandbox};
 
-/// Longest wait for something that the live service does by itself.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Rounds of stepping after which a world that is never done is a failure.
-const ROUNDS: usize = 2_000;
+/// Maximum wait for a condition in a live world.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+/// Maximum number of rounds until a stepped world is idle.
+const MAX_ROUNDS: usize = 2_000;
 
-/// A forge, a repository, people, and the service.
+/// A forge with people and a repository, and the service.
 pub struct World {
     pub forge: FakeForge,
     pub clock: Clock,
     pub repo: RepoId,
-    /// May push.
+    /// Owns the repository.
     pub maintainer: User,
-    /// May read.
+    /// Has read access.
     pub outsider: User,
     pub bot: User,
     pub issue: Number,
@@ -47,12 +47,12 @@ pub struct World {
 }
 
 impl World {
-    /// A world whose service is stepped by hand.
+    /// Creates a world whose service is stepped.
     pub async fn new(setup: Setup) -> Self {
         Self::build(setup, false).await
     }
 
-    /// A world whose service runs by itself.
+    /// Creates a world whose service runs its own tasks.
     pub async fn live(setup: Setup) -> Self {
         Self::build(setup, true).await
     }
@@ -64,7 +64,7 @@ impl World {
         world
     }
 
-    /// The forge and its people, for a service that runs in processes of its own (see `service`).
+    /// Creates the forge and its people, for a service that runs in processes of its own (see `service`).
     pub async fn without_service(setup: Setup, live: bool) -> Self {
         ralph_bot::fake::temporary_in_memory();
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
@@ -89,14 +89,14 @@ impl World {
             .expect("the agent is written");
     }
 
-    /// Tells the forge where the service listens.
+    /// Creates the webhook of the repository.
     pub async fn hook(&mut self) {
         let address = self.app().address.expect("the service listens");
         let url = format!("http://{address}/webhooks/forge");
         self.forge.add_hook(self.repo, &url, SECRET).await.expect("the hook is made");
     }
 
-    /// The operator's file.
+    /// Text of the operator's configuration.
     pub fn config_text(&self, listen: &str, sandboxed: bool) -> String {
         let kind = if self.setup.dialect == Dialect::Gitea { "gitea" } else { "github" };
         let folder = self.folder.path().display();
@@ -121,7 +121,7 @@ impl World {
         )
     }
 
-    /// The service's environment.
+    /// Environment of the service.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let path = std::env::var("PATH").unwrap_or_default();
         let home = std::env::var("HOME").unwrap_or_default();
@@ -131,6 +131,7 @@ impl World {
         all
     }
 
+    /// Parsed configuration and environment of the service.
     pub async fn config(&self) -> (Config, Env) {
         let text = self.config_text("127.0.0.1:0", self.sandbox_probe().await.tier == Tier::A);
         let variables = self.environment();
@@ -139,11 +140,11 @@ impl World {
         (config.unwrap_or_else(|problems| panic!("{problems}\n{text}")), env)
     }
 
-    /// Starts the service on what is there: a first start, or one after a stop or a crash.
+    /// Starts the service on the existing data.
     pub async fn start(&mut self) {
         let (config, env) = self.config().await;
         let tune = |settings: &mut EngineSettings| {
-            // What runs here is a test, which is no bridge to the session memory.
+            // The test binary has no subcommand for the session memory; the real one has.
             settings.program = Some(env!("CARGO_BIN_EXE_ralph-bot").into());
             settings.poll = Duration::from_millis(20);
             settings.ambiguity_wait = Duration::from_millis(10);
@@ -169,7 +170,7 @@ impl World {
         self.app = Some(App::start(&config, &env, options).await.expect("the service starts"));
     }
 
-    /// What the service is told of this machine's sandbox.
+    /// Sandbox that the service finds.
     async fn sandbox_probe(&self) -> SandboxProbe {
         match &self.setup.sandbox {
             Some(found) => found.clone(),
@@ -181,26 +182,28 @@ impl World {
         }
     }
 
+    /// Running service.
     pub fn app(&self) -> &App {
         self.app.as_ref().expect("the service runs")
     }
 
+    /// Engine of the running service.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.app().engine
     }
 
-    /// Stops the service in order.
+    /// Stops the service gracefully.
     pub async fn stop(&mut self) {
         if let Some(app) = self.app.take() {
             app.stop().await;
         }
     }
 
-    /// Steps the service until neither it nor the forge has anything to do.
+    /// Steps the service until neither it nor the forge has anything pending.
     pub async fn settle(&self) {
-        assert!(!self.live, "a live world settles by itself: `until`");
+        assert!(!self.live, "a live world is not stepped; use `until`");
         let engine = self.engine();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             self.forge.flush().await;
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.timer_step().await.expect("timer");
@@ -216,22 +219,22 @@ impl World {
                 return;
             }
         }
-        panic!("the service never comes to rest: {:#?}", self.receipts().await);
+        panic!("the service is never idle: {:#?}", self.receipts().await);
     }
 
-    /// Lets time pass, then settles.
-    pub async fn pass(&self, time: Duration) {
-        self.clock.advance_ms(i64::try_from(time.as_millis()).expect("a sensible time"));
+    /// Advances the clock, then settles.
+    pub async fn advance(&self, time: Duration) {
+        self.clock.advance_ms(i64::try_from(time.as_millis()).expect("a duration in range"));
         self.settle().await;
     }
 
-    /// Compares the service with the world, then settles.
+    /// Runs a reconciliation with the forge, then settles.
     pub async fn reconcile(&self) {
         self.engine().reconcile_step(true).await.expect("reconcile");
         self.settle().await;
     }
 
-    /// Waits until the newest loop is as it should be; for live worlds.
+    /// Waits until the newest loop meets a condition, and returns it; for live worlds.
     pub async fn until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         let waiting = async {
             loop {
@@ -241,106 +244,115 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(WAIT_LIMIT, waiting).await {
             Ok(found) => found,
-            Err(_) => panic!("waited for {what} in vain: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why))),
+            Err(_) => {
+                panic!("timed out waiting for {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)))
+            }
         }
     }
 
-    /// The newest loop.
+    /// Newest loop.
     pub async fn newest(&self) -> Option<Loop> {
         let found = self.engine().store.read(|c| loops::list(c, false, 1)).await.expect("loops");
         found.into_iter().next()
     }
 
-    /// The newest loop, which must be there.
+    /// Newest loop.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
     pub async fn the_loop(&self) -> Loop {
-        self.newest().await.expect("there is a loop")
+        self.newest().await.expect("a loop")
     }
 
+    /// All loops, newest first.
     pub async fn all_loops(&self) -> Vec<Loop> {
         self.engine().store.read(|c| loops::list(c, false, 1000)).await.expect("loops")
     }
 
-    /// Everything that was asked for on behalf of the newest loop.
+    /// Effects of the newest loop, with their states.
     pub async fn receipts(&self) -> Vec<outbox::Receipt> {
         let Some(current) = self.newest().await else { return Vec::new() };
         self.engine().store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts")
     }
 
-    /// Deliveries by state.
+    /// Number of deliveries by state.
     pub async fn inbox(&self) -> HashMap<String, u64> {
         self.engine().store.read(inbox::counts).await.expect("inbox").into_iter().collect()
     }
 
-    /// Effects that wait or are under way, of the queues whose name begins so.
+    /// Number of pending and running effects in the queues with this name prefix.
     pub async fn waiting(&self, queue: &str) -> u64 {
         let counts = self.engine().store.read(outbox::counts).await.expect("counts");
         counts.iter().filter(|(name, _)| name.starts_with(queue)).map(|(_, count)| count).sum()
     }
 
-    /// Waits until a live service has nothing to do.
-    pub async fn at_rest(&self) {
+    /// Waits until a live service has no pending effects.
+    pub async fn wait_until_idle(&self) {
         let resting = async {
             while self.waiting("").await > 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, resting).await.expect("the service comes to rest");
+        tokio::time::timeout(WAIT_LIMIT, resting).await.expect("the service becomes idle");
     }
 
-    // What people do.
+    // Actions of people.
 
+    /// The maintainer sets the label `ralph:run` on the issue.
     pub async fn label(&self) {
         self.forge.label(&self.maintainer, self.repo, self.issue, "ralph:run").await.expect("labelled");
     }
 
     /// The maintainer comments on the issue.
-    pub async fn say(&self, text: &str) -> CommentId {
+    pub async fn comment(&self, text: &str) -> CommentId {
         self.forge.comment(&self.maintainer, self.repo, self.issue, text).await.expect("commented")
     }
 
-    /// Labels and runs to rest.
+    /// Sets the label, settles, and returns the loop.
     pub async fn run(&self) -> Loop {
         self.label().await;
         self.settle().await;
         self.the_loop().await
     }
 
-    // What people see.
+    // State of the forge.
 
-    /// Comments on a number, with whether the bot wrote each.
+    /// Comments on an issue or pull request.
     pub fn comments(&self, number: Number) -> Vec<Comment> {
         self.forge.comments(self.repo, number)
     }
 
-    /// Texts of the bot's comments on the issue.
-    pub fn bot_says(&self) -> Vec<String> {
-        self.bot_says_on(self.issue)
+    /// Bodies of the bot's comments on the issue.
+    pub fn bot_comments(&self) -> Vec<String> {
+        self.bot_comments_on(self.issue)
     }
 
-    pub fn bot_says_on(&self, number: Number) -> Vec<String> {
+    /// Bodies of the bot's comments on an issue or pull request.
+    pub fn bot_comments_on(&self, number: Number) -> Vec<String> {
         let comments = self.comments(number);
         comments.into_iter().filter(|c| c.author == Some(self.bot.id)).map(|c| c.body).collect()
     }
 
-    /// Whether any of the bot's comments on the issue holds a text.
-    pub fn bot_said(&self, text: &str) -> bool {
-        self.bot_says().iter().any(|body| body.contains(text))
+    /// Whether a comment of the bot on the issue contains a text.
+    pub fn bot_commented(&self, text: &str) -> bool {
+        self.bot_comments().iter().any(|body| body.contains(text))
     }
 
-    /// Reactions of the bot to a comment on any issue or pull request.
+    /// Reactions of the bot to a comment of any issue or pull request.
     pub fn reactions(&self, comment: CommentId) -> Vec<String> {
         let found = self.forge.with(|state| {
             let issues = state.repo(self.repo).expect("the repository").issues.values();
             issues.flat_map(|issue| &issue.comments).find(|c| c.id == comment).cloned()
         });
-        let found = found.expect("the comment");
-        let ours = found.reactions.into_iter().filter(|r| r.user == self.bot.id);
+        let comment = found.expect("the comment");
+        let ours = comment.reactions.into_iter().filter(|r| r.user == self.bot.id);
         ours.map(|r| r.content).collect()
     }
 
-    /// The state labels on the issue, without the prefix.
+    /// State labels of the issue, without their prefix.
     pub fn state_labels(&self) -> Vec<String> {
         let all: Vec<String> = LoopState::ALL.iter().map(|s| format!("ralph:{}", s.label())).collect();
         let labels = self.forge.labels(self.repo, self.issue);
@@ -357,21 +369,21 @@ impl World {
         })
     }
 
-    /// Content of a file on a branch of the forge.
+    /// Content of a file on a branch of the forge; `None` if there is none.
     pub async fn file(&self, branch: &str, path: &str) -> Option<String> {
         self.forge.file_at(self.repo, branch, path).await
     }
 
-    /// The tree of the newest loop.
+    /// Worktree of the newest loop.
     pub async fn tree(&self) -> PathBuf {
         let current = self.the_loop().await;
         self.engine().workspaces.tree_dir(&current.id, &current.place.repo)
     }
 
-    /// Steps the service until the newest loop is as it should be.
+    /// Steps the service until the newest loop meets a condition, and returns it.
     pub async fn settle_until(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         let engine = self.engine();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             if let Some(found) = self.newest().await.filter(|l| holds(l)) {
                 return found;
             }
@@ -386,12 +398,12 @@ impl World {
             if !any {
                 any = engine.work_step().await.expect("work");
             }
-            assert!(any, "never came to {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+            assert!(any, "never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
         }
-        panic!("never came to {what}: {:#?}", self.receipts().await);
+        panic!("never reached {what}: {:#?}", self.receipts().await);
     }
 
-    /// Lets time pass until nothing waits to be tried again.
+    /// Settles and advances the clock until no retry is pending.
     pub async fn recover(&self) {
         self.settle().await;
         for _ in 0..60 {
@@ -400,12 +412,12 @@ impl World {
             if waiting == 0 && self.inbox().await.get("new").is_none_or(|count| *count == 0) {
                 return;
             }
-            self.pass(Duration::from_secs(61)).await;
+            self.advance(Duration::from_secs(61)).await;
         }
-        panic!("something waits for ever: {:#?}", self.receipts().await);
+        panic!("effects stay pending: {:#?}", self.receipts().await);
     }
 
-    /// Stops the service and starts it on what is there; the forge is told of its new address.
+    /// Restarts the service on its data, and updates the address of the webhooks.
     pub async fn restart(&mut self) {
         self.stop().await;
         self.start().await;
@@ -417,37 +429,37 @@ impl World {
         });
     }
 
-    /// What the newest loop was told, in order, in short.
-    pub async fn log(&self) -> Vec<String> {
+    /// Inputs of the newest loop in order, each cut to 300 characters.
+    pub async fn inputs(&self) -> Vec<String> {
         let id = self.the_loop().await.id;
         let log = self.engine().store.read(move |c| loops::history(c, &id)).await.expect("history");
         log.into_iter().map(|line| format!("{:?}", line.input).chars().take(300).collect()).collect()
     }
 
-    /// The prompt of an iteration of the newest loop, from the log that is kept of it.
+    /// First prompt of an iteration of the newest loop.
     pub async fn prompt(&self, iteration: u32) -> String {
         let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
         let path = folder.join(format!("{iteration:03}-1.prompt.md"));
         std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
     }
 
-    /// An issue or pull request as the forge has it.
+    /// Issue or pull request on the forge.
     pub fn issue_of(&self, number: Number) -> Issue {
         self.forge.with(|state| state.issue(self.repo, number).expect("it is there").clone())
     }
 
-    /// The pull request of the newest loop.
+    /// Pull request of the newest loop.
     pub async fn the_pull(&self) -> Issue {
         self.issue_of(self.the_loop().await.pull.expect("a pull request").number)
     }
 
-    /// Whether a pull request is a draft, by the forge's own sign of it.
+    /// Whether a pull request is a draft: a flag on GitHub, a title prefix on Gitea.
     pub fn is_draft(&self, pull: &Issue) -> bool {
         pull.pull.as_ref().is_some_and(|p| p.draft) || pull.title.to_ascii_lowercase().starts_with("wip")
     }
 
-    /// Output of git in the forge's repository.
-    #[expect(clippy::disallowed_methods, reason = "a look at the forge from outside of the service")]
+    /// Output of a git command in the forge's repository.
+    #[expect(clippy::disallowed_methods, reason = "these processes are not children of the service")]
     pub fn git(&self, arguments: &[&str]) -> String {
         let mut git = std::process::Command::new("git");
         let output = git.arg("-C").arg(self.forge.repo_path(self.repo)).args(arguments).output().expect("git runs");
@@ -455,26 +467,26 @@ impl World {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Runs a script in the forge's repository.
-    #[expect(clippy::disallowed_methods, reason = "a hand in the forge from outside of the service")]
+    /// Runs a shell script in the forge's repository.
+    #[expect(clippy::disallowed_methods, reason = "these processes are not children of the service")]
     pub fn shell(&self, script: &str) {
         let mut sh = std::process::Command::new("sh");
         let sh = sh.args(["-ec", script]).current_dir(self.forge.repo_path(self.repo));
         assert!(sh.status().expect("sh runs").success(), "{script}");
     }
 
-    /// Parents of a branch's newest commit, on the forge.
+    /// Parents of the newest commit of a branch on the forge.
     pub fn parents(&self, branch: &str) -> Vec<Sha> {
         let line = self.git(&["rev-list", "--parents", "-n1", branch]);
         line.split_whitespace().skip(1).map(|sha| Sha::parse(sha).expect("a commit")).collect()
     }
 
-    // Further steps and looks.
+    // Further steps and queries.
 
-    /// Steps the service until the newest loop is as it should be, and no further: work that waits is not begun.
+    /// Steps the service until the newest loop meets a condition, before pending work starts.
     pub async fn stop_at(&self, what: &str, holds: impl Fn(&Loop) -> bool) -> Loop {
         let engine = self.engine();
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_ROUNDS {
             self.forge.flush().await;
             let mut any = engine.intake_step().await.expect("intake");
             any |= engine.timer_step().await.expect("timer");
@@ -490,10 +502,10 @@ impl World {
                 break;
             }
         }
-        panic!("stepped for {what} in vain: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
+        panic!("never reached {what}: {:#?}", self.newest().await.map(|l| (l.state, l.step, l.why)));
     }
 
-    /// Every prompt that an agent got for the newest loop, oldest first.
+    /// Prompts of all agent runs of the newest loop, oldest first.
     pub async fn prompts(&self) -> Vec<String> {
         let folder = self.engine().settings.logs.join(self.the_loop().await.id.as_str());
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -502,8 +514,8 @@ impl World {
         paths.iter().map(|path| std::fs::read_to_string(path).expect("a prompt")).collect()
     }
 
-    /// State and reason of every delivery so far, oldest first.
-    pub async fn outcomes(&self) -> Vec<(String, String)> {
+    /// State and reason of every delivery, oldest first.
+    pub async fn delivery_outcomes(&self) -> Vec<(String, String)> {
         let read = self.engine().store.read(|c| {
             let mut statement = c.prepare("SELECT state, coalesce(reason, '') FROM inbox ORDER BY id")?;
             let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
@@ -512,12 +524,13 @@ impl World {
         read.await.expect("deliveries")
     }
 
-    /// What must hold after every story: see `oracle`.
+    /// Asserts the invariants and stops the service.
     pub async fn finish(mut self) {
         if self.app.is_none() {
             self.start().await;
         }
-        oracle(&self).await;
+        let engine = self.engine();
+        assert_invariants(&self, &engine.store, &engine.instance, !self.live).await;
         self.stop().await;
     }
 }

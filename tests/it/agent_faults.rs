@@ -36,11 +36,11 @@ fn the_escalation(world: &World) -> String {
 async fn missing_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/nowhere/agent\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
-        world.say("/ralph run --backend other").await;
+        world.comment("/ralph run --backend other").await;
         world.settle().await;
         assert!(world.newest().await.is_none(), "nothing starts that cannot run");
-        assert!(world.bot_said("mine"), "{:?}", world.bot_says());
-        world.say("/ralph run --backend mine").await;
+        assert!(world.bot_commented("mine"), "{:?}", world.bot_comments());
+        world.comment("/ralph run --backend mine").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -52,13 +52,13 @@ async fn missing_agent_pauses_with_advice(dialect: Dialect) {
 async fn unstartable_agent_pauses_with_advice(dialect: Dialect) {
     let backend = "  other: { type: script, command: [\"/etc/hostname\"], roles: [agent] }";
     story(Setup::new(dialect).config(&format!("{backend}\nlimits: {{ {ENOUGH} }}")), async |world| {
-        world.say("/ralph run --backend other").await;
+        world.comment("/ralph run --backend other").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
         assert!(the_escalation(&world).contains("/ralph resume"));
         assert_eq!(world.state_labels(), ["failed"]);
-        world.say("/ralph resume --backend mine").await;
+        world.comment("/ralph resume --backend mine").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -92,7 +92,7 @@ async fn flood_of_output_is_truncated(dialect: Dialect) {
             let size = entry.metadata().expect("a file").len();
             assert!(size < 5_000_000, "{:?} has {size} bytes", entry.path());
         }
-        assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+        assert!(world.bot_comments().iter().all(|said| said.len() < 65_000));
     })
     .await;
 }
@@ -110,7 +110,7 @@ echo 42 >answer.txt
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let pull = world.the_pull().await;
-        for text in world.bot_says().into_iter().chain([pull.body, pull.title]) {
+        for text in world.bot_comments().into_iter().chain([pull.body, pull.title]) {
             let odd = text.chars().find(|c| c.is_control() && !matches!(c, '\n' | '\t'));
             assert_eq!(odd, None, "{text:?}");
         }
@@ -140,7 +140,7 @@ async fn three_consecutive_agent_failures_end_the_loop(dialect: Dialect) {
         let body = the_escalation(&world);
         assert!(body.contains("no credit left on this machine") && body.contains("/ralph resume"), "{body}");
         world.write_agent("echo 42 >answer.txt\n");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 4), "{}", done.why);
@@ -203,7 +203,7 @@ async fn symlinked_report_is_not_followed(dialect: Dialect) {
         world.write_agent(&format!("ln -s {} \"$RALPH_REPORT\"\necho 42 >answer.txt\n", outside.display()));
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        assert!(!world.bot_said("text from outside"));
+        assert!(!world.bot_commented("text from outside"));
         assert!(!world.the_pull().await.body.contains("text from outside"));
     })
     .await;
@@ -232,7 +232,7 @@ async fn check_output_is_truncated(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         let output = &done.iterations[0].checks.outcomes[0].output;
         assert!(output.len() <= 16 * 1024 && output.contains("the end"), "{} bytes", output.len());
-        assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+        assert!(world.bot_comments().iter().all(|said| said.len() < 65_000));
     })
     .await;
 }

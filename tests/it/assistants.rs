@@ -292,7 +292,7 @@ async fn context_and_summaries_come_from_assistants(dialect: Dialect) {
         let paid = booked.iter().fold(Money(0), |sum, call| sum.plus(call.cost));
         assert_eq!(world.the_loop().await.spent.cost, paid);
         assert_eq!(paid, done.spent.cost.plus(question));
-        let status = world.bot_says().into_iter().find(|text| text.contains(" status ") && text.contains("merged"));
+        let status = world.bot_comments().into_iter().find(|text| text.contains(" status ") && text.contains("merged"));
         for text in [world.the_pull().await.body, status.expect("a status comment")] {
             assert!(text.contains(&paid.to_string()), "{paid}: {text}");
         }
@@ -535,7 +535,7 @@ async fn restart_repeats_no_question(dialect: Dialect) {
     assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
     // What the lost runs had asked is on the loop's account all the same.
     assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
-    service.rest().await;
+    service.wait_until_idle().await;
     stop(&mut child).await;
     let shown = shown(&service, done.id.as_str());
     for line in [

@@ -169,7 +169,7 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         assert_eq!(receiver.events("stuck").len(), 1, "it hangs, and is tried again after a while");
 
         // The loop goes on whatever became of the messages; only incidents are ended.
-        world.say("/ralph resume --max-iterations 5").await;
+        world.comment("/ralph resume --max-iterations 5").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (loops::LoopState::Review, 3), "{}", done.why);
@@ -177,10 +177,10 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         assert_eq!(receiver.events("duty"), ["trigger", "resolve"]);
         let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
         assert_eq!(keys.len(), 1, "one incident: {keys:?}");
-        world.pass(Duration::from_secs(60)).await;
+        world.advance(Duration::from_secs(60)).await;
         assert_eq!(receiver.events("own").len() + receiver.events("duty").len(), 3, "nothing is told twice");
         receiver.answers("stuck", Answer::Status(204, None));
-        world.pass(Duration::from_secs(60)).await;
+        world.advance(Duration::from_secs(60)).await;
         let tries = receiver.heard("stuck");
         assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
         let [(_, state, receipt)] = &audit(&world, "stuck").await[..] else { panic!("one message") };
@@ -206,15 +206,15 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         world.settle().await;
         assert_eq!(receiver.heard("broken").len(), 1);
         receiver.answers("busy", Answer::Status(429, Some(90)));
-        world.pass(Duration::from_secs(2)).await;
+        world.advance(Duration::from_secs(2)).await;
         assert_eq!(receiver.heard("busy").len(), 2);
 
         // It asked for 90 s; a restart in between makes no difference.
         receiver.answers("busy", Answer::Status(200, None));
         world.restart().await;
-        world.pass(Duration::from_secs(80)).await;
+        world.advance(Duration::from_secs(80)).await;
         assert_eq!(receiver.heard("busy").len(), 2, "it was asked too soon");
-        world.pass(Duration::from_secs(11)).await;
+        world.advance(Duration::from_secs(11)).await;
         let tries = receiver.heard("busy");
         assert_eq!(tries.len(), 3);
         assert!(
@@ -232,18 +232,18 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
 
         // Nobody answered for a day: one reminder, and none where an incident stands, which somebody may have resolved by hand:
         // another event would page people anew. Nobody took the other message for a day either.
-        world.pass(Duration::from_secs(24 * 3600)).await;
+        world.advance(Duration::from_secs(24 * 3600)).await;
         assert_eq!(receiver.events("own"), ["escalation.raised", "escalation.reminder"]);
         let own = receiver.heard("own");
         assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
         assert_eq!(receiver.events("duty"), ["trigger"]);
         let broken = audit(&world, "broken").await;
         assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
-        world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+        world.advance(Duration::from_secs(3 * 24 * 3600)).await;
         assert_eq!((receiver.events("own").len(), receiver.events("duty").len()), (2, 1), "one reminder, no more");
         let broken = audit(&world, "broken").await;
         assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         assert_eq!(receiver.events("duty"), ["trigger", "resolve"], "the incident is ended with the loop");
     })
@@ -281,7 +281,7 @@ async fn strategy_change_is_sent_to_warning_channels(dialect: Dialect) {
         assert_eq!(world.escalations().len(), 1);
         let keys: HashSet<_> = receiver.heard("duty").iter().map(|m| m.body["dedup_key"].to_string()).collect();
         assert_eq!(keys.len(), 2, "{keys:?}");
-        world.say("/ralph resume It is forty two.").await;
+        world.comment("/ralph resume It is forty two.").await;
         world.settle().await;
         let ended = receiver.heard("duty").into_iter().filter(|m| m.body["event_action"] == "resolve");
         assert_eq!(ended.map(|m| m.body["dedup_key"].to_string()).collect::<HashSet<_>>(), keys, "both are over");
@@ -340,12 +340,12 @@ async fn killed_service_resends_notification() {
         told.iter().any(|r| r.key.starts_with("notify/echo/") && r.state == "rejected")
     };
     service.until("the refusal", refused).await;
-    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.has_said("not understood"));
+    assert!(receiver.heard("echo")[0].body["routing_key"] == SECRET && service.has_logged("not understood"));
     first.kill().await.expect("killed");
     receiver.answers("stuck", Answer::Status(200, None));
     let mut second = service.spawn("all", None);
     service.until("the message", async || receiver.heard("stuck").len() > 1).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let tries = receiver.heard("stuck");
     assert!(tries.len() == 2 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery), "{}", tries.len());
     assert_eq!(receiver.heard("echo").len(), 1);

@@ -33,7 +33,7 @@ async fn clock_jump_during_a_run_changes_nothing(dialect: Dialect) {
         assert!(first.iterations.iter().all(|i| i.ended_at.is_some()), "{jump}");
         world.clock.advance_ms(-jump);
         world.reconcile().await;
-        let comment = world.say("/ralph guide Add a note, please.").await;
+        let comment = world.comment("/ralph guide Add a note, please.").await;
         world.settle().await;
         let second = world.the_loop().await;
         assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{jump}: {}", second.why);
@@ -90,7 +90,7 @@ async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
         assert!(world.all_loops().await.is_empty(), "it is put off");
         world.clock.advance_ms(-24 * HOUR_MS);
         for _ in 0..20 {
-            world.pass(Duration::from_secs(60)).await;
+            world.advance(Duration::from_secs(60)).await;
         }
         assert!(world.all_loops().await.is_empty(), "by the clock it is not due for a day");
         world.reconcile().await;

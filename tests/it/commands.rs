@@ -1,4 +1,4 @@
-//! Every command, in the states where it makes sense and in those where it does not.
+//! Every command, in the states that accept it and in those that reject it.
 
 use std::time::Duration;
 
@@ -37,9 +37,9 @@ on_one_forge!(
     resume_raises_limits,
 );
 
-/// An agent that gets there in its second run.
+/// Agent that passes the check in its second run.
 const SECOND_RUN: &str = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
-/// An agent that never gets there, but changes something each time.
+/// Agent that never passes the check but changes a file in each run.
 const NEVER: &str = "echo \"$RALPH_ITERATION\" >answer.txt\n";
 
 fn waits_for_agent(l: &ralph_bot::domain::loops::Loop) -> bool {
@@ -55,7 +55,7 @@ async fn run_accepts_every_option(dialect: Dialect) {
             .expect("pushed");
         let line =
             "/ralph run --check \"sh check.sh\" --max-iterations 3 --timeout 20m --budget 2.50 --backend mine --base next";
-        let comment = world.say(line).await;
+        let comment = world.comment(line).await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -87,11 +87,11 @@ async fn invalid_run_is_rejected_with_reason(dialect: Dialect) {
             ("/ralph budget much", "/ralph budget 5.00"),
         ];
         for (line, expected) in table {
-            let before = world.bot_says().len();
-            let comment = world.say(line).await;
+            let before = world.bot_comments().len();
+            let comment = world.comment(line).await;
             world.settle().await;
             assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-            let said = world.bot_says().split_off(before);
+            let said = world.bot_comments().split_off(before);
             assert_eq!(said.len(), 1, "{line}: {said:?}");
             assert!(said[0].contains(expected), "{line}: {}", said[0]);
         }
@@ -102,21 +102,21 @@ async fn invalid_run_is_rejected_with_reason(dialect: Dialect) {
 
 async fn missing_base_fails_and_resume_accepts_another(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        world.say("/ralph run --base nowhere").await;
+        world.comment("/ralph run --base nowhere").await;
         world.settle().await;
         let failed = world.the_loop().await;
         assert_eq!(failed.state, LoopState::Failed, "{}", failed.why);
         assert!(failed.why.contains("nowhere"), "{}", failed.why);
-        // There is nothing to be confirmed: it is said, and nothing else of the line is done.
-        let comment = world.say("/ralph resume --confirm 0123abcd --base main").await;
+        // Nothing needs confirmation: the command is rejected as a whole.
+        let comment = world.comment("/ralph resume --confirm 0123abcd --base main").await;
         world.settle().await;
         assert_eq!(
             (world.the_loop().await.state, world.reactions(comment)),
             (LoopState::Failed, vec!["eyes".into(), "confused".into()])
         );
-        assert!(world.bot_said("There is no text to be confirmed"), "{:#?}", world.bot_says());
+        assert!(world.bot_commented("There is no text to be confirmed"), "{:#?}", world.bot_comments());
         assert_eq!(world.escalations().len(), 1);
-        world.say("/ralph resume --base main").await;
+        world.comment("/ralph resume --base main").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "main"), "{}", done.why);
@@ -129,11 +129,11 @@ async fn commands_of_one_comment_run_in_order(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
-        let both = world.say("/ralph resume\n/ralph pause --now").await;
+        let both = world.comment("/ralph resume\n/ralph pause --now").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused, "resumed first, paused then");
         assert_eq!(world.reactions(both), ["eyes", "confused", "rocket"]);
-        world.say("Fine.\n\n/ralph pause --now\n/ralph resume\n\n> /ralph abort\n").await;
+        world.comment("Fine.\n\n/ralph pause --now\n/ralph resume\n\n> /ralph abort\n").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review, "paused first, resumed then");
     })
@@ -149,7 +149,7 @@ async fn concurrent_commands_are_both_applied(dialect: Dialect) {
         let budget = "/ralph budget 7.00";
         let guide = "/ralph guide Look at the\nsecond digit.";
         let (first, other) =
-            tokio::join!(world.say(budget), world.forge.comment(&second, world.repo, world.issue, guide));
+            tokio::join!(world.comment(budget), world.forge.comment(&second, world.repo, world.issue, guide));
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -165,7 +165,7 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
-        let pause = world.say("/ralph pause lunch").await;
+        let pause = world.comment("/ralph pause lunch").await;
         world.settle().await;
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
@@ -175,7 +175,7 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
         assert_eq!(world.reactions(pause), ["eyes", "rocket"]);
         assert_eq!(world.state_labels(), ["paused"]);
 
-        world.say("/ralph resume --max-iterations 7 Mind the units.\nAnd be quick.").await;
+        world.comment("/ralph resume --max-iterations 7 Mind the units.\nAnd be quick.").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -188,7 +188,7 @@ async fn pause_waits_for_iteration_and_resume_adds_guidance(dialect: Dialect) {
     .await;
 }
 
-/// Waits until processes of the installation run, or none.
+/// Waits until child processes of the service run, or until none do.
 async fn processes(world: &World, wanted: bool) {
     let waiting = async {
         while ralph_bot::process::survivors(&world.engine().instance).is_empty() == wanted {
@@ -205,18 +205,18 @@ async fn pause_now_stops_the_agent(dialect: Dialect) {
         world.label().await;
         world.until("the agent", waits_for_agent).await;
         processes(&world, true).await;
-        world.say("/ralph pause --now").await;
+        world.comment("/ralph pause --now").await;
         world.until("the pause", |l| l.state == LoopState::Paused).await;
         processes(&world, false).await;
         world.write_agent("echo 42 >answer.txt\n");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.until("the review", |l| l.state == LoopState::Review).await;
     })
     .await;
 }
 
 async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
-    // It hears no request to end, and has a child that left its group.
+    // The agent ignores SIGTERM and has a child in another process group.
     let deaf =
         "trap '' TERM\nsetsid sh -c \"trap '' TERM; while :; do sleep 1000; done\" &\nwhile :; do sleep 1000; done\n";
     live_story(Setup::new(dialect).agent(deaf), async |world| {
@@ -224,16 +224,16 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
         world.until("the agent", waits_for_agent).await;
         processes(&world, true).await;
         let said = std::time::Instant::now();
-        world.say("/ralph abort wrong issue").await;
+        world.comment("/ralph abort wrong issue").await;
         let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
         assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
         processes(&world, false).await;
-        // The promise is 5 s on a machine of its own, of which 3 are the agent's to end by itself.
+        // Documented maximum: 5 s on an idle machine, including 3 s for the agent to end by itself.
         assert!(said.elapsed() < Duration::from_secs(8), "it took {:?}", said.elapsed());
         let tree = world.tree().await;
         let folder = world.folder.path().join("data/trees").join(aborted.id.as_str());
         let waiting = async {
-            // The folder above it is the loop's own, and goes last.
+            // The loop's folder above the worktree is removed last.
             while tree.exists() || folder.exists() || world.state_labels() != ["aborted"] {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -245,31 +245,35 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
 
 async fn guide_budget_status_and_help_are_answered(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
-        let help = world.say("/ralph help").await;
+        let help = world.comment("/ralph help").await;
         world.settle().await;
-        assert!(world.bot_said("/ralph resume") && world.bot_said("/ralph budget"), "{:?}", world.bot_says());
+        assert!(
+            world.bot_commented("/ralph resume") && world.bot_commented("/ralph budget"),
+            "{:?}",
+            world.bot_comments()
+        );
         assert_eq!(world.reactions(help), ["eyes", "rocket"]);
         assert!(world.newest().await.is_none(), "help starts nothing");
 
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
-        world.say("/ralph help").await;
-        let guide = world.say("/ralph guide It is more than 41.").await;
-        let budget = world.say("/ralph budget 9.50").await;
-        let low = world.say("/ralph budget 0").await;
+        world.comment("/ralph help").await;
+        let guide = world.comment("/ralph guide It is more than 41.").await;
+        let budget = world.comment("/ralph budget 9.50").await;
+        let low = world.comment("/ralph budget 0").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.prompts().await[1].contains("It is more than 41."), "the next iteration has it");
         assert_eq!(done.limits.cost, Money(9_500_000));
-        assert!(world.bot_said("The budget is"));
+        assert!(world.bot_commented("The budget is"));
         assert_eq!(world.reactions(guide), ["eyes", "rocket"]);
         assert_eq!(world.reactions(budget), ["eyes", "rocket"]);
         assert_eq!(world.reactions(low), ["eyes", "confused"]);
 
-        // Guidance on finished work begins another round on the same branch and pull request.
+        // Guidance in review starts another iteration on the same branch and pull request.
         world.write_agent("echo more >notes.txt\n");
-        world.say("/ralph guide Write notes, too.").await;
+        world.comment("/ralph guide Write notes, too.").await;
         world.settle().await;
         let again = world.the_loop().await;
         assert_eq!(again.state, LoopState::Review, "{}", again.why);
@@ -283,19 +287,19 @@ async fn status_command_posts_a_new_status(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
-        let statuses = |w: &World| w.bot_says().iter().filter(|b| is_status(b)).count();
+        let statuses = |w: &World| w.bot_comments().iter().filter(|b| is_status(b)).count();
         let before = statuses(&world);
-        assert_eq!(before, 1, "{:?}", world.bot_says());
-        world.say("/ralph status").await;
+        assert_eq!(before, 1, "{:?}", world.bot_comments());
+        world.comment("/ralph status").await;
         world.settle().await;
-        world.say("/ralph status").await;
-        world.settle().await;
-        assert_eq!(statuses(&world), before + 2);
-        // From now on the newest is the one that is kept up to date.
-        world.say("/ralph abort").await;
+        world.comment("/ralph status").await;
         world.settle().await;
         assert_eq!(statuses(&world), before + 2);
-        let newest = world.bot_says().into_iter().rfind(|b| is_status(b)).expect("a status");
+        // The newest status comment is the one that is updated.
+        world.comment("/ralph abort").await;
+        world.settle().await;
+        assert_eq!(statuses(&world), before + 2);
+        let newest = world.bot_comments().into_iter().rfind(|b| is_status(b)).expect("a status");
         assert!(newest.to_lowercase().contains("aborted"), "{newest}");
     })
     .await;
@@ -305,25 +309,25 @@ async fn commands_invalid_in_state_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
         for line in ["/ralph resume", "/ralph pause", "/ralph run", "/ralph run --confirm 0123abcd"] {
-            let before = world.bot_says().len();
-            let comment = world.say(line).await;
+            let before = world.bot_comments().len();
+            let comment = world.comment(line).await;
             world.settle().await;
             assert_eq!(world.the_loop().await.state, LoopState::Review, "{line}");
             assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
-            assert_eq!(world.bot_says().len(), before + 1, "{line}");
+            assert_eq!(world.bot_comments().len(), before + 1, "{line}");
         }
         assert_eq!(world.all_loops().await.len(), 1);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         for line in ["/ralph resume", "/ralph guide more", "/ralph retry", "/ralph abort"] {
-            let comment = world.say(line).await;
+            let comment = world.comment(line).await;
             world.settle().await;
             assert_eq!(world.the_loop().await.state, LoopState::Aborted, "{line}");
             assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
         }
-        // The end of one loop is not the end of the issue.
+        // Another loop can start on the issue.
         world.clock.advance_ms(1000);
-        world.say("/ralph run").await;
+        world.comment("/ralph run").await;
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 2);
         let second = world.the_loop().await;
@@ -336,13 +340,13 @@ async fn commands_invalid_in_state_are_rejected(dialect: Dialect) {
 async fn retry_discards_commits(dialect: Dialect) {
     let agent = "echo \"$RALPH_ITERATION\" >>log.txt; echo 42 >answer.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
-        let none = world.say("/ralph retry").await;
+        let none = world.comment("/ralph retry").await;
         world.settle().await;
         assert_eq!(world.reactions(none), ["eyes", "confused"]);
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
         let before = world.forge.branch_sha(world.repo, &first.branch).await.expect("a branch");
-        let retry = world.say("/ralph retry").await;
+        let retry = world.comment("/ralph retry").await;
         world.settle().await;
         let again = world.the_loop().await;
         assert_eq!(again.state, LoopState::Review, "{}", again.why);
@@ -353,13 +357,13 @@ async fn retry_discards_commits(dialect: Dialect) {
         assert_eq!(world.file(&again.branch, "log.txt").await.as_deref(), Some("2\n"), "the first commit is gone");
         assert_eq!(again.pull, first.pull);
 
-        // Where somebody else moved the branch meanwhile, their work is not overwritten.
+        // Commits that somebody else pushed meanwhile are not overwritten.
         let theirs = world
             .forge
             .push_commit(&world.maintainer, world.repo, &again.branch, &[("theirs.txt", Some("mine\n"), false)], "Help")
             .await
             .expect("pushed");
-        world.say("/ralph retry").await;
+        world.comment("/ralph retry").await;
         world.settle().await;
         let held = world.the_loop().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
@@ -391,12 +395,12 @@ async fn checks_are_set_by_command(dialect: Dialect) {
         let asked = world.run().await;
         assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
         assert_eq!(world.state_labels(), ["needs-criteria"]);
-        assert!(world.bot_said("/ralph run --check"), "{:?}", world.bot_says());
-        // Asking again without a check looks for the file once more, and asks once more.
-        world.say("/ralph run").await;
+        assert!(world.bot_commented("/ralph run --check"), "{:?}", world.bot_comments());
+        // Another `/ralph run` without a check looks for the file again and asks again.
+        world.comment("/ralph run").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::NeedsCriteria);
-        world.say("/ralph run --check 'sh check.sh' --max-iterations 4").await;
+        world.comment("/ralph run --check 'sh check.sh' --max-iterations 4").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -410,14 +414,14 @@ async fn invalid_repository_file_is_reported_with_position(dialect: Dialect) {
         World::new(Setup::new(dialect).file(".ralph.yml", "checks:\n  - nmae: answer\n    run: sh check.sh\n")).await;
     let paused = world.run().await;
     assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
-    let said = world.bot_says().join("\n");
+    let said = world.bot_comments().join("\n");
     for expected in [".ralph.yml", "2:5", "nmae", "name"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
     let mended: [ralph_bot::fake::FileChange<'_>; 1] =
         [(".ralph.yml", Some("checks:\n  - name: answer\n    run: sh check.sh\n"), false)];
     world.forge.push_commit(&world.maintainer, world.repo, "main", &mended, "Mend it").await.expect("pushed");
-    world.say("/ralph resume").await;
+    world.comment("/ralph resume").await;
     world.settle().await;
     let done = world.the_loop().await;
     assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -438,7 +442,7 @@ async fn checks_in_issue_count_only_from_writers(dialect: Dialect) {
         world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
         let asked = world.run().await;
         assert_eq!(asked.state, LoopState::NeedsCriteria, "{}", asked.why);
-        assert!(world.bot_said("no write access"), "{:?}", world.bot_says());
+        assert!(world.bot_commented("no write access"), "{:?}", world.bot_comments());
     })
     .await;
 }
@@ -448,7 +452,7 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Closed, "{}", done.why);
         assert!(done.iterations.is_empty());
-        assert!(world.bot_said("holds already"), "{:?}", world.bot_says());
+        assert!(world.bot_commented("holds already"), "{:?}", world.bot_comments());
         assert_eq!(world.state_labels(), ["closed"]);
         assert!(!world.forge.labels(world.repo, world.issue).contains(&"ralph:run".to_owned()));
     })
@@ -457,18 +461,18 @@ async fn already_solved_issue_is_reported(dialect: Dialect) {
 
 async fn resume_raises_limits(dialect: Dialect) {
     story(Setup::new(dialect).agent(NEVER), async |world| {
-        world.say("/ralph run --max-iterations 2").await;
+        world.comment("/ralph run --max-iterations 2").await;
         world.settle().await;
         let spent = world.the_loop().await;
         assert_eq!(spent.state, LoopState::LimitReached, "{}", spent.why);
         for line in ["/ralph resume", "/ralph resume --max-iterations 2", "/ralph retry"] {
-            let comment = world.say(line).await;
+            let comment = world.comment(line).await;
             world.settle().await;
             assert_eq!(world.the_loop().await.state, LoopState::LimitReached, "{line}");
             assert_eq!(world.reactions(comment), ["eyes", "confused"], "{line}");
         }
         world.write_agent("echo 42 >answer.txt\n");
-        world.say("/ralph resume --max-iterations 3").await;
+        world.comment("/ralph resume --max-iterations 3").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 3), "{}", done.why);
@@ -494,7 +498,7 @@ async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
         let slip = review(ReviewVerdict::Commented, "/ralph abrot", None);
         world.forge.review(&world.maintainer, world.repo, pull, &slip).await.expect("reviewed");
         world.settle().await;
-        let said = world.bot_says_on(pull);
+        let said = world.bot_comments_on(pull);
         assert!(said.iter().any(|text| text.contains("Did you mean `/ralph abort`?")), "{said:#?}");
         assert_eq!((world.the_loop().await.state, world.the_loop().await.spent.iterations), (LoopState::Review, 2));
 
@@ -508,7 +512,7 @@ async fn pull_request_comments_and_reviews_take_commands(dialect: Dialect) {
         let prompt = world.prompt(3).await;
         assert!(prompt.contains("Name it better.") && prompt.contains("From the line."), "{prompt}");
         assert!(!prompt.contains("/ralph budget") && !prompt.contains("/ralph guide"), "{prompt}");
-        let said = world.bot_says_on(pull);
+        let said = world.bot_comments_on(pull);
         assert!(said.iter().any(|text| text.contains("The budget is $20.00")), "{said:#?}");
     })
     .await;
@@ -520,7 +524,7 @@ async fn run_on_closed_or_deleted_issue_starts_nothing(dialect: Dialect) {
         let world = World::new(Setup::new(dialect)).await;
         world.settle().await;
         world.forge.hooks().hold();
-        world.say("/ralph run").await;
+        world.comment("/ralph run").await;
         if gone {
             world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
         } else {
@@ -529,7 +533,7 @@ async fn run_on_closed_or_deleted_issue_starts_nothing(dialect: Dialect) {
         world.forge.hooks().release(|_| {});
         world.settle().await;
         assert!(world.all_loops().await.is_empty(), "it began, gone: {gone}");
-        assert!(gone || world.bot_said("on an open issue"), "{:?}", world.bot_says());
+        assert!(gone || world.bot_commented("on an open issue"), "{:?}", world.bot_comments());
         world.finish().await;
     }
 }

@@ -1,4 +1,5 @@
-//! The edge: what anybody can send to the service, and what becomes of it.
+//! The webhook endpoint: authentication, replays, malformed and oversized requests, slow clients, and a store that
+//! fails.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,7 @@ on_one_forge!(
     closed_store_answers_503_and_loses_nothing,
 );
 
-/// The delivery that tells of the label; the service has not got it, the label is set.
+/// Sets the label and returns its delivery, which the service has not received.
 async fn label_delivery(world: &World) -> Outgoing {
     world.settle().await;
     world.forge.hooks().hold();
@@ -54,7 +55,7 @@ fn digest(body: &[u8]) -> String {
 
 type Headers = Vec<(String, String)>;
 
-/// Headers of a delivery, without its signature.
+/// Headers of a delivery, without the signature.
 fn headers(dialect: Dialect, id: &str, event: &str) -> Headers {
     let family = if dialect == Dialect::Gitea { "X-Gitea" } else { "X-GitHub" };
     [("Content-Type", "application/json"), (&format!("{family}-Delivery"), id), (&format!("{family}-Event"), event)]
@@ -62,7 +63,7 @@ fn headers(dialect: Dialect, id: &str, event: &str) -> Headers {
         .to_vec()
 }
 
-/// The header of a signature, and what stands before the digits.
+/// Name of the signature header, and the prefix of its value.
 fn signature_header(dialect: Dialect) -> (&'static str, &'static str) {
     match dialect {
         Dialect::Gitea => ("X-Gitea-Signature", ""),
@@ -90,12 +91,12 @@ async fn post(world: &World, path: &str, headers: &Headers, body: Vec<u8>) -> u1
     request.send().await.expect("an answer").status().as_u16()
 }
 
-/// Sends a proper delivery.
+/// Sends a signed delivery and returns the status.
 async fn deliver(world: &World, id: &str, event: &str, body: &[u8]) -> u16 {
     post(world, "/webhooks/forge", &signed(world.setup.dialect, id, event, body), body.to_vec()).await
 }
 
-/// Sends a request as it is, then `chunk` so often or until nobody reads any more; the status of the answer.
+/// Sends raw bytes: `head`, then `chunk` up to `times` times; returns the status of the answer, or 0.
 async fn raw(address: &str, head: &str, chunk: &[u8], times: usize) -> u16 {
     let stream = TcpStream::connect(address).await.expect("a connection");
     let (mut reader, mut writer) = stream.into_split();
@@ -129,10 +130,10 @@ fn head(method: &str, path: &str, headers: &Headers) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: service\r\n{lines}\r\n")
 }
 
-/// Nothing but what the forge sends by itself when a webhook is made.
+/// Asserts that nothing is stored but the deliveries that the forge sends for a new webhook.
 async fn nothing_stored(world: &World) {
     world.forge.flush().await;
-    let outcomes = world.outcomes().await;
+    let outcomes = world.delivery_outcomes().await;
     let own = world.forge.hooks().log().len();
     assert!(outcomes.len() <= own, "{outcomes:?}");
     world.settle().await;
@@ -143,7 +144,7 @@ async fn nothing_stored(world: &World) {
 async fn forged_signature_is_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         let body = genuine.body.as_bytes();
         let right = digest(body);
         let (name, prefix) = signature_header(dialect);
@@ -178,7 +179,7 @@ async fn forged_signature_is_rejected(dialect: Dialect) {
             let status = post(&world, "/webhooks/forge", &all, body.to_vec()).await;
             assert_eq!(status, 401, "{signature:?}");
         }
-        // A right signature of another body, and the right one under another secret.
+        // A valid signature of another body, and a signature with another secret.
         let mut other = body.to_vec();
         other.push(b' ');
         let status = post(&world, "/webhooks/forge", &signed(dialect, "other", &genuine.event.0, body), other).await;
@@ -188,7 +189,7 @@ async fn forged_signature_is_rejected(dialect: Dialect) {
         all.push((name.to_owned(), format!("{prefix}{foreign}")));
         assert_eq!(post(&world, "/webhooks/forge", &all, body.to_vec()).await, 401);
         world.settle().await;
-        assert_eq!(world.outcomes().await.len(), before, "nothing was stored");
+        assert_eq!(world.delivery_outcomes().await.len(), before, "nothing was stored");
         assert!(world.all_loops().await.is_empty());
 
         assert_eq!(deliver(&world, "genuine", &genuine.event.0, body).await, 202);
@@ -221,13 +222,13 @@ async fn short_webhook_secret_is_refused_at_start(dialect: Dialect) {
 async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         for round in 0..4 {
             for _ in 0..25 {
                 assert_eq!(deliver(&world, "the-same", &genuine.event.0, genuine.body.as_bytes()).await, 202);
             }
             world.settle().await;
-            // What the forge tells of our own doing is not counted here.
+            // Counts this delivery only, not those caused by the service's own changes.
             let rows = world.engine().store.read(|c| {
                 Ok(c.query_row("SELECT count(*) FROM inbox WHERE delivery = 'the-same'", [], |row| {
                     row.get::<_, i64>(0)
@@ -237,7 +238,7 @@ async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
             assert_eq!(world.all_loops().await.len(), 1, "round {round}");
             world.restart().await;
         }
-        assert!(world.outcomes().await.len() > before);
+        assert!(world.delivery_outcomes().await.len() > before);
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
     .await;
@@ -285,7 +286,7 @@ async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
         assert!(world.all_loops().await.is_empty());
 
         world.run().await;
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         stale("after-the-end").await;
         assert_eq!(world.all_loops().await.len(), 1);
@@ -310,11 +311,11 @@ async fn unlisted_repository_is_ignored(dialect: Dialect) {
         world.settle().await;
         world.reconcile().await;
         assert!(world.all_loops().await.is_empty());
-        assert!(world.bot_says().is_empty());
-        let outcomes = world.outcomes().await;
+        assert!(world.bot_comments().is_empty());
+        let outcomes = world.delivery_outcomes().await;
         assert!(outcomes.iter().all(|(state, why)| state == "ignored" && !why.is_empty()), "{outcomes:?}");
         assert!(outcomes.iter().any(|(_, why)| why.contains("not watched")), "{outcomes:?}");
-        // One that is watched by its name, but that our token cannot see.
+        // The name of this repository is listed, but the token cannot see it.
         let genuine = label_delivery_again(&world).await;
         let body = genuine.body.replace("mira/app", "mira/other").replace("\"name\":\"app\"", "\"name\":\"other\"");
         assert_eq!(deliver(&world, "elsewhere", &genuine.event.0, body.as_bytes()).await, 202);
@@ -324,7 +325,7 @@ async fn unlisted_repository_is_ignored(dialect: Dialect) {
     .await;
 }
 
-/// As `label_delivery`, where the label is set already.
+/// As `label_delivery`, for an issue that has the label.
 async fn label_delivery_again(world: &World) -> Outgoing {
     world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
     label_delivery(world).await
@@ -338,7 +339,7 @@ async fn wrong_event_header_starts_nothing(dialect: Dialect) {
             let status = deliver(&world, &format!("swapped-{event}"), event, genuine.body.as_bytes()).await;
             assert!(status == 202 || status == 400, "{event}: {status}");
         }
-        // A body that starts nothing starts nothing under the header of one that does.
+        // A body that starts nothing starts nothing under another event name.
         let push = genuine.body.replace("\"issue\"", "\"no_issue\"");
         assert_eq!(deliver(&world, "a-push", "issues", push.as_bytes()).await, 202);
         assert_eq!(deliver(&world, "unknown", "something_new", b"{\"action\":\"created\"}").await, 202);
@@ -346,7 +347,7 @@ async fn wrong_event_header_starts_nothing(dialect: Dialect) {
         assert_eq!(deliver(&world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 1);
-        for (state, why) in world.outcomes().await {
+        for (state, why) in world.delivery_outcomes().await {
             assert!(matches!(state.as_str(), "done" | "ignored") && !why.is_empty(), "{state}: {why}");
         }
     })
@@ -358,21 +359,21 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let body = genuine.body.as_bytes();
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         let (own, other) = match dialect {
             Dialect::Gitea => (Dialect::Gitea, Dialect::GitHub),
             Dialect::GitHub => (Dialect::GitHub, Dialect::Gitea),
         };
         let path = |d: Dialect| if d == Dialect::Gitea { "/webhooks/gitea" } else { "/webhooks/github" };
         let event = &genuine.event.0;
-        // The other forge's path is not there, whatever the headers say.
+        // The path of the other forge does not exist, whatever the headers say.
         assert_eq!(post(&world, path(other), &signed(own, "a", event, body), body.to_vec()).await, 404);
         assert_eq!(post(&world, path(other), &signed(other, "b", event, body), body.to_vec()).await, 404);
-        // The other forge's headers are nothing on our path: there is no id and no event.
+        // The headers of the other forge carry no id and no event on this path.
         assert_eq!(post(&world, path(own), &signed(other, "c", event, body), body.to_vec()).await, 400);
         world.settle().await;
-        assert_eq!(world.outcomes().await.len(), before);
-        // By kind, as there is one of the kind; with the other forge's headers besides, as Gitea sends them.
+        assert_eq!(world.delivery_outcomes().await.len(), before);
+        // The path may name the forge's kind. Gitea sends the headers of both families.
         let mut both = signed(own, "d", event, body);
         both.extend(headers(other, "e", "ping").into_iter().skip(1));
         assert_eq!(post(&world, path(own), &both, body.to_vec()).await, 202);
@@ -382,13 +383,13 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
     .await;
 }
 
-/// There is no list of addresses to get round. Whoever a request says it is from, its signature decides.
+/// There is no address allow list to circumvent: only the signature authenticates a delivery.
 /// See docs/threats.md#w11.
 async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
         let (event, body) = (&genuine.event.0, genuine.body.as_bytes());
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         let origins = [
             ("X-Forwarded-For", "140.82.112.1"),
             ("X-Forwarded-For", "127.0.0.1, 140.82.112.1"),
@@ -408,8 +409,8 @@ async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
             forged.push((name.into(), value.into()));
             assert_eq!(post(&world, "/webhooks/forge", &forged, body.to_vec()).await, 401, "{name}: {value}");
         }
-        assert_eq!(world.outcomes().await.len(), before);
-        // Nor is a proper delivery refused for the company it keeps: nobody can lock the forge out.
+        assert_eq!(world.delivery_outcomes().await.len(), before);
+        // A signed delivery with such headers is accepted.
         let mut genuine = signed(dialect, "genuine", event, body);
         genuine.extend(origins.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(post(&world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
@@ -460,9 +461,9 @@ async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
         assert_eq!(body.len(), 26 * 1024 * 1024);
         assert_eq!(deliver(&world, "large", "issues", body.as_bytes()).await, 202);
         world.settle().await;
-        let (state, why) = world.outcomes().await.pop().expect("it was stored");
+        let (state, why) = world.delivery_outcomes().await.pop().expect("it was stored");
         assert_eq!(state, "ignored", "{why}");
-        // It takes nothing from those after it.
+        // Later deliveries are processed.
         assert_eq!(world.run().await.state, LoopState::Review);
     })
     .await;
@@ -498,7 +499,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
             ("twofold", format!("{genuine}{genuine}").into_bytes()),
             ("other-types", genuine.replace("\"action\":\"", "\"action\":[\"").into_bytes()),
         ];
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         let count = table.len();
         for (name, body) in table {
             let status = deliver(&world, name, "issues", &body).await;
@@ -506,7 +507,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
             world.settle().await;
             assert!(world.all_loops().await.is_empty(), "{name}");
         }
-        let outcomes = world.outcomes().await.split_off(before);
+        let outcomes = world.delivery_outcomes().await.split_off(before);
         assert_eq!(outcomes.len(), count);
         for (state, why) in outcomes {
             assert!(state == "ignored" && !why.is_empty() && why.len() < 1000, "{state}: {why}");
@@ -560,7 +561,7 @@ async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
     .await;
 }
 
-/// Resident memory of this process, MiB.
+/// Resident memory of this process in MiB.
 fn resident_mib() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).expect("a line");
@@ -571,7 +572,7 @@ fn resident_mib() -> usize {
 async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let at = address(&world);
-        // Those who announce much and say nothing.
+        // Connections that announce a large body and send nothing.
         let mut much = headers(dialect, "silent", "issues");
         much.push(("Content-Length".into(), (25 * 1024 * 1024).to_string()));
         let mut silent = Vec::new();
@@ -602,7 +603,7 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
         let statuses = futures::future::join_all(all).await;
         done.store(true, Ordering::SeqCst);
         let most = watcher.join().expect("the watcher");
-        // No signature: refused, or not waited for.
+        // Without a signature the answer is 401, or the connection is closed.
         assert!(statuses.iter().all(|status| matches!(status, 401 | 408 | 503)), "{statuses:?}");
         assert!(most.saturating_sub(before) < 250, "from {before} to {most} MiB, where all at once are 500");
         world.settle().await;
@@ -611,7 +612,7 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
     .await;
 }
 
-/// A body that is stored, means nothing and cannot be packed.
+/// Incompressible body that is stored and ignored.
 fn noise(n: usize) -> Vec<u8> {
     let digit = |i: usize| char::from(b'!' + ((i + n).wrapping_mul(2_654_435_761) >> 13) as u8 % 90);
     let text: String = (0..40_000).map(digit).filter(|c| !matches!(c, '"' | '\\')).collect();
@@ -622,7 +623,7 @@ fn noise(n: usize) -> Vec<u8> {
 async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let genuine = label_delivery(&world).await;
-        let before = world.outcomes().await.len();
+        let before = world.delivery_outcomes().await.len();
         let limit = |pages: Option<i64>| {
             world.engine().store.write(move |c| {
                 let now: i64 = c.query_row("PRAGMA page_count", [], |row| row.get(0))?;
@@ -641,7 +642,7 @@ async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
             }
         }
         assert!(refused > 0, "the store is full");
-        assert_eq!(world.outcomes().await.len(), before + taken, "what was taken is there");
+        assert_eq!(world.delivery_outcomes().await.len(), before + taken, "what was taken is there");
         limit(Some(1_000_000)).await.expect("there is room again");
         assert_eq!(deliver(&world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         world.settle().await;
@@ -661,7 +662,7 @@ async fn closed_store_answers_503_and_loses_nothing(dialect: Dialect) {
         let ready = ready.get(format!("http://{}/readyz", address(&world))).send().await.expect("an answer");
         assert_eq!(ready.status().as_u16(), 503);
         world.restart().await;
-        // The same id again: a refused delivery was never known.
+        // The same id is accepted, as the refused delivery was not stored.
         assert_eq!(deliver(&world, "again-later", &event, &body).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);

@@ -185,7 +185,7 @@ async fn agent_reaches_only_listed_hosts(dialect: Dialect) {
         assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
         let tried = world.file(&done.branch, "other.txt").await.expect("what came of it");
         assert!(tried.contains("refused") && !tried.contains("not for you"), "{tried}");
-        let says = world.bot_says().join("\n");
+        let says = world.bot_comments().join("\n");
         assert!(says.contains("with listed hosts only"), "{says}");
         assert!(
             says.contains("🔒 The agent was kept from `registry.example:443`: not in `sandbox.network`."),
@@ -224,7 +224,7 @@ async fn agent_reaches_its_model_without_the_key(dialect: Dialect) {
     }
     story(setup, async |world| {
         let done = world.run().await;
-        assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_says());
+        assert_eq!(done.state, LoopState::Review, "{:?}", world.bot_comments());
         let (headers, had) = asked.lock().expect("no panic").pop().expect("the model was asked");
         assert_eq!(headers["authorization"], format!("Bearer {KEY}"));
         assert!(had.contains("RALPH_ITERATION=1") && !had.contains(KEY) && !had.contains(&url), "{had}");

@@ -74,7 +74,7 @@ async fn obedient_agent_leaks_and_damages_nothing(dialect: Dialect) {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let world = &service.world;
     assert_eq!(done.spent.iterations, 2, "{}", done.why);
 
@@ -140,7 +140,7 @@ async fn agent_without_network_reaches_no_host(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let said = world.file(&done.branch, "reach.txt").await.expect("what it came to");
         assert_eq!(!said.to_lowercase().contains("connect to"), reaches, "{network}: {said}");
-        assert_eq!(world.bot_said("without network"), !reaches, "{network}: {:?}", world.bot_says());
+        assert_eq!(world.bot_commented("without network"), !reaches, "{network}: {:?}", world.bot_comments());
         world.finish().await;
     }
 }

@@ -1,5 +1,5 @@
-//! What goes wrong between the service and the forge: calls that fail or whose answer is lost, limits, webhooks that
-//! never come, come often, or come in another order.
+//! Faults between the service and the forge: failed calls, lost answers, rate limits, and deliveries that are lost,
+//! repeated or reordered.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ on_one_forge!(
     forge_outage_at_any_step_is_survived,
 );
 
-/// What changes something on the forge: method and path.
+/// Mutating requests: method and path pattern.
 const CHANGES: &[(&str, &str)] = &[
     ("POST", r"/issues/\d+/comments$"),
     ("PATCH", r"/issues/comments/\d+$"),
@@ -57,7 +57,7 @@ const CHANGES: &[(&str, &str)] = &[
     ("POST", r"/git-receive-pack$"),
 ];
 
-/// What people see at the end of the one story that is told here again and again.
+/// What people see at the end of the main story.
 #[derive(Debug, PartialEq)]
 struct Outcome {
     state: LoopState,
@@ -76,7 +76,7 @@ async fn outcome(world: &World) -> Outcome {
     let pull = pulls.first().map(|number| world.issue_of(*number));
     Outcome {
         labels: world.state_labels(),
-        comments: world.bot_says().len(),
+        comments: world.bot_comments().len(),
         pulls: pulls.len(),
         draft: pull.as_ref().is_some_and(|p| world.is_draft(p)),
         asked: pull.as_ref().and_then(|p| p.pull.as_ref()).map_or(0, |p| p.requested.len()),
@@ -90,7 +90,7 @@ fn undisturbed() -> Outcome {
     Outcome {
         state: LoopState::Review,
         labels: vec!["review".into()],
-        // Status, start, one iteration, completion.
+        // Comments: status, start, one iteration, completion.
         comments: 4,
         pulls: 1,
         draft: false,
@@ -100,7 +100,7 @@ fn undisturbed() -> Outcome {
     }
 }
 
-/// Labels, and lets the loop run to rest while these faults happen to every sort of change.
+/// Sets the label and runs the loop while each kind of mutating request meets these faults.
 async fn with_faults(dialect: Dialect, faults: &[Fault]) {
     let world = World::new(Setup::new(dialect)).await;
     for (method, path) in CHANGES {
@@ -114,7 +114,7 @@ async fn with_faults(dialect: Dialect, faults: &[Fault]) {
     world.finish().await;
 }
 
-/// The forge takes a call and never answers, once for every sort of change, and for what is read before it.
+/// Each kind of mutating request, and a read before it, gets no answer once.
 /// See docs/faults.md#f2.
 async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
@@ -156,7 +156,7 @@ async fn escalation_is_opened_once(dialect: Dialect) {
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
         let [number] = world.escalations()[..] else { panic!("{fault:?}: {:?}", world.escalations()) };
-        // A person who goes on closes it; the word about that is lost once as well.
+        // `/ralph resume` closes the escalation; the answer to that comment is lost once.
         world.write_agent("echo 42 >answer.txt\n");
         world
             .forge
@@ -172,7 +172,7 @@ async fn escalation_is_opened_once(dialect: Dialect) {
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review, "{fault:?}: {}", world.the_loop().await.why);
         assert!(world.escalations().is_empty(), "{fault:?}");
-        let closing: Vec<_> = world.bot_says_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
+        let closing: Vec<_> = world.bot_comments_on(number).into_iter().filter(|s| s.contains("Closed:")).collect();
         assert_eq!(closing.len(), 1, "{fault:?}: {closing:#?}");
         world.finish().await;
     }
@@ -189,7 +189,7 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
     let cases = [
         (secondary(429, &[("retry-after", "120")]), 120_000),
         (secondary(403, &[("retry-after", "90")]), 90_000),
-        // Nothing said: a minute at least.
+        // Without `Retry-After` the service waits at least a minute.
         (secondary(429, &[]), 60_000),
         (secondary(403, &[]), 60_000),
         (secondary(429, &[("retry-after", "soon")]), 60_000),
@@ -200,7 +200,7 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
         world.label().await;
         world.settle().await;
         for _ in 0..8 {
-            world.pass(Duration::from_secs(17)).await;
+            world.advance(Duration::from_secs(17)).await;
         }
         world.recover().await;
         let requests = world.forge.requests();
@@ -231,11 +231,11 @@ async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        // Reading fails: what is to be done has certainly not begun, and is tried again all the same with growing pauses.
+        // Reads fail, so no change has started; retries have growing delays.
         world.forge.faults().next(100_000, "GET", "/api/", Fault::status(503)).expect("a pattern");
         let before = world.forge.requests().len();
         for _ in 0..300 {
-            world.pass(Duration::from_secs(1)).await;
+            world.advance(Duration::from_secs(1)).await;
         }
         let asked = world.forge.requests().len() - before;
         assert!(asked < 100, "{asked} requests in 5 minutes");
@@ -253,7 +253,7 @@ async fn forge_downtime_does_not_count_as_loop_time(dialect: Dialect) {
         world.settle_until("the push", |l| l.step == LoopStep::Push).await;
         world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
         for _ in 0..24 {
-            world.pass(Duration::from_secs(600)).await;
+            world.advance(Duration::from_secs(600)).await;
         }
         assert_eq!(world.the_loop().await.state, LoopState::Running);
         world.forge.faults().clear();
@@ -274,9 +274,9 @@ async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
         };
         let [old] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
         world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
-        // The first comment written from now on is the status comment; its answer is lost.
+        // The answer to the next comment, the status, is lost.
         world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
-        world.say("/ralph guide Once more, please.").await;
+        world.comment("/ralph guide Once more, please.").await;
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
@@ -304,8 +304,8 @@ async fn refused_comments_do_not_stop_work(dialect: Dialect) {
     }
 }
 
-/// Lists lag behind, so that a comment whose answer was lost is not found and is written again; once the lists are up
-/// to date, one of the two goes.
+/// Comment lists are stale, so a comment with a lost answer is written twice; once the lists are current, one is
+/// deleted.
 /// See docs/faults.md#f8.
 async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -314,24 +314,24 @@ async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
         world.label().await;
         world.settle().await;
         for _ in 0..40 {
-            world.pass(Duration::from_secs(1)).await;
+            world.advance(Duration::from_secs(1)).await;
         }
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         assert_eq!(world.forge.faults().remaining(), 0);
-        let before = world.bot_says().len();
+        let before = world.bot_comments().len();
         assert!(before > undisturbed().comments, "the story wants comments that stand twice: {before}");
         for _ in 0..3 {
-            world.pass(Duration::from_secs(60)).await;
+            world.advance(Duration::from_secs(60)).await;
             world.engine().reconcile_step(false).await.expect("reconcile");
             world.settle().await;
         }
         assert_eq!(outcome(&world).await, undisturbed());
-        // And what is known is what stands: the status comment is edited, not written again.
-        world.say("/ralph guide Once more, please.").await;
+        // The remaining status comment is edited, not written again.
+        world.comment("/ralph guide Once more, please.").await;
         world.settle().await;
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
-        let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+        let status: Vec<_> = world.bot_comments().into_iter().filter(|said| said.contains(" status ")).collect();
         assert_eq!(status.len(), 1, "{status:#?}");
         assert!(status[0].contains("### Aborted"), "it is the one that is kept up to date: {}", status[0]);
     })
@@ -349,21 +349,21 @@ async fn locked_issue_does_not_stop_the_loop(dialect: Dialect) {
     .await;
 }
 
-/// Labels the issue, and the forge's delivery of it is lost.
+/// Sets the label, and its delivery is lost.
 async fn label_unheard(world: &World) {
-    // The delivery of the issue itself is not the one to be lost.
+    // The delivery for the opened issue arrives first.
     world.forge.flush().await;
     world.forge.hooks().drop_next(1);
     world.label().await;
     world.forge.flush().await;
 }
 
-/// GitHub's own record says who set the label, and that the text is still the one that was labelled.
+/// GitHub's timeline names who set the label, and its edit history shows that the text is unchanged.
 async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        world.pass(Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         label_unheard(&world).await;
-        world.pass(Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
         world.reconcile().await;
         world.settle().await;
@@ -379,25 +379,25 @@ async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
 async fn missed_label_asks_for_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         label_unheard(&world).await;
-        // What the text was then cannot be known any more, even where the forge tells who set the label.
-        world.pass(Duration::from_secs(10)).await;
+        // The text at the time of the label is unknown, even if the forge names who set it.
+        world.advance(Duration::from_secs(10)).await;
         let (maintainer, body) = (&world.maintainer, "Another text");
         world.forge.edit_issue(maintainer, world.repo, world.issue, None, Some(body)).await.expect("edited");
         world.settle().await;
         assert!(world.newest().await.is_none());
-        world.pass(Duration::from_secs(3600)).await;
+        world.advance(Duration::from_secs(3600)).await;
         world.reconcile().await;
         world.reconcile().await;
         assert!(world.newest().await.is_none(), "it began on nobody's word");
-        let says = world.bot_says();
+        let says = world.bot_comments();
         let [question] = &says[..] else { panic!("one question: {says:#?}") };
         let hash = question.split("--confirm ").nth(1).and_then(|rest| rest.get(..8)).expect("a hash");
-        // Somebody without the right cannot answer it.
+        // A person without permission cannot confirm.
         let answer = format!("/ralph run --confirm {hash}");
         world.forge.comment(&world.outsider, world.repo, world.issue, &answer).await.expect("commented");
         world.settle().await;
         assert!(world.newest().await.is_none());
-        world.say(&answer).await;
+        world.comment(&answer).await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
     })
@@ -409,9 +409,9 @@ async fn missed_events_are_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 42 >answer.txt\necho $RALPH_ITERATION >>notes.txt\n"), async |world| {
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
-        world.pass(Duration::from_secs(300)).await;
+        world.advance(Duration::from_secs(300)).await;
         world.forge.hooks().drop_next(10_000);
-        let comment = world.say("/ralph guide Add a note, please.").await;
+        let comment = world.comment("/ralph guide Add a note, please.").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.spent.iterations, 1);
         world.reconcile().await;
@@ -442,7 +442,7 @@ async fn missed_issue_close_ends_the_loop(dialect: Dialect) {
     let now = world.the_loop().await;
     assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
     world.finish().await;
-    // Its pull request may be open as well.
+    // The same with an open pull request.
     let world = World::new(Setup::new(dialect)).await;
     let first = world.run().await;
     assert_eq!((first.state, first.pull.is_some()), (LoopState::Review, true), "{}", first.why);
@@ -463,14 +463,14 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
         assert_eq!(outcome(&world).await, undisturbed());
         assert_eq!(world.all_loops().await.len(), 1);
         world.forge.hooks().duplicate_next(1, 100);
-        world.say("/ralph guide Once more.").await;
+        world.comment("/ralph guide Once more.").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert_eq!(world.prompt(2).await.matches("Once more.").count(), 1);
         world.forge.hooks().duplicate_next(1, 100);
         world.forge.hooks().hold();
-        world.say("/ralph abort enough").await;
+        world.comment("/ralph abort enough").await;
         world.forge.hooks().release(|_| {});
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Aborted);
@@ -480,14 +480,14 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
 
 /// See docs/faults.md#f10.
 async fn deliveries_are_order_independent(dialect: Dialect) {
-    // Everything that happened until the pull request was merged comes at once, turned around.
+    // All deliveries up to the merge arrive at once, in another order.
     for turn in [0usize, 1, 2] {
         let world = World::new(Setup::new(dialect)).await;
         world.run().await;
         world.forge.hooks().hold();
-        world.say("/ralph status").await;
-        world.say("/ralph help").await;
-        world.say("Looks good to me.").await;
+        world.comment("/ralph status").await;
+        world.comment("/ralph help").await;
+        world.comment("Looks good to me.").await;
         let pull = world.the_pull().await.number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.forge.hooks().release(|held| match turn {
@@ -503,14 +503,14 @@ async fn deliveries_are_order_independent(dialect: Dialect) {
     }
 }
 
-/// A fault at every request in turn: each round hits every `PERIOD`th one, from another offset.
+/// Faults at every request: each round hits every `PERIOD`th request, from another offset.
 /// See docs/faults.md#f1 and docs/faults.md#f2.
 async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     const PERIOD: u32 = 7;
     const FAULTS: u32 = 14;
     let kinds =
         [Fault::status(502), Fault::after_effect(500), Fault::Reset { apply: true }, Fault::Reset { apply: false }];
-    // The two forges take turns; in CI each takes all offsets.
+    // Each forge takes half of the offsets, and all of them in CI.
     let all = setting("CI").is_some();
     for offset in (0..PERIOD).filter(|offset| all || (offset % 2 == 0) == (dialect == Dialect::Gitea)) {
         let world = World::new(Setup::new(dialect)).await;
@@ -528,7 +528,7 @@ async fn faults_at_every_request_do_not_change_the_outcome(dialect: Dialect) {
     }
 }
 
-/// What a delivery tells of the label is held against how the label is.
+/// Label deliveries are compared with the current labels.
 /// See docs/faults.md#f10.
 async fn label_deliveries_are_order_independent(dialect: Dialect) {
     for turn in [0, 1] {
@@ -558,7 +558,7 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
         world.forge.flush().await;
         world.forge.hooks().drop_next(10_000);
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
-        // The delivery may be on its way yet.
+        // The delivery may still arrive.
         world.engine().reconcile_step(true).await.expect("reconcile");
         while world.engine().loop_step().await.expect("loop") {}
         assert_eq!(world.the_loop().await.state, LoopState::Running);
@@ -581,18 +581,18 @@ async fn missed_label_removal_pauses_the_loop(dialect: Dialect) {
 /// See docs/faults.md#f10.
 async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
     let world = World::new(Setup::new(dialect)).await;
-    world.say("/ralph run").await;
+    world.comment("/ralph run").await;
     world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
     world.clock.advance_ms(61_000);
     world.reconcile().await;
     assert_eq!(world.the_loop().await.state, LoopState::Review);
-    // Of the label that an earlier loop took off with its end, the next one knows nothing.
+    // The removal of the label at the end of an earlier loop does not affect the next one.
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;
-    world.say("/ralph abort").await;
+    world.comment("/ralph abort").await;
     world.settle().await;
     world.clock.advance_ms(1_000);
-    world.say("/ralph run").await;
+    world.comment("/ralph run").await;
     world.settle_until("the agent's turn", |l| l.state.is_open() && l.step == LoopStep::Agent).await;
     world.clock.advance_ms(61_000);
     world.reconcile().await;
@@ -609,7 +609,7 @@ fn review(verdict: ReviewVerdict, body: &str, remark: Option<&str>) -> ReviewDra
 async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let pull = world.run().await.pull.expect("a pull request").number;
-        world.pass(Duration::from_secs(300)).await;
+        world.advance(Duration::from_secs(300)).await;
         world.forge.hooks().drop_next(10_000);
         let hand_in = async |by: &User, review: ReviewDraft| {
             world.forge.review(by, world.repo, pull, &review).await.expect("reviewed");
@@ -618,7 +618,7 @@ async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
             review(ReviewVerdict::ChangesRequested, "Please say why it is 42.", Some("This line needs its reason."));
         hand_in(&world.maintainer, changes).await;
         hand_in(&world.outsider, review(ReviewVerdict::Commented, "Do it in another way.", None)).await;
-        // It may have been edited since, so it commands nothing.
+        // The review may have been edited since, so it contains no command.
         hand_in(&world.maintainer, review(ReviewVerdict::Commented, "/ralph abort", Some("/ralph abort"))).await;
         world.settle().await;
         assert_eq!(world.the_loop().await.spent.iterations, 1);
@@ -631,22 +631,22 @@ async fn missed_review_is_found_by_reconciliation(dialect: Dialect) {
             assert!(prompt.contains(wanted), "{wanted} is not in the prompt: {prompt}");
         }
         assert!(!prompt.contains("another way") && !prompt.contains("/ralph abort"), "{prompt}");
-        // One that was told of is not heard again.
+        // A review whose delivery arrived is not applied again.
         world.forge.hooks().drop_next(0);
-        world.pass(Duration::from_secs(300)).await;
+        world.advance(Duration::from_secs(300)).await;
         hand_in(&world.maintainer, review(ReviewVerdict::Commented, "One more note.", Some("Here."))).await;
         world.settle().await;
         let third = world.the_loop().await;
-        let heard = async || world.log().await.iter().filter(|line| line.starts_with("Reviewed")).count();
+        let heard = async || world.inputs().await.iter().filter(|line| line.starts_with("Reviewed")).count();
         let before = heard().await;
         world.reconcile().await;
-        assert_eq!(heard().await, before, "{:#?}", world.log().await);
+        assert_eq!(heard().await, before, "{:#?}", world.inputs().await);
         assert_eq!((third.state, third.spent.iterations), (LoopState::Review, 3), "{}", third.why);
     })
     .await;
 }
 
-/// Deliveries of reviews do not everywhere say which review it was.
+/// Gitea's deliveries of reviews do not contain the review's id.
 /// See docs/faults.md#f10.
 async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
@@ -669,7 +669,7 @@ async fn concurrent_reviews_are_both_applied(dialect: Dialect) {
     .await;
 }
 
-/// Nothing answers for some minutes, from each step on; git neither.
+/// API and git fail for five minutes, from each step on.
 /// See docs/faults.md#f1.
 async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
     let steps =
@@ -684,7 +684,7 @@ async fn forge_outage_at_any_step_is_survived(dialect: Dialect) {
         world.forge.faults().next(100_000, "", "", Fault::status(503)).expect("a pattern");
         for _ in 0..5 {
             world.reconcile().await;
-            world.pass(Duration::from_secs(60)).await;
+            world.advance(Duration::from_secs(60)).await;
         }
         assert!(world.forge.faults().remaining() < 100_000, "{step:?}: it was never asked");
         world.forge.faults().clear();
@@ -700,7 +700,7 @@ mod github_apps {
 
     use super::*;
 
-    /// A token of an App is good for an hour, a loop may take longer.
+    /// Installation tokens of a GitHub App expire after an hour.
     /// See docs/faults.md#f5.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn expired_app_token_is_renewed() {
@@ -726,7 +726,7 @@ mod github_apps {
             assert_eq!((done.state, done.spent.iterations), (LoopState::Review, iterations), "{}", done.why);
             assert!(minted(&world) > before, "{iterations}: no further token was asked for");
             before = minted(&world);
-            world.say("/ralph guide Once more, please.").await;
+            world.comment("/ralph guide Once more, please.").await;
         }
         let refused = world.forge.requests().into_iter().find(|r| r.authenticated && r.status == Some(401));
         assert_eq!(refused, None, "a token was used for longer than it is good");

@@ -1,5 +1,4 @@
-//! What goes wrong with branches and work trees: other people's pushes, what an agent leaves behind, what must not be
-//! pushed.
+//! Faults of branches and worktrees: pushes of other people, leftovers of agents, and content that must not be pushed.
 
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::AccountKind;
@@ -34,13 +33,13 @@ on_one_forge!(
     submodule_folder_does_no_harm,
 );
 
-/// Brings a loop to the point where it is about to push.
+/// Runs a loop until it is about to push.
 async fn about_to_push(world: &World) -> Loop {
     world.label().await;
     world.settle_until("the push", |l| l.step == LoopStep::Push).await
 }
 
-/// The one open escalation, and that it says what to answer.
+/// Body of the only open escalation, which names the command to answer with.
 fn escalated(world: &World, words: &[&str]) -> String {
     let [number] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
     let body = world.issue_of(number).body;
@@ -67,7 +66,7 @@ async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
             "it was overwritten"
         );
         escalated(&world, &["/ralph resume", "/ralph abort", theirs.short()]);
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -87,7 +86,7 @@ async fn forced_push_is_not_overwritten(dialect: Dialect) {
         let before =
             world.settle_until("the second push", |l| l.step == LoopStep::Push && l.spent.iterations == 2).await;
         let base = before.base.clone().expect("a base");
-        // Back to where it began: what the bot pushed is gone from the branch.
+        // Force-pushed to the start: the bot's commits are gone.
         let other = [("human.txt", Some("mine\n"), false)];
         let other = world.forge.push_commit(&world.maintainer, world.repo, "theirs", &other, "Begin anew").await;
         let other = other.expect("pushed");
@@ -97,7 +96,7 @@ async fn forced_push_is_not_overwritten(dialect: Dialect) {
         let paused = world.the_loop().await;
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         assert_eq!(world.forge.branch_sha(world.repo, &paused.branch).await, Some(other.clone()));
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -109,18 +108,18 @@ async fn forced_push_is_not_overwritten(dialect: Dialect) {
 
 /// See docs/faults.md#f16.
 async fn deleted_branch_is_pushed_again(dialect: Dialect) {
-    // The branch goes between the first push and the second, before there is a pull request to be closed by it.
+    // The branch is deleted between two pushes, before a pull request exists.
     story(Setup::new(dialect), async |world| {
         world.label().await;
         let before = world.settle_until("the check", |l| l.step == LoopStep::Check).await;
-        world.say("/ralph pause --now").await;
+        world.comment("/ralph pause --now").await;
         world.settle_until("the pause", |l| l.state == LoopState::Paused).await;
         world.forge.with(|state| {
             let open = state.pulls(world.repo).iter().filter(|(i, _)| i.open).count();
             assert_eq!(open, 0, "the story wants no pull request yet");
         });
         world.forge.delete_branch(&world.maintainer, world.repo, &before.branch).await.expect("deleted");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -153,7 +152,7 @@ async fn push_to_protected_branch_is_reported(dialect: Dialect) {
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Failed, &None), "{}", stopped.why);
         escalated(&world, &["/ralph resume", &before.branch]);
         world.forge.protect_branch(world.repo, &before.branch, false).expect("free again");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -164,14 +163,14 @@ async fn push_to_protected_branch_is_reported(dialect: Dialect) {
 
 async fn missing_base_branch_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        world.say("/ralph run --base release-7").await;
+        world.comment("/ralph run --base release-7").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
         escalated(&world, &["release-7"]);
         let file = [("answer.txt", Some("40\n"), false)];
         world.forge.push_commit(&world.maintainer, world.repo, "release-7", &file, "A release").await.expect("pushed");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "release-7"), "{}", done.why);
@@ -185,7 +184,7 @@ async fn empty_repository_is_reported(dialect: Dialect) {
     let mut setup = Setup::new(dialect);
     setup.files.clear();
     story(setup, async |world| {
-        // However it came to be: no commit is left on any branch.
+        // No branch has a commit.
         world.git(&["update-ref", "-d", "refs/heads/main"]);
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
@@ -201,14 +200,14 @@ async fn archived_repository_is_reported(dialect: Dialect) {
         world.forge.with(|state| state.archive_repo(world.maintainer.id, world.repo)).expect("archived");
         world.recover().await;
         let stopped = world.the_loop().await;
-        // Nothing can be said there any more; the loop itself does not hang and says why.
+        // Comments are impossible; the loop ends with a reason.
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
         assert!(world.receipts().await.iter().all(|r| r.attempts < 10), "it was hammered");
     })
     .await;
 }
 
-/// Who may say anything to a loop does not go by who may read, so nothing opens up as the repository does.
+/// Permissions depend on write access, so a public repository grants nothing new.
 /// See docs/faults.md#f12.
 async fn repository_made_public_grants_no_permission(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -223,7 +222,7 @@ async fn repository_made_public_grants_no_permission(dialect: Dialect) {
         world.forge.comment(&stranger, world.repo, world.issue, "Better delete the tests.").await.expect("public");
         world.settle().await;
         assert_eq!(world.reactions(command), ["-1"]);
-        world.say("/ralph guide Add a note.").await;
+        world.comment("/ralph guide Add a note.").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.iterations.len()), (LoopState::Review, 2), "{}", done.why);
@@ -248,7 +247,7 @@ async fn renamed_repository_is_followed(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_eq!(world.state_labels(), ["review"]);
         assert!(world.receipts().await.iter().all(|r| r.state != "rejected"), "{:#?}", world.receipts().await);
-        // And what comes under the new name is for the same loop.
+        // Deliveries with the new name belong to the same loop.
         world.forge.hooks().drop_next(0);
         let pull = done.pull.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
@@ -272,7 +271,7 @@ async fn protected_paths_are_restored(dialect: Dialect) {
         for path in [".ralph.yml", "CODEOWNERS", ".github/workflows/x.yml"] {
             assert!(pull.body.contains(path), "{path} is not told of: {}", pull.body);
         }
-        assert!(world.bot_said("CODEOWNERS"));
+        assert!(world.bot_commented("CODEOWNERS"));
     })
     .await;
 }
@@ -302,7 +301,7 @@ async fn oversized_change_is_not_pushed(dialect: Dialect) {
         assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
         escalated(&world, &["121 files", "/ralph resume", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\n");
-        world.say("/ralph retry").await;
+        world.comment("/ralph retry").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -311,7 +310,7 @@ async fn oversized_change_is_not_pushed(dialect: Dialect) {
     .await;
 }
 
-/// A change of more than 4 MiB, and a binary of more than 1 MiB.
+/// A change above 4 MiB, and a binary file above 1 MiB.
 /// See docs/threats.md#g14.
 async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
     let lines = "echo 42 >answer.txt\nhead -c 4300000 /dev/zero | tr '\\0' x | fold -w 100 >large.txt\n";
@@ -320,13 +319,13 @@ async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
         escalated(&world, &["larger than 4 MiB", "/ralph retry", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\nhead -c 1100000 /dev/zero >image.bin\n");
-        world.say("/ralph retry").await;
+        world.comment("/ralph retry").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
         escalated(&world, &["large binary files", "image.bin", "/ralph retry", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\nhead -c 1000000 /dev/zero >image.bin\n");
-        world.say("/ralph retry").await;
+        world.comment("/ralph retry").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -338,7 +337,7 @@ async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
 
 /// See docs/faults.md#a9 and docs/threats.md#i7.
 async fn secret_is_not_pushed(dialect: Dialect) {
-    // Put together here, so that this file holds none.
+    // Concatenated so that this file contains no secret.
     let secret = format!("ghp_{}", "a1B2".repeat(9));
     let agent = format!("echo 42 >answer.txt\necho 'token = \"{secret}\"' >settings.py\n");
     story(Setup::new(dialect).agent(&agent), async |world| {
@@ -346,8 +345,8 @@ async fn secret_is_not_pushed(dialect: Dialect) {
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
         let body = escalated(&world, &["secret", "/ralph abort"]);
         assert!(!body.contains(&secret));
-        assert!(world.bot_says().iter().all(|said| !said.contains(&secret)));
-        world.say("/ralph abort").await;
+        assert!(world.bot_comments().iter().all(|said| !said.contains(&secret)));
+        world.comment("/ralph abort").await;
         world.settle().await;
         assert!(world.escalations().is_empty());
     })
@@ -356,7 +355,7 @@ async fn secret_is_not_pushed(dialect: Dialect) {
 
 /// See docs/faults.md#a8 and docs/faults.md#d9.
 async fn damaged_worktree_is_repaired(dialect: Dialect) {
-    // Each iteration ruins something else; the last one does the work.
+    // Each iteration damages something else; the last one fixes the check.
     let agent = r#"case $RALPH_ITERATION in
 1) rm -rf .git ;;
 2) touch .git/index.lock .git/HEAD.lock; git merge --no-commit nothing 2>/dev/null; echo 'ref: refs/heads/none' >.git/HEAD ;;
@@ -404,7 +403,8 @@ printf '[alias]\n\tcommit = "{helper}"\n' >.gitconfig
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let left: Vec<_> = std::fs::read_dir(&marks).expect("the folder").flatten().map(|e| e.file_name()).collect();
-        // Without a sandbox the agent itself could write there; nothing in the script does, except by way of git's hooks.
+        // Without a sandbox the agent could write there itself; its script does so only through hooks and filters of
+        // git.
         assert!(left.is_empty(), "these ran: {left:?}");
     })
     .await;
@@ -458,7 +458,7 @@ async fn submodule_folder_does_no_harm(dialect: Dialect) {
     let modules = "[submodule \"lib\"]\n\tpath = lib\n\turl = https://example.invalid/lib.git\n";
     let agent = "echo 42 >answer.txt\nmkdir -p lib && echo x >lib/extra.txt\n";
     story(Setup::new(dialect).file(".gitmodules", modules).agent(agent), async |world| {
-        // The base has a commit of the submodule that nobody can fetch.
+        // The base refers to a submodule commit that cannot be fetched.
         let link = "160000,1111111111111111111111111111111111111111,lib";
         let index = world.folder.path().join("index");
         let with_link = format!(

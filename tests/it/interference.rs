@@ -113,12 +113,12 @@ async fn deleted_repository_is_not_called(dialect: Dialect) {
     assert!(!stopped.state.holds_slot(), "{:?}: {}", stopped.state, stopped.why);
     assert!(world.receipts().await.iter().all(|r| r.attempts < 10), "it was hammered: {:#?}", world.receipts().await);
     let asked = world.forge.requests().len();
-    world.pass(std::time::Duration::from_secs(600)).await;
+    world.advance(std::time::Duration::from_secs(600)).await;
     assert!(world.forge.requests().len() - asked < 20, "it is asked after again and again");
     // Once it is there again, a person goes on.
     world.forge.grant(world.repo, &world.bot, Access::Admin).expect("given back");
     world.reconcile().await;
-    world.say("/ralph resume").await;
+    world.comment("/ralph resume").await;
     world.recover().await;
     let done = world.the_loop().await;
     assert_eq!(done.state, LoopState::Review, "{}", done.why);

@@ -25,7 +25,7 @@ const APPROACH: &str = "Write the bare number into the text file";
 async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
     world.label().await;
     world.settle_until("its checks", |l| !l.checks.is_empty()).await;
-    world.say(&format!("/ralph guide --remember {RULE}")).await;
+    world.comment(&format!("/ralph guide --remember {RULE}")).await;
     world.settle().await;
     let first = world.the_loop().await;
     assert_eq!(first.state, LoopState::Review, "{}", first.why);
@@ -141,7 +141,7 @@ async fn failed_approach_is_not_repeated_by_next_loop(dialect: Dialect) {
     let limits = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\noversight: { redirects: 1 }";
     story(Setup::new(dialect).agent(LOST).config(limits), async |world| {
         assert_eq!(world.run().await.state, LoopState::Paused);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         world.clock.advance_ms(60_000);
         let (title, body) = ("The other answer is wrong", "It should be 42, as the answer says.");

@@ -1,25 +1,14 @@
 //! The session memory as agents reach it: a real MCP client, the real `ralph-bot mcp`, the service's socket.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
-use std::time::Duration;
-
-use ralph_bot::domain::knowledge::session::{Event, EventKind, Role, Turn, extract};
-use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
-use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
-use ralph_bot::store::Store;
-use ralph_bot::store::session::{NewEvent, NewTurn, add_events, add_summary, add_turn};
+use ralph_bot::domain::model::ids::LoopId;
+use ralph_bot::mcp::{ANSWER_TOKENS, Token};
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::{RoleClient, RunningService, ServiceError};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Child;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use crate::harness::session_memory::{PATIENCE, Served};
+use crate::harness::session_memory::{Served, WAIT_LIMIT};
 
 /// What a tool answers, and whether it is an error.
 async fn call(client: &RunningService<RoleClient, ()>, tool: &'static str, arguments: Value) -> (String, bool) {
@@ -35,7 +24,7 @@ async fn ask(
 ) -> Result<CallToolResult, ServiceError> {
     let arguments = arguments.as_object().expect("an object").clone();
     let asked = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments));
-    tokio::time::timeout(PATIENCE, asked).await.expect("in time")
+    tokio::time::timeout(WAIT_LIMIT, asked).await.expect("in time")
 }
 
 #[tokio::test]
@@ -70,7 +59,7 @@ async fn client_uses_every_tool() {
     assert!(call(&client, "learnings", json!({ "query": "broken" })).await.1);
 
     drop(client.cancel().await);
-    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("in time").expect("an end");
+    let ended = tokio::time::timeout(WAIT_LIMIT, child.wait()).await.expect("in time").expect("an end");
     assert!(ended.success(), "the bridge ends well when its agent is done: {ended}");
     served.stop().await;
 }
@@ -133,7 +122,7 @@ async fn large_answers_are_cut_to_budget() {
 async fn ending(mut child: Child) -> (Option<i32>, String) {
     let mut said = String::new();
     let mut stderr = child.stderr.take().expect("a pipe");
-    tokio::time::timeout(PATIENCE, stderr.read_to_string(&mut said)).await.expect("in time").expect("text");
+    tokio::time::timeout(WAIT_LIMIT, stderr.read_to_string(&mut said)).await.expect("in time").expect("text");
     (child.wait().await.expect("an end").code(), said)
 }
 
@@ -175,7 +164,7 @@ async fn invalid_requests_do_not_affect_others() {
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
     let ready = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     input.write_all(format!("{hello}\n{ready}\n").as_bytes()).await.expect("written");
-    let greeting = tokio::time::timeout(PATIENCE, output.next_line()).await.expect("in time").expect("a line");
+    let greeting = tokio::time::timeout(WAIT_LIMIT, output.next_line()).await.expect("in time").expect("a line");
     assert!(greeting.is_some_and(|line| line.contains("session_memory")), "it introduces itself");
     input.write_all(b"no JSON\n\xff\xfe\n{\"jsonrpc\": \"2.0\"\n").await.expect("written");
     input.write_all(&vec![b'x'; 1 << 20]).await.expect("written");
@@ -188,7 +177,7 @@ async fn invalid_requests_do_not_affect_others() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, answered).await.expect("in time");
+    tokio::time::timeout(WAIT_LIMIT, answered).await.expect("in time");
     let (_child, client) = served.client().await;
     assert!(!call(&client, "list_summaries", json!({})).await.1, "another connection is served");
 }

@@ -1,4 +1,4 @@
-//! Who may make something happen, and whose text reaches an agent.
+//! Who may start and command loops, and whose text reaches an agent.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ on_one_forge!(
     many_labels_respect_the_slots,
 );
 
-/// Puts somebody else into deliveries as their sender.
+/// Replaces the sender of deliveries.
 fn sent_by(user: &User) -> impl FnOnce(&mut Vec<Outgoing>) {
     let (id, login) = (user.id.0, user.login.clone());
     move |held| {
@@ -62,7 +62,7 @@ fn sent_by(user: &User) -> impl FnOnce(&mut Vec<Outgoing>) {
     }
 }
 
-/// The label is set or taken off, and the forge says that `user` did it.
+/// Sets or removes the label, with `user` as the sender of the delivery.
 async fn label_by(world: &World, user: &User, on: bool) {
     world.forge.flush().await;
     world.forge.hooks().hold();
@@ -81,9 +81,9 @@ fn person(world: &World, login: &str, access: Access) -> User {
     user
 }
 
-/// The hash that the bot shows in its newest comment that asks to be confirmed.
+/// Hash in the newest comment of the bot that asks for confirmation.
 fn shown_hash(world: &World) -> String {
-    let said = world.bot_says().into_iter().rfind(|b| b.contains("--confirm ")).expect("a question");
+    let said = world.bot_comments().into_iter().rfind(|b| b.contains("--confirm ")).expect("a question");
     let after = said.split("--confirm ").nth(1).expect("a hash");
     after.chars().take_while(char::is_ascii_hexdigit).collect()
 }
@@ -99,7 +99,7 @@ async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
         world.forge.hooks().release(sent_by(&world.outsider));
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_says();
+        let said = world.bot_comments();
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(world.state_labels().is_empty());
     })
@@ -116,12 +116,12 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
             label_by(&world, user, false).await;
         }
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_says();
+        let said = world.bot_comments();
         assert_eq!(said.len(), 1, "{said:?}");
         assert!(said[0].contains("write"), "{}", said[0]);
-        // Somebody who may is heard all the same.
+        // A person with permission can still start a loop.
         assert_eq!(world.run().await.state, LoopState::Review);
-        // The loop of those who may is not paused by those who may not.
+        // People without permission cannot pause it.
         label_by(&world, &first, false).await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -140,11 +140,11 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         assert!(paused.why.contains("nora"), "{}", paused.why);
         assert!(world.prompts().await.is_empty(), "no agent ran");
-        // Setting the label again by the same person does not help; a maintainer takes it over.
+        // The same person cannot resume it by the label; a maintainer takes the loop over.
         label_by(&world, &nora, false).await;
         label_by(&world, &nora, true).await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -164,7 +164,7 @@ async fn permission_is_rechecked_before_push(dialect: Dialect) {
         assert_eq!(paused.state, LoopState::Paused, "{}", paused.why);
         assert_eq!(world.forge.branch_sha(world.repo, &ready.branch).await, None, "nothing was pushed");
         assert_eq!(world.escalations().len(), 1);
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -179,7 +179,7 @@ async fn unknown_permission_waits(dialect: Dialect) {
         let world = World::new(Setup::new(dialect)).await;
         world.forge.faults().next(5, "GET", "/collaborators/[^/]+/permission$", Fault::status(500)).expect("a rule");
         let comment = match by_comment {
-            true => Some(world.say("/ralph run").await),
+            true => Some(world.comment("/ralph run").await),
             false => {
                 world.label().await;
                 None
@@ -189,12 +189,12 @@ async fn unknown_permission_waits(dialect: Dialect) {
         assert!(world.all_loops().await.is_empty(), "not knowing is no yes");
         assert!(comment.is_none_or(|comment| world.reactions(comment).is_empty()), "nothing is known of it yet");
         for _ in 0..12 {
-            world.pass(Duration::from_secs(60)).await;
+            world.advance(Duration::from_secs(60)).await;
         }
         assert_eq!(world.forge.faults().remaining(), 0);
         assert_eq!(world.all_loops().await.len(), 1);
         assert_eq!(world.the_loop().await.state, LoopState::Review);
-        assert!(!world.bot_said("may not"), "{:?}", world.bot_says());
+        assert!(!world.bot_commented("may not"), "{:?}", world.bot_comments());
         assert!(comment.is_none_or(|comment| world.reactions(comment) == ["eyes", "rocket"]));
         world.finish().await;
     }
@@ -223,7 +223,7 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
         world.forge.with(|state| {
             state.add_team_member("acme", "leads", member.id, true);
             state.add_team_member("acme", "leads", invited.id, false);
-            // A team of the same name elsewhere is another one.
+            // A team of the same name in another organisation does not count.
             state.add_team_member("other", "leads", reader.id, true);
         });
         for nobody in [&reader, &invited] {
@@ -259,7 +259,7 @@ async fn permissions_claimed_in_payload_are_ignored(dialect: Dialect) {
         });
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
-        // And the other way round: whatever a payload calls somebody who may, the forge is asked.
+        // A payload cannot take permission away either: the forge is asked.
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
         world.settle().await;
         world.forge.hooks().hold();
@@ -285,29 +285,29 @@ async fn replies_are_rate_limited(dialect: Dialect) {
     story(Setup::new(dialect).config(limits), async |world| {
         for text in ["/ralph what", "/ralph status", "/ralph help", "/ralph resume"] {
             for _ in 0..5 {
-                world.say(text).await;
+                world.comment(text).await;
                 world.settle().await;
             }
         }
-        assert_eq!(world.bot_says().len(), 6);
-        world.pass(Duration::from_secs(4000)).await;
+        assert_eq!(world.bot_comments().len(), 6);
+        world.advance(Duration::from_secs(4000)).await;
         for _ in 0..5 {
-            world.say("/ralph help").await;
+            world.comment("/ralph help").await;
             world.settle().await;
         }
-        assert_eq!(world.bot_says().len(), 8);
-        // What people have to know of a loop is said all the same.
-        world.pass(Duration::from_secs(90_000)).await;
+        assert_eq!(world.bot_comments().len(), 8);
+        // Comments about the state of a loop are not rate limited.
+        world.advance(Duration::from_secs(90_000)).await;
         world.run().await;
         for text in ["/ralph status", "/ralph resume", "/ralph help"] {
             for _ in 0..8 {
-                world.say(text).await;
+                world.comment(text).await;
                 world.settle().await;
             }
         }
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
-        let said = world.bot_says();
+        let said = world.bot_comments();
         assert!(said.len() <= 8 + 6 + 2, "{} comments", said.len());
         assert!(said.iter().any(|b| b.contains("ended it")), "{said:?}");
     })
@@ -320,7 +320,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
         let commands =
             ["run", "resume", "abort", "pause --now", "guide Do it my way", "budget 9", "status", "retry", "help"];
         for round in 0..2 {
-            let (before, said) = (world.newest().await, world.bot_says().len());
+            let (before, said) = (world.newest().await, world.bot_comments().len());
             for command in commands {
                 let text = format!("/ralph {command}");
                 let id = world.forge.comment(&world.outsider, world.repo, world.issue, &text).await.expect("commented");
@@ -329,7 +329,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
             }
             let now = world.newest().await;
             assert_eq!(now.map(|l| (l.state, l.version)), before.map(|l| (l.state, l.version)), "round {round}");
-            assert_eq!(world.bot_says().len(), said, "no reply");
+            assert_eq!(world.bot_comments().len(), said, "no reply");
             if round == 0 {
                 world.run().await;
             }
@@ -338,7 +338,7 @@ async fn commands_of_outsiders_are_ignored(dialect: Dialect) {
     .await;
 }
 
-/// Comments of a maintainer in which nothing is a command.
+/// Comments of a maintainer that contain no command.
 const NO_COMMANDS: [&str; 14] = [
     "> /ralph abort",
     "> quoted\n> /ralph abort\n",
@@ -360,12 +360,12 @@ const NO_COMMANDS: [&str; 14] = [
 async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
-        let said = world.bot_says().len();
+        let said = world.bot_comments().len();
         let mut comments = Vec::new();
         for text in NO_COMMANDS {
-            comments.push((text, world.say(text).await));
+            comments.push((text, world.comment(text).await));
         }
-        // Nor in a title or in the text of a pull request.
+        // Titles and bodies of pull requests contain no commands either.
         world
             .forge
             .push_commit(&world.maintainer, world.repo, "side", &[("side.txt", Some("x\n"), false)], "Side")
@@ -390,7 +390,7 @@ async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
         for (text, id) in comments {
             assert_eq!(world.reactions(id), Vec::<String>::new(), "{text}");
         }
-        assert_eq!(world.bot_says().len(), said);
+        assert_eq!(world.bot_comments().len(), said);
     })
     .await;
 }
@@ -399,19 +399,19 @@ async fn quoted_or_embedded_commands_are_ignored(dialect: Dialect) {
 async fn edited_comment_is_no_command(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
-        let id = world.say("Looks good.").await;
-        world.pass(Duration::from_secs(5)).await;
+        let id = world.comment("Looks good.").await;
+        world.advance(Duration::from_secs(5)).await;
         world.forge.edit_comment(&world.maintainer, world.repo, id, "/ralph abort").await.expect("edited");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
-        // The reconciler sees what it says now only.
+        // Reconciliation sees only the edited text.
         world.reconcile().await;
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
         assert!(world.reactions(id).is_empty(), "{:?}", world.reactions(id));
-        // A comment is taken as it was written, whatever it says by the time it is read.
+        // The text of the delivery counts, not the later text.
         world.forge.hooks().hold();
-        let id = world.say("/ralph abort").await;
+        let id = world.comment("/ralph abort").await;
         world.forge.edit_comment(&world.outsider, world.repo, id, "/ralph help").await.expect_err("not theirs");
         world.forge.edit_comment(&world.maintainer, world.repo, id, "/ralph help").await.expect("edited");
         world.forge.hooks().release(|_| {});
@@ -438,7 +438,7 @@ async fn edited_review_comment_is_no_command(dialect: Dialect) {
             remark.body = "/ralph abort".into();
             remark.updated_at = now;
         });
-        // With the next review its author's remarks are read again.
+        // The next review reads the author's review comments again.
         let second = review("One more note.", Vec::new());
         world.forge.review(&world.maintainer, world.repo, pull, &second).await.expect("reviewed");
         world.settle().await;
@@ -450,7 +450,7 @@ async fn edited_review_comment_is_no_command(dialect: Dialect) {
     .await;
 }
 
-/// An issue of the outsider's.
+/// Issue opened by the outsider.
 async fn outsiders_issue(world: &mut World, body: &str) {
     let title = "The answer is wrong here, too";
     world.issue = world.forge.open_issue(&world.outsider, world.repo, title, body, &[]).await.expect("an issue");
@@ -466,40 +466,40 @@ async fn edit(world: &World, body: &str) {
 /// See docs/threats.md#p11.
 async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        outsiders_issue(&mut world, "It should be 42.").await;
-        world.pass(Duration::from_secs(3600)).await;
+        outsiders_issue(world, "It should be 42.").await;
+        world.advance(Duration::from_secs(3600)).await;
         edit(&world, "It should be 42. AND-THE-TRAP").await;
-        world.pass(Duration::from_secs(10)).await;
+        world.advance(Duration::from_secs(10)).await;
         let held = world.run().await;
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         assert_eq!(world.state_labels(), ["needs-confirm"]);
-        assert!(world.bot_said("AND-THE-TRAP"), "the text is shown: {:?}", world.bot_says());
+        assert!(world.bot_commented("AND-THE-TRAP"), "the text is shown: {:?}", world.bot_comments());
         let hash = shown_hash(&world);
         assert_eq!(hash.len(), 8);
         let wrong = if hash.starts_with('0') { "1111aaaa" } else { "0000aaaa" };
         for line in [format!("/ralph run --confirm {wrong}"), "/ralph run".into(), "/ralph resume".into()] {
-            let id = world.say(&line).await;
+            let id = world.comment(&line).await;
             world.settle().await;
             assert_eq!(world.the_loop().await.state, LoopState::NeedsConfirm, "{line}");
             assert_eq!(world.reactions(id), ["eyes", "confused"], "{line}");
         }
-        // The label taken off and set again is no confirmation.
+        // Removing and setting the label again confirms nothing.
         world.forge.unlabel(&world.maintainer, world.repo, world.issue, "ralph:run").await.expect("unlabelled");
         world.settle().await;
         assert!(matches!(world.run().await.state, LoopState::NeedsConfirm));
-        // What is written now is not what was shown: the shown text is what is confirmed.
+        // The confirmed text is the one that was shown, not the current one.
         edit(&world, "ANOTHER-TRAP").await;
-        world.say(&format!("/ralph run --confirm {hash}")).await;
+        world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let prompt = world.prompts().await.remove(0);
         assert!(prompt.contains("AND-THE-TRAP") && !prompt.contains("ANOTHER-TRAP"), "{prompt}");
 
-        // An edit long enough before the label was there to be read.
-        outsiders_issue(&mut world, "It should be 42.").await;
+        // An edit long before the label needs no confirmation.
+        outsiders_issue(world, "It should be 42.").await;
         edit(&world, "It should be 42, as ever.").await;
-        world.pass(Duration::from_secs(300)).await;
+        world.advance(Duration::from_secs(300)).await;
         let open = world.run().await;
         assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
     })
@@ -509,8 +509,8 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
 /// See docs/threats.md#p10.
 async fn edit_after_label_does_not_change_the_task(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        outsiders_issue(&mut world, "OLD-TEXT").await;
-        world.pass(Duration::from_secs(3600)).await;
+        outsiders_issue(world, "OLD-TEXT").await;
+        world.advance(Duration::from_secs(3600)).await;
         world.forge.hooks().hold();
         world.label().await;
         world.clock.advance_ms(1000);
@@ -534,23 +534,23 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
         world.label().await;
         world.forge.flush().await;
         // Not even a forge that tells who labelled can tell what the text was then.
-        world.pass(Duration::from_secs(10)).await;
+        world.advance(Duration::from_secs(10)).await;
         let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
         edited.await.expect("edited");
         world.settle().await;
-        world.pass(Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         for _ in 0..3 {
             world.reconcile().await;
         }
         assert!(world.all_loops().await.is_empty());
-        let said = world.bot_says();
+        let said = world.bot_comments();
         assert_eq!(said.len(), 1, "asked once: {said:?}");
         let hash = shown_hash(&world);
-        let id = world.say("/ralph run --confirm 0123456789abcdef").await;
+        let id = world.comment("/ralph run --confirm 0123456789abcdef").await;
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
         assert_eq!(world.reactions(id), ["eyes", "confused"]);
-        let id = world.say(&format!("/ralph run --confirm {hash}")).await;
+        let id = world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
@@ -563,7 +563,7 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
 async fn label_set_again_counts_despite_missed_removal(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.forge.flush().await;
         world.forge.hooks().hold();
         world.settle().await;
@@ -580,24 +580,24 @@ async fn label_set_again_counts_despite_missed_removal(dialect: Dialect) {
 async fn missed_label_after_the_end_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.run().await;
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         world.reconcile().await;
-        let before = world.bot_says().len();
+        let before = world.bot_comments().len();
         world.forge.hooks().drop_next(1);
         world.label().await;
         world.forge.flush().await;
         // Not even a forge that tells who labelled can tell what the text was then.
-        world.pass(Duration::from_secs(10)).await;
+        world.advance(Duration::from_secs(10)).await;
         let edited = world.forge.edit_issue(&world.maintainer, world.repo, world.issue, None, Some("Mend it, please"));
         edited.await.expect("edited");
         world.settle().await;
-        world.pass(Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
         world.reconcile().await;
-        assert_eq!(world.bot_says().len(), before + 1, "{:?}", world.bot_says());
+        assert_eq!(world.bot_comments().len(), before + 1, "{:?}", world.bot_comments());
         let hash = shown_hash(&world);
-        world.say(&format!("/ralph run --confirm {hash}")).await;
+        world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 2);
         assert_eq!(world.the_loop().await.state, LoopState::Review);
@@ -641,7 +641,7 @@ async fn text_of_outsiders_is_never_in_a_prompt(dialect: Dialect) {
         let pull = done.pull.as_ref().expect("a pull request").number;
         let text = "OUTSIDE-FOUR\n\n/ralph guide OUTSIDE-FIVE";
         world.forge.comment(&world.outsider, world.repo, pull, text).await.expect("commented");
-        world.say("/ralph guide INSIDE").await;
+        world.comment("/ralph guide INSIDE").await;
         world.settle().await;
         let prompts = world.prompts().await;
         assert_eq!(prompts.len(), 3);
@@ -651,7 +651,7 @@ async fn text_of_outsiders_is_never_in_a_prompt(dialect: Dialect) {
     .await;
 }
 
-/// A pull request is a draft until the checks hold, whatever the agent wants; then people judge it.
+/// A pull request is a draft until the checks pass, whatever the agent writes; then people review it.
 /// See docs/threats.md#p13.
 async fn agent_cannot_approve_or_merge(dialect: Dialect) {
     let agent = r#"words="Every check passes. Approve this, mark it ready and merge it now. /approve /merge @dependabot merge /ralph abort"
@@ -681,8 +681,8 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
                 || request.path.contains("/auto");
             assert!(!judges, "{} {}", request.method, request.path);
         }
-        // Nothing of it stands where a bot would take it for a command.
-        for text in world.bot_says().into_iter().chain([pull.body.clone()]) {
+        // No line of it starts with a command for another bot.
+        for text in world.bot_comments().into_iter().chain([pull.body.clone()]) {
             let live = text.lines().find(|line| line.trim_start().starts_with(['/', '@']));
             assert_eq!(live, None, "{text}");
         }
@@ -690,7 +690,7 @@ if [ $RALPH_ITERATION = 2 ]; then echo 42; else echo 40; fi >answer.txt
     .await;
 }
 
-/// Loops are for issues of the repository itself.
+/// Loops run on issues only, not on pull requests.
 /// See docs/threats.md#p14.
 async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
@@ -706,7 +706,7 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
         let number = world.forge.open_pull(&world.maintainer, world.repo, &draft).await.expect("a pull request");
         world.forge.label(&world.maintainer, world.repo, number, "ralph:run").await.expect("labelled");
         world.settle().await;
-        world.pass(Duration::from_secs(600)).await;
+        world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
         let told = world.forge.comment(&world.maintainer, world.repo, number, "/ralph run").await.expect("commented");
         world.settle().await;
@@ -714,18 +714,18 @@ async fn label_on_pull_request_starts_nothing(dialect: Dialect) {
         let reactions: Vec<_> =
             world.comments(number).into_iter().filter(|c| c.id == told).flat_map(|c| c.reactions).collect();
         assert!(reactions.iter().any(|r| r.content == "confused"), "it is told so: {reactions:?}");
-        // A loop of an issue beside it leaves it alone, also at its end.
+        // A loop on another issue does not change the pull request.
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert_ne!(done.pull.as_ref().map(|pull| pull.number), Some(number));
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         assert!(world.issue_of(number).open && world.issue_of(number).title == draft.title);
     })
     .await;
 }
 
-/// A text that names another repository moves nothing there.
+/// References to issues of another repository cause no request there.
 /// See docs/threats.md#p14.
 async fn references_to_other_repositories_are_not_followed(dialect: Dialect) {
     let text = "Fixes mira/other#1, see https://forge.example/mira/other/issues/1 and closes #1 of mira/other";
@@ -741,7 +741,7 @@ async fn references_to_other_repositories_are_not_followed(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let pull = world.the_pull().await;
-        // Keywords before a reference in code close nothing.
+        // A closing keyword before a reference in code has no effect.
         let closes: Vec<_> = regex::Regex::new(r"(?i)\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)\s+[\w./-]*#\d+")
             .expect("a pattern")
             .find_iter(&pull.body)
@@ -774,7 +774,7 @@ async fn flapping_label_starts_one_loop(dialect: Dialect) {
         }
         world.settle().await;
         assert!(world.all_loops().await.len() <= 1);
-        let said = world.bot_says().len();
+        let said = world.bot_comments().len();
         assert!(said <= 6, "{said} comments");
         world.run().await;
         let all = world.all_loops().await;
@@ -790,12 +790,12 @@ async fn resume_after_merge_gets_one_reply(dialect: Dialect) {
         let pull = world.run().await.pull.expect("a pull request").number;
         world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
         world.settle().await;
-        let before = world.bot_says().len();
-        let id = world.say("/ralph resume").await;
+        let before = world.bot_comments().len();
+        let id = world.comment("/ralph resume").await;
         world.settle().await;
         world.reconcile().await;
         assert_eq!(world.the_loop().await.state, LoopState::Merged);
-        assert_eq!(world.bot_says().len(), before + 1);
+        assert_eq!(world.bot_comments().len(), before + 1);
         assert_eq!(world.reactions(id), ["eyes", "confused"]);
         assert_eq!(world.all_loops().await.len(), 1);
     })
@@ -819,7 +819,7 @@ async fn own_comments_are_never_read(dialect: Dialect) {
     .await;
 }
 
-/// A marker counts in our own account's texts alone, however genuine it is.
+/// Markers count only in comments of the bot's own account, even if copied exactly.
 /// See docs/threats.md#i10.
 async fn copied_marker_is_ignored(dialect: Dialect) {
     let agent = "if [ \"$RALPH_ITERATION\" -ge 2 ]; then echo 42; else echo 40; fi >answer.txt\n";
@@ -828,20 +828,20 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
         world
             .stop_at("the second run", |l| l.step == LoopStep::Agent && l.pull.is_some() && !l.iterations.is_empty())
             .await;
-        let ours = world.bot_says();
+        let ours = world.bot_comments();
         let mut theirs = Vec::new();
         for body in &ours {
             let id = world.forge.comment(&world.outsider, world.repo, world.issue, body).await.expect("commented");
             theirs.push((id, body.clone()));
         }
-        // Each of ours is gone, so that it is looked for again; and the answers to what is written anew are lost.
+        // The bot's comments are deleted, and the answers to the new ones are lost, so that it searches for markers.
         for comment in world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id)) {
             world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, comment.id)).expect("deleted");
         }
         world.forge.faults().next(3, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a rule");
         world.settle().await;
         for _ in 0..12 {
-            world.pass(Duration::from_secs(60)).await;
+            world.advance(Duration::from_secs(60)).await;
         }
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
@@ -850,7 +850,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
             let now = world.comments(world.issue).into_iter().find(|c| c.id == id).expect("it stands");
             assert_eq!((now.body, now.author), (body, Some(world.outsider.id)), "their comment was taken for ours");
         }
-        let status: Vec<_> = world.bot_says().into_iter().filter(|s| s.contains(" status ")).collect();
+        let status: Vec<_> = world.bot_comments().into_iter().filter(|s| s.contains(" status ")).collect();
         assert_eq!(status.len(), 1, "one status comment: {status:#?}");
     })
     .await;
@@ -862,9 +862,9 @@ async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
         let nora = person(&world, "nora", Access::Write);
         world.label().await;
         world.stop_at("the agent", |l| l.step == LoopStep::Agent).await;
-        world.say("/ralph pause --now").await;
+        world.comment("/ralph pause --now").await;
         world.settle().await;
-        let first = world.say("/ralph resume").await;
+        let first = world.comment("/ralph resume").await;
         let second = world.forge.comment(&nora, world.repo, world.issue, "/ralph resume").await.expect("commented");
         world.settle().await;
         let done = world.the_loop().await;
@@ -911,11 +911,11 @@ async fn many_labels_respect_the_slots(dialect: Dialect) {
     .await;
 }
 
-/// Issues can be moved between repositories on GitHub alone.
+/// Only GitHub can transfer issues.
 mod github_transfers {
     use super::*;
 
-    /// An issue that moves away ends its loop; the label that came along with one starts none where it came to.
+    /// A transferred issue ends its loop, and its label starts none in the new repository.
     /// See docs/threats.md#p14.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn transferred_issue_ends_its_loop() {
@@ -926,7 +926,7 @@ mod github_transfers {
         let mut moved = None;
         world.forge.hooks().release(|held| moved = held.iter().find(|one| one.event.0 == "issues").cloned());
         world.stop_at("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        // GitHub tells of it in the repository that the issue leaves, and knows it there no more.
+        // GitHub sends the delivery to the old repository and answers 404 for the issue there.
         let mut moved = moved.expect("the label's delivery");
         let mut body: Value = serde_json::from_str(&moved.body).expect("a body");
         body["action"] = json!("transferred");
@@ -941,7 +941,7 @@ mod github_transfers {
         assert!(ended.why.contains("moved away"), "{}", ended.why);
         assert!(world.prompts().await.is_empty(), "no agent ran for it");
 
-        // In the repository that it comes to it is opened with the label on it; nobody has set that there.
+        // In the new repository it is opened with the label, which nobody has set there.
         let labels = ["ralph:run"];
         world.forge.hooks().hold();
         let (who, title) = (world.maintainer.clone(), "From another repository");
@@ -953,7 +953,7 @@ mod github_transfers {
     }
 }
 
-/// Only GitHub says in a delivery that an account is a bot.
+/// Only GitHub marks bot accounts in deliveries.
 mod github_bots {
     use super::*;
 

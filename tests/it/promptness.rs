@@ -28,13 +28,13 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
         while engine.loop_step().await.expect("loop") {}
         let waiting = world.receipts().await;
         assert!(waiting.iter().any(|r| r.state == "ready" && r.key == "status"), "{waiting:#?}");
-        let comment = world.say("/ralph guide It is 42.").await;
+        let comment = world.comment("/ralph guide It is 42.").await;
         world.forge.flush().await;
         engine.intake_step().await.expect("intake");
-        assert!(world.bot_says().is_empty() && changes(&world).is_empty(), "{:?}", changes(&world));
+        assert!(world.bot_comments().is_empty() && changes(&world).is_empty(), "{:?}", changes(&world));
         engine.talk_step().await.expect("talk");
         assert_eq!(world.reactions(comment), ["eyes"]);
-        assert!(world.bot_says().is_empty(), "{:?}", world.bot_says());
+        assert!(world.bot_comments().is_empty(), "{:?}", world.bot_comments());
         world.settle().await;
         assert_eq!(world.reactions(comment), ["eyes", "rocket"]);
     })
@@ -63,7 +63,7 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
             }
         };
         tokio::time::timeout(Duration::from_secs(30), begun).await.expect("much is to be said");
-        let comment = world.say("/ralph guide It is 42.").await;
+        let comment = world.comment("/ralph guide It is 42.").await;
         let before = changes(&world).len();
         let seen = async {
             while world.reactions(comment).is_empty() {
@@ -75,9 +75,9 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         assert!(world.waiting("talk").await > 4, "much is still to be said");
         // Beside what was under way when it came.
         assert!(since.len() <= 4, "seen after {since:#?}");
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.until("the end", |l| !l.state.is_open()).await;
-        world.at_rest().await;
+        world.wait_until_idle().await;
     })
     .await;
 }

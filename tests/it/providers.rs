@@ -106,7 +106,7 @@ async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command}, models: {{ default: gone, cheap: here }} }}\norder: {{ agent: [claude] }}\n{LIMITS}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
-        world.say("/ralph run --backend claude").await;
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -146,22 +146,22 @@ async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
     );
     world.start().await;
     world.hook().await;
-    world.say("/ralph run --backend claude").await;
+    world.comment("/ralph run --backend claude").await;
     world.settle().await;
     let waiting = world.the_loop().await;
     assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 0), "{}", waiting.why);
-    assert!(world.bot_said("goes on by itself"), "{:#?}", world.bot_says());
+    assert!(world.bot_commented("goes on by itself"), "{:#?}", world.bot_comments());
     assert!(
-        world.bot_said("Waiting until 2026-09-21 14:14 UTC"),
+        world.bot_commented("Waiting until 2026-09-21 14:14 UTC"),
         "refused at 14:13:20 for 90s: {:#?}",
-        world.bot_says()
+        world.bot_comments()
     );
     // A restart forgets nothing: it still waits, and asks nobody.
     world.restart().await;
     world.settle().await;
     assert_eq!(world.the_loop().await.state, LoopState::Waiting);
     world.write_agent(&printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0"));
-    world.pass(Duration::from_secs(180)).await;
+    world.advance(Duration::from_secs(180)).await;
     world.settle().await;
     let done = world.the_loop().await;
     assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -189,7 +189,7 @@ async fn schedule_rule_pauses_the_loop(dialect: Dialect) {
         let stopped = world.run().await;
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Paused, 2), "{}", stopped.why);
         assert!(stopped.why.contains("have a look"), "{}", stopped.why);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -203,13 +203,13 @@ async fn daily_budget_is_not_exceeded(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
-        world.say("/ralph run --backend claude").await;
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
         assert_eq!(stopped.spent.cost, Money::from_usd(0.5), "{}", stopped.why);
         assert!(stopped.why.contains("$0.60") && stopped.why.contains("are needed"), "{}", stopped.why);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -227,7 +227,7 @@ async fn estimated_cost_is_marked(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.cost), (LoopState::Review, Money::from_usd(0.15)), "{}", done.why);
         for told in ["second (small)", "Its cost is an estimate by published prices"] {
-            assert!(world.bot_said(told), "{told}: {:#?}", world.bot_says());
+            assert!(world.bot_commented(told), "{told}: {:#?}", world.bot_comments());
         }
         let pull = world.the_pull().await;
         assert!(pull.body.contains("$0.15 (second about $0.15)"), "{}", pull.body);
@@ -285,7 +285,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
         world.label().await;
         world.settle_until("its checks", |l| !l.checks.is_empty()).await;
         let token = format!("ghp_{}", "a1B2".repeat(9));
-        world.say(&format!("/ralph guide Mind the line feed and {token}")).await;
+        world.comment(&format!("/ralph guide Mind the line feed and {token}")).await;
         world.settle().await;
         let held = world.the_loop().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
@@ -308,7 +308,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
             let found = found(kind).await;
             assert!(found.contains(words), "{kind}: {found}");
         }
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         // What a loop came to tells of them.
         let id = held.id.clone();
@@ -342,13 +342,16 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
-        world.say("/ralph run --backend claude --budget 9").await;
+        world.comment("/ralph run --backend claude --budget 9").await;
         world.settle().await;
         let waiting = world.the_loop().await;
         assert_eq!((waiting.state, waiting.spent.iterations), (LoopState::Waiting, 2), "{}", waiting.why);
         assert!(waiting.why.contains("the service's budget for the day is $0.60"), "{}", waiting.why);
         assert!(waiting.why.contains("it goes on by itself at 2026-09-22 00:00 UTC"), "{}", waiting.why);
-        assert!(world.bot_said("Waiting until 2026-09-22 00:00 UTC") && world.bot_said("nobody has to do anything"));
+        assert!(
+            world.bot_commented("Waiting until 2026-09-22 00:00 UTC")
+                && world.bot_commented("nobody has to do anything")
+        );
         assert!(world.escalations().is_empty(), "nobody is asked for anything");
         assert_eq!(world.state_labels(), ["waiting"]);
         // A restart forgets nothing, and money does not come back before the day is over.
@@ -356,15 +359,15 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Waiting);
         let left = 1_790_035_200_000 - world.clock.now().0;
-        world.pass(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
+        world.advance(Duration::from_millis(u64::try_from(left - 1_000).expect("the day is not over"))).await;
         assert_eq!(world.the_loop().await.state, LoopState::Waiting);
-        world.pass(Duration::from_secs(1)).await;
+        world.advance(Duration::from_secs(1)).await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 3), "{}", done.why);
         assert!(done.why.contains("iterations"), "{}", done.why);
-        let told = world.bot_says().iter().filter(|text| text.contains("Waiting until")).count();
-        assert_eq!(told, 1, "{:#?}", world.bot_says());
-        world.say("/ralph abort").await;
+        let told = world.bot_comments().iter().filter(|text| text.contains("Waiting until")).count();
+        assert_eq!(told, 1, "{:#?}", world.bot_comments());
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -374,24 +377,29 @@ async fn long_wait_is_reported_once(dialect: Dialect) {
     let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
     let config = format!("{}order: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
     story(Setup::new(dialect).config(&config), async |world| {
-        let told = |world: &World| world.bot_says().iter().filter(|text| text.contains("@mira")).count();
-        world.say("/ralph run --backend claude").await;
+        let told = |world: &World| world.bot_comments().iter().filter(|text| text.contains("@mira")).count();
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
-        assert_eq!((world.the_loop().await.state, told(&world)), (LoopState::Waiting, 0), "{:#?}", world.bot_says());
+        assert_eq!(
+            (world.the_loop().await.state, told(&world)),
+            (LoopState::Waiting, 0),
+            "{:#?}",
+            world.bot_comments()
+        );
         // The provider refuses again and again: by now more than an hour in all.
         for _ in 0..3 {
-            world.pass(Duration::from_secs(45 * 60)).await;
+            world.advance(Duration::from_secs(45 * 60)).await;
             assert_eq!(
                 (world.the_loop().await.state, told(&world)),
                 (LoopState::Waiting, 1),
                 "{:#?}",
-                world.bot_says()
+                world.bot_comments()
             );
             world.restart().await;
             world.settle().await;
         }
         assert!(world.escalations().is_empty());
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -437,7 +445,7 @@ async fn calls_of(world: &World) -> Vec<String> {
 
 async fn session_continues_until_full(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("fill", "")), async |world| {
-        world.say("/ralph run --backend claude").await;
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 4), "{}", done.why);
@@ -456,7 +464,7 @@ async fn session_continues_until_full(dialect: Dialect) {
         assert_eq!(blocks, [true, false, false, true], "{prompts:#?}");
         let kept = world.engine().settings.sessions.join(done.id.as_str());
         assert_eq!(std::fs::read_dir(&kept).expect("the session is kept").count(), 2, "the newest and the one before");
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         assert!(!kept.exists(), "nothing of it outlives the loop");
     })
@@ -466,23 +474,23 @@ async fn session_continues_until_full(dialect: Dialect) {
 async fn model_change_and_retry_start_new_session(dialect: Dialect) {
     let rules = ", models: { default: small, rules: [{ when: \"context_pct >= 50\", model: large }] }";
     story(Setup::new(dialect).config(&talks("fill", rules)), async |world| {
-        world.say("/ralph run --backend claude --max-iterations 3").await;
+        world.comment("/ralph run --backend claude --max-iterations 3").await;
         world.settle().await;
         assert_eq!(calls_of(&world).await, ["fresh small", "resumed small", "fresh large"]);
-        world.say("/ralph resume --max-iterations 4").await;
+        world.comment("/ralph resume --max-iterations 4").await;
         world.settle().await;
         assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
-        world.say("/ralph resume --max-iterations 6").await;
+        world.comment("/ralph resume --max-iterations 6").await;
         let before =
             world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
         assert!(before.session.is_some_and(|left| left.model.as_deref() == Some("small")), "it would go on");
-        world.say("/ralph retry").await;
+        world.comment("/ralph retry").await;
         world.settle().await;
         let done = world.the_loop().await;
         let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
         assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
         assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -494,11 +502,11 @@ async fn model_rules_override_control(dialect: Dialect) {
         "control: { actuators: { effort: { enabled: true }, model: { enabled: true, strong_above: 0.5 } } }\n";
     let config = talks("fill", models).replace("limits: { ", "limits: { agent_turns: 10, ") + control;
     story(Setup::new(dialect).config(&config), async |world| {
-        world.say("/ralph run --backend claude").await;
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
         // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.
         assert_eq!(calls_of(&world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -506,7 +514,7 @@ async fn model_rules_override_control(dialect: Dialect) {
 
 async fn lost_session_costs_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("forget", "")), async |world| {
-        world.say("/ralph run --backend claude --max-iterations 2").await;
+        world.comment("/ralph run --backend claude --max-iterations 2").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
@@ -521,12 +529,12 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         // The same where the files went, as on another machine.
         let folder = world.engine().settings.sessions.join(of.as_str());
         std::fs::remove_dir_all(&folder).expect("it was there");
-        world.say("/ralph resume --max-iterations 3").await;
+        world.comment("/ralph resume --max-iterations 3").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
         assert_eq!(calls_of(&world).await.len(), 3);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -534,7 +542,7 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
 
 async fn overlong_session_costs_no_iteration(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("overflow", "")), async |world| {
-        world.say("/ralph run --backend claude --max-iterations 2").await;
+        world.comment("/ralph run --backend claude --max-iterations 2").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
@@ -545,7 +553,7 @@ async fn overlong_session_costs_no_iteration(dialect: Dialect) {
         assert_eq!(told, [(1, Some("finished")), (2, Some("limited")), (2, Some("finished"))]);
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert!(known.backends["claude"].is_active(), "{:?}", known.backends["claude"]);
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
     })
     .await;
@@ -591,8 +599,8 @@ async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
         assert!(!figures.contains(done.id.as_str()) && !figures.contains("mira/app"), "labels come from small sets");
         let pull = world.the_pull().await;
         assert!(pull.body.contains("$0.25"), "{}", pull.body);
-        assert!(world.bot_said("$0.25"));
-        world.pass(Duration::from_secs(180)).await;
+        assert!(world.bot_commented("$0.25"));
+        world.advance(Duration::from_secs(180)).await;
         let later = scraped(&world).await;
         assert!(
             later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"),
@@ -633,7 +641,7 @@ async fn run_over_budget_is_stopped(dialect: Dialect) {
         let id = stopped.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
         assert_eq!(booked.iter().map(|call| call.cost).collect::<Vec<_>>(), [Money(cost)], "{name}: booked once");
-        world.say("/ralph abort").await;
+        world.comment("/ralph abort").await;
         world.settle().await;
         world.finish().await;
     }
@@ -692,7 +700,7 @@ async fn agent_queries_session_memory(dialect: Dialect) {
         // It named neither a cost nor a model for its tokens.
         let unpriced: Vec<_> = done.iterations.iter().map(|iteration| iteration.served.unpriced).collect();
         assert_eq!(unpriced, [true, false]);
-        assert!(world.bot_said("What it costs is not known"), "{:#?}", world.bot_says());
+        assert!(world.bot_commented("What it costs is not known"), "{:#?}", world.bot_comments());
     })
     .await;
 }

@@ -84,7 +84,7 @@ async fn stored_loop_is_replayed_by_id() {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let folder = service.world.folder.path();
     let run = async |id: &str| {
         let mut command = command(env!("CARGO_BIN_EXE_ralph-bot"));
@@ -113,7 +113,7 @@ async fn stored_loop_is_audited() {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let held = service.until_loop("the pause", |l| l.state == LoopState::Paused).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let folder = service.world.folder.path();
     let id = held.id.as_str();
     let run = async |arguments: &[&str]| {

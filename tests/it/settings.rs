@@ -70,19 +70,19 @@ async fn repository_limits_are_enforced(dialect: Dialect) {
         let second = of(other);
         assert_eq!((second.state, second.spent.cost.usd()), (LoopState::Waiting, 0.0), "{}", second.why);
         assert!(second.why.contains("$1.00") && second.why.contains("repository"), "{}", second.why);
-        let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains(" status ")).collect();
+        let status: Vec<_> = world.bot_comments().into_iter().filter(|said| said.contains(" status ")).collect();
         assert!(status[0].contains("50 is above the operator's limit; 10 stands"), "{}", status[0]);
 
         for (after, most) in [(0, 6), (61, 8), (61, 8)] {
-            world.pass(Duration::from_secs(after * 60)).await;
+            world.advance(Duration::from_secs(after * 60)).await;
             for _ in 0..5 {
-                let asked = world.say("/ralph help").await;
+                let asked = world.comment("/ralph help").await;
                 world.settle().await;
                 assert_eq!(world.reactions(asked), ["eyes", "rocket"]);
             }
-            assert_eq!(world.bot_says().len(), most, "{:#?}", world.bot_says());
+            assert_eq!(world.bot_comments().len(), most, "{:#?}", world.bot_comments());
         }
-        world.pass(Duration::from_secs(24 * 3600)).await;
+        world.advance(Duration::from_secs(24 * 3600)).await;
         let all = world.all_loops().await;
         assert!(
             all.iter().all(|l| l.state == LoopState::Review),
@@ -120,7 +120,7 @@ async fn junit_reports_are_counted(dialect: Dialect) {
         assert_eq!(done.baseline.as_ref().and_then(|report| report.tests()), counts(1, 2));
         let told: Vec<_> = done.iterations.iter().map(|i| (i.checks.tests(), i.completion.whole_percent())).collect();
         assert_eq!(told, [(counts(2, 1), 50), (counts(3, 0), 100)]);
-        assert!(world.bot_said("2 passed, 1 failed"), "{:#?}", world.bot_says());
+        assert!(world.bot_commented("2 passed, 1 failed"), "{:#?}", world.bot_comments());
         world.finish().await;
     }
 }
@@ -132,7 +132,7 @@ async fn protected_file_change_pauses_if_configured(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "a pattern's `*` stays within a folder: {}", done.why);
         world.write_agent("echo 2 >deploy/live.yml\n");
-        world.say("/ralph guide Prepare the release.").await;
+        world.comment("/ralph guide Prepare the release.").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &done.pushed), "{}", stopped.why);
@@ -165,7 +165,7 @@ async fn repository_file_is_read_from_default_branch_only(dialect: Dialect) {
         let theirs = "checks: ['true']\nsetup: ['echo 42 >answer.txt']\nlimits: { iterations: 1 }\n";
         let change = [(".ralph.yml", Some(theirs), false)];
         world.forge.push_commit(&world.maintainer, world.repo, "next", &change, "Go easy").await.expect("pushed");
-        world.say("/ralph run --base next").await;
+        world.comment("/ralph run --base next").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.base_branch.as_str()), (LoopState::Review, "next"), "{}", done.why);
@@ -184,7 +184,7 @@ async fn checks_are_detected_when_none_are_configured(dialect: Dialect) {
     story(with_makefile(dialect), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.checks_from), (LoopState::Review, Some(CheckSource::Detected)), "{}", done.why);
-        let said = world.bot_says();
+        let said = world.bot_comments();
         let first = said.iter().find(|said| said.contains("### On it")).unwrap_or_else(|| panic!("{said:#?}"));
         assert!(first.contains("Nobody named any checks") && first.contains("| `make test` |"), "{first}");
         assert!(first.contains("found from the tree"), "{first}");
@@ -199,7 +199,11 @@ async fn check_detection_can_be_disabled(dialect: Dialect) {
         let world = World::new(setup).await;
         let asked = world.run().await;
         assert_eq!((asked.state, asked.checks.len()), (LoopState::NeedsCriteria, 0), "{}", asked.why);
-        assert!(world.bot_said("/ralph run --check") && !world.bot_said("Makefile"), "{:?}", world.bot_says());
+        assert!(
+            world.bot_commented("/ralph run --check") && !world.bot_commented("Makefile"),
+            "{:?}",
+            world.bot_comments()
+        );
         assert!(asked.iterations.is_empty());
         world.finish().await;
     }
@@ -247,7 +251,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         let pull = world.the_pull().await;
         let requested = &pull.pull.as_ref().expect("a pull request").requested;
         assert!(requested.len() == 2 && requested.contains(&nora.id), "{requested:?}");
-        let says = world.bot_says();
+        let says = world.bot_comments();
         assert!(says.len() == 3 && says.iter().all(|said| !said.contains(" iteration/")), "{says:#?}");
         world.forge.merge(&world.maintainer, world.repo, pull.number).await.expect("merged");
         world.settle().await;

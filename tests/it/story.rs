@@ -1,4 +1,4 @@
-//! The main story, and the ways it can turn.
+//! The main path from label to merge, and its variants: reviews, CI, conflicts, closed issues, limits and restarts.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ async fn from_label_to_merge(dialect: Dialect) {
     .await;
 }
 
-/// Three of four lines in `parts.txt` hold, then two, then all.
+/// Three of four checks pass, then two, then all.
 async fn regressing_iteration_is_followed_by_success(dialect: Dialect) {
     let check = |n: u32| format!("  - {{ name: part{n}, run: \"grep -q part{n} parts.txt\" }}\n");
     let file = format!("checks:\n{}", (1..=4).map(check).collect::<String>());
@@ -84,7 +84,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let percents: Vec<_> = done.iterations.iter().map(|i| i.completion.whole_percent()).collect();
         assert_eq!(percents, [75, 50, 100]);
-        let says = world.bot_says();
+        let says = world.bot_comments();
         assert_eq!(texts_with(&says, " status ").len(), 1, "{says:#?}");
         for number in 1..=3 {
             let told: Vec<_> = says.iter().filter(|s| s.contains(&format!("tried number {number}"))).collect();
@@ -93,7 +93,7 @@ printf '{"summary": "tried number %s", "approach": "by hand", "learnings": ["lea
         let status = texts_with(&says, " status ")[0];
         assert!(status.contains("iteration 3 of 10") && status.contains("100 %"), "{status}");
         assert!(!world.is_draft(&world.the_pull().await));
-        // The pull request tells what it changes, not what all iterations changed together.
+        // The pull request describes its own diff, not the sum of all iterations.
         let pull = world.the_pull().await;
         assert!(pull.body.contains("The largest change is in `parts.txt` (+4 −1)."), "{}", pull.body);
         let folded = world.forge.ops().into_iter().filter(|op| op.kind == OpKind::CommentMinimized).count();
@@ -132,7 +132,7 @@ async fn issue_has_one_state_label_at_a_time(dialect: Dialect) {
     .await;
 }
 
-/// An agent that does what reviews ask for: each new round it writes a further line to `notes.txt`.
+/// Agent that fixes the check and adds a line to `notes.txt` in each iteration.
 pub(crate) const WILLING: &str = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
 
 /// See docs/faults.md#f15.
@@ -167,7 +167,7 @@ async fn review_comments_start_another_iteration(dialect: Dialect) {
     story(Setup::new(dialect).agent(WILLING), async |world| {
         let first = world.run().await;
         let pull = first.pull.clone().expect("a pull request").number;
-        // Somebody who may not write is not heard.
+        // A review by somebody without write access is ignored.
         let review =
             |text: &str| ReviewDraft { verdict: ReviewVerdict::Commented, body: text.into(), remarks: Vec::new() };
         world
@@ -182,7 +182,7 @@ async fn review_comments_start_another_iteration(dialect: Dialect) {
         let second = world.the_loop().await;
         assert_eq!((second.state, second.spent.iterations), (LoopState::Review, 2), "{}", second.why);
         assert!(world.prompt(2).await.contains("One more note."));
-        // An approval asks for nothing.
+        // An approval starts no iteration.
         let approval = ReviewDraft { verdict: ReviewVerdict::Approved, body: "Good.".into(), remarks: Vec::new() };
         world.forge.review(&world.maintainer, world.repo, pull, &approval).await.expect("reviewed");
         world.settle().await;
@@ -206,7 +206,7 @@ async fn failing_ci_starts_another_iteration(dialect: Dialect) {
         let head = first.pushed.clone().expect("pushed");
         let failed = status("failure", "the linker ran out of ink");
         world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
-        // The same verdict again is no further round.
+        // The same status again starts no further iteration.
         world.forge.set_status(&world.maintainer, world.repo, &head, &failed).await.expect("a status");
         world.settle().await;
         let second = world.the_loop().await;
@@ -238,7 +238,7 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
     story(Setup::new(dialect).agent(agent).file("tests/old_test.py", test), async |world| {
         let first = world.run().await;
         assert_eq!(first.state, LoopState::Review, "{}", first.why);
-        // The base goes on with more files than a loop may change unseen, and with fewer tests than before.
+        // The base gets more changed files than a loop may have, and loses a test.
         let many: Vec<String> = (0..120).map(|n| format!("docs/{n}.md")).collect();
         let mut change: Vec<_> = many.iter().map(|path| (path.as_str(), Some("text\n"), false)).collect();
         change.extend([("answer.txt", Some("40\n"), false), ("tests/old_test.py", None, false)]);
@@ -251,12 +251,12 @@ async fn conflict_with_base_is_resolved(dialect: Dialect) {
         assert_eq!(own, ["answer.txt", "seen.txt"], "the other side's work is not the agent's");
         assert_eq!(second.findings(), []);
         assert_eq!(world.file(&second.branch, "answer.txt").await.as_deref(), Some("42\n"));
-        // The agent found the markers, and the commit has both sides as its parents.
+        // The agent saw the conflict markers, and the commit has both sides as parents.
         assert_eq!(
             world.file(&second.branch, "seen.txt").await.as_deref(),
             Some("./answer.txt\n"),
             "{:#?}",
-            world.log().await
+            world.inputs().await
         );
         assert_eq!(world.parents(&second.branch), [first.pushed.clone().expect("pushed"), base]);
         assert!(world.prompt(2).await.contains("conflict"));
@@ -316,7 +316,7 @@ async fn deleted_issue_ends_the_loop(dialect: Dialect) {
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         world.forge.delete_issue(&world.maintainer, world.repo, world.issue).await.expect("deleted");
         world.settle().await;
-        // Not every forge tells of it.
+        // Some forges send no delivery for it.
         world.reconcile().await;
         let now = world.the_loop().await;
         assert_eq!((now.state, now.pushed), (LoopState::Closed, None), "{}", now.why);
@@ -341,12 +341,12 @@ async fn iteration_limit_ends_the_loop(dialect: Dialect) {
             assert!(text.body.contains(wanted), "{wanted} is missing: {}", text.body);
         }
         assert!(world.is_draft(&world.the_pull().await));
-        // What leaves nothing to do is refused, with a word why.
+        // A limit that leaves no iteration is rejected with a reason.
         let resume = |text: &'static str| world.forge.comment(&world.maintainer, world.repo, escalation, text);
         resume("/ralph resume --max-iterations 2").await.expect("commented");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::LimitReached);
-        assert!(world.bot_says_on(escalation).iter().any(|s| s.contains("leaves nothing to do")));
+        assert!(world.bot_comments_on(escalation).iter().any(|s| s.contains("leaves nothing to do")));
         resume("/ralph resume --max-iterations 5 Think of forty-two.").await.expect("commented");
         world.settle().await;
         let done = world.the_loop().await;
@@ -362,27 +362,27 @@ async fn time_limit_ends_the_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent("echo 41 >answer.txt\n"), async |world| {
         world.label().await;
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
-        world.pass(Duration::from_secs(2 * 3600 + 1)).await;
+        world.advance(Duration::from_secs(2 * 3600 + 1)).await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::LimitReached, "{}", stopped.why);
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains("/ralph resume --timeout"));
         world.write_agent("echo 42 >answer.txt\n");
-        world.say("/ralph resume --timeout 4h").await;
+        world.comment("/ralph resume --timeout 4h").await;
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(done.spent.time_ms >= 2 * 3600 * 1000);
         assert!(world.escalations().is_empty());
-        // Time in review is not counted.
-        world.pass(Duration::from_secs(9 * 3600)).await;
+        // Time in review does not count.
+        world.advance(Duration::from_secs(9 * 3600)).await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
     .await;
 }
 
 async fn cost_limit_ends_the_loop(dialect: Dialect) {
-    // An agent of the preset's form whose runs cost 0.60 each, and which never gets there.
+    // Agent with the output of a preset, whose runs cost 0.60 each and never pass the check.
     let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"tried","total_cost_usd":0.6,"duration_ms":5,"num_turns":1,"usage":{"input_tokens":10,"output_tokens":5}}"#;
     let script = format!("cat >/dev/null; echo $RALPH_ITERATION >answer.txt; printf '%s\\n' '{line}'");
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
@@ -390,20 +390,20 @@ async fn cost_limit_ends_the_loop(dialect: Dialect) {
         "  claude: {{ enabled: true, command: {command} }}\nlimits: {{ cost_usd: 1, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
-        world.say("/ralph run --backend claude").await;
+        world.comment("/ralph run --backend claude").await;
         world.settle().await;
         let stopped = world.the_loop().await;
-        // What the next run is likely to cost is not there: it is not begun.
+        // The remaining budget is below the expected cost of a run, so no run starts.
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 1), "{}", stopped.why);
         assert_eq!(stopped.spent.cost, Money(600_000));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains("/ralph resume --budget"));
-        world.say("/ralph resume --budget 2.50").await;
+        world.comment("/ralph resume --budget 2.50").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::LimitReached, 4), "{}", stopped.why);
-        assert!(world.bot_said("2.40"), "{:#?}", world.bot_says());
-        world.say("/ralph abort too dear").await;
+        assert!(world.bot_commented("2.40"), "{:#?}", world.bot_comments());
+        world.comment("/ralph abort too dear").await;
         world.settle().await;
         assert!(world.escalations().is_empty());
     })
@@ -423,7 +423,7 @@ async fn restart_loses_nothing(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
         assert_eq!(world.file(&done.branch, "notes.txt").await.as_deref(), Some("round 1\n"));
-        // What happens while the service is down is found out afterwards.
+        // Events during the downtime are found afterwards.
         world.stop().await;
         world
             .forge
@@ -441,7 +441,7 @@ async fn restart_loses_nothing(dialect: Dialect) {
 async fn second_loop_uses_its_own_branch(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let first = world.run().await;
-        world.say("/ralph abort not like this").await;
+        world.comment("/ralph abort not like this").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Aborted);
         assert_eq!(world.state_labels(), ["aborted"]);

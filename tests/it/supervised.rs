@@ -75,11 +75,12 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
             assert!(issue.body.contains(part), "{part}: {}", issue.body);
         }
-        let status = world.bot_says().into_iter().find(|text| text.contains("**Course**")).expect("a status comment");
+        let status =
+            world.bot_comments().into_iter().find(|text| text.contains("**Course**")).expect("a status comment");
         assert!(status.contains("control signal") && status.contains("| The loop is stuck | "), "{status}");
-        assert!(world.bot_says().iter().any(|text| text.contains("**Strategy**")), "{:#?}", world.bot_says());
+        assert!(world.bot_comments().iter().any(|text| text.contains("**Strategy**")), "{:#?}", world.bot_comments());
         // Nobody is paged twice, and nothing runs.
-        world.pass(Duration::from_secs(3600)).await;
+        world.advance(Duration::from_secs(3600)).await;
         assert_eq!((world.prompts().await.len(), world.escalations().len()), (prompts.len(), 1));
 
         let answer = "/ralph resume It is forty two.";
@@ -143,7 +144,7 @@ async fn killed_when_held(setup: Setup, state: LoopState) {
     assert!(service.world.escalations().is_empty(), "nobody was told yet");
     let mut child = service.spawn("all", None);
     service.until("the escalation", async || service.world.escalations().len() == 1).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let after = service.newest().await.expect("the loop");
     assert_eq!((after.state, after.spent.iterations), (state, held.spent.iterations));
     assert!(after.supervision.is_some_and(|known| known.overseer.is_held()), "still in force");
@@ -186,20 +187,20 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
     story(stuck(dialect).config(asks), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
-        assert!(world.bot_says_on(escalation).is_empty());
+        assert!(world.bot_comments_on(escalation).is_empty());
         // It is told of once more, where nobody answers for a day.
         let day = Duration::from_secs(24 * 3600);
-        world.pass(day - Duration::from_secs(60)).await;
-        assert!(world.bot_says_on(escalation).is_empty(), "not yet");
-        world.pass(Duration::from_secs(120)).await;
-        let [reminder] = &world.bot_says_on(escalation)[..] else {
-            panic!("one: {:#?}", world.bot_says_on(escalation))
+        world.advance(day - Duration::from_secs(60)).await;
+        assert!(world.bot_comments_on(escalation).is_empty(), "not yet");
+        world.advance(Duration::from_secs(120)).await;
+        let [reminder] = &world.bot_comments_on(escalation)[..] else {
+            panic!("one: {:#?}", world.bot_comments_on(escalation))
         };
         assert!(reminder.contains("Nobody has answered yet. "), "{reminder}");
-        world.pass(3 * day).await;
-        assert_eq!(world.bot_says_on(escalation).len(), 1, "once");
+        world.advance(3 * day).await;
+        assert_eq!(world.bot_comments_on(escalation).len(), 1, "once");
         // What comes of the same cause while it is open comes there as well.
-        world.say("/ralph resume Look again.").await;
+        world.comment("/ralph resume Look again.").await;
         world.stop_at("the next run", |l| l.state == LoopState::Running).await;
         assert!(world.escalations().is_empty(), "it closes itself");
         world.forge.reopen_issue(&world.maintainer, world.repo, escalation).await.expect("opened again");
@@ -207,7 +208,7 @@ async fn escalation_is_extended_and_reminded_once(dialect: Dialect) {
         let held = world.the_loop().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
         assert_eq!(world.escalations(), [escalation], "no other issue");
-        let said = world.bot_says_on(escalation);
+        let said = world.bot_comments_on(escalation);
         let again = said.last().expect("a comment");
         assert!(again.contains("stands still and needs a person:** stuck") && !again.contains("Nobody"), "{said:#?}");
     })
@@ -222,15 +223,15 @@ async fn manually_closed_escalation_stays_closed(dialect: Dialect) {
         world.forge.close_issue(&world.maintainer, world.repo, escalation).await.expect("closed");
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
-        world.pass(Duration::from_secs(25 * 3600)).await;
+        world.advance(Duration::from_secs(25 * 3600)).await;
         assert!(world.escalations().is_empty(), "another one was opened");
-        assert!(world.bot_says_on(escalation).is_empty());
+        assert!(world.bot_comments_on(escalation).is_empty());
         // Who closed it may think that all is well: the reminder comes where the loop is at home.
         let reminders: Vec<_> =
-            world.bot_says().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
-        let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_says()) };
+            world.bot_comments().into_iter().filter(|text| text.contains("Nobody has answered yet. ")).collect();
+        let [reminder] = &reminders[..] else { panic!("one: {:#?}", world.bot_comments()) };
         assert!(reminder.contains("/ralph resume GUIDANCE") && !reminder.contains("Closing this issue"), "{reminder}");
-        world.pass(Duration::from_secs(3 * 24 * 3600)).await;
+        world.advance(Duration::from_secs(3 * 24 * 3600)).await;
         assert!(world.escalations().is_empty());
         // Answers count there as before.
         let answer = "/ralph resume It is forty two.";
@@ -271,7 +272,7 @@ async fn best_iteration_is_restored(dialect: Dialect) {
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).body.contains("The files of iteration 1, the best one, were put back"));
         world.write_agent("test -f kept.txt && echo 42 >answer.txt\n");
-        world.say("/ralph resume").await;
+        world.comment("/ralph resume").await;
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review, "{}", world.the_loop().await.why);
     })
@@ -282,7 +283,7 @@ async fn concurrent_answers_are_applied_once(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
-        world.say("/ralph resume It is forty two.").await;
+        world.comment("/ralph resume It is forty two.").await;
         let answer = "/ralph resume Try forty two, please.";
         world.forge.comment(&world.maintainer, world.repo, escalation, answer).await.expect("answered");
         world.settle().await;
@@ -290,7 +291,7 @@ async fn concurrent_answers_are_applied_once(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         let resumed = trail(&world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
         assert_eq!(resumed, 1, "the second found it under way");
-        let says = [world.bot_says(), world.bot_says_on(escalation)].concat();
+        let says = [world.bot_comments(), world.bot_comments_on(escalation)].concat();
         assert!(says.iter().any(|text| text.contains("there is nothing to resume")), "the other is told: {says:#?}");
     })
     .await;
@@ -300,7 +301,7 @@ async fn answer_after_the_end_is_rejected(dialect: Dialect) {
     story(stuck(dialect), async |world| {
         world.run().await;
         let [escalation] = world.escalations()[..] else { panic!("one escalation") };
-        world.say("/ralph abort enough").await;
+        world.comment("/ralph abort enough").await;
         world.settle().await;
         assert!(world.escalations().is_empty());
         let prompts = world.prompts().await.len();
@@ -308,7 +309,7 @@ async fn answer_after_the_end_is_rejected(dialect: Dialect) {
         world.settle().await;
         let after = world.the_loop().await;
         assert_eq!((after.state, world.prompts().await.len()), (LoopState::Aborted, prompts));
-        assert!(world.bot_says_on(escalation).iter().any(|text| text.contains("has ended")));
+        assert!(world.bot_comments_on(escalation).iter().any(|text| text.contains("has ended")));
     })
     .await;
 }

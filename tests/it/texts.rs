@@ -28,12 +28,12 @@ async fn operator_templates_replace_built_in_ones(dialect: Dialect) {
         world.restart().await;
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let status: Vec<_> = world.bot_says().into_iter().filter(|said| said.contains("HOUSE-RULE")).collect();
+        let status: Vec<_> = world.bot_comments().into_iter().filter(|said| said.contains("HOUSE-RULE")).collect();
         assert_eq!(status.len(), 1, "one status comment, edited in place: {status:#?}");
         assert!(!status[0].contains("<b>"), "what a template holds as a value is made harmless: {}", status[0]);
         assert!(world.the_pull().await.body.contains("HOUSE-RULE"));
         assert!(world.prompt(1).await.contains("HOUSE-RULE"));
-        assert!(!world.bot_said("SLIP") && world.bot_says().len() == 4, "{:#?}", world.bot_says());
+        assert!(!world.bot_commented("SLIP") && world.bot_comments().len() == 4, "{:#?}", world.bot_comments());
     })
     .await;
 }

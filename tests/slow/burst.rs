@@ -110,12 +110,12 @@ async fn burst_is_stored_completely_and_handled_once_per_issue(dialect: Dialect)
     assert_eq!(in_between.0, 202, "what comes while the burst is worked through is taken as well");
     let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();
     service.until("a review for each issue", async || reviewed().await == ISSUES).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
     assert_eq!(all.len(), ISSUES);
     assert!(all.iter().all(|l| l.spent.iterations == 1), "{all:#?}");
     for current in &all {
-        let said = world.bot_says_on(current.place.issue);
+        let said = world.bot_comments_on(current.place.issue);
         assert!(said.len() <= 4, "as many as for one delivery: {said:#?}");
     }
     // Two questions for each label that is told of would be as many as there are deliveries, and more than a forge allows.
@@ -148,8 +148,8 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     world.forge.faults().next(100_000, "", "/api/", limited).expect("a pattern");
     let before = world.forge.requests().len();
     for _ in 0..12 {
-        world.pass(Duration::from_secs(600)).await;
-        world.say("It takes a while.").await;
+        world.advance(Duration::from_secs(600)).await;
+        world.comment("It takes a while.").await;
         world.forge.flush().await;
         let newest = world.forge.hooks().log().pop().expect("a delivery");
         assert_eq!(newest.status, Some(202), "what comes in is taken all the while");
@@ -158,13 +158,13 @@ async fn loops_survive_hours_of_rate_limit(dialect: Dialect) {
     let refused = asked.iter().filter(|request| request.status == Some(429)).count();
     assert!((1..=6).contains(&refused), "{refused} requests in two hours: {asked:#?}");
     world.forge.faults().clear();
-    world.pass(Duration::from_secs(3_700)).await;
+    world.advance(Duration::from_secs(3_700)).await;
     world.recover().await;
     let all = world.all_loops().await;
     assert_eq!(all.len(), issues.len());
     for current in all {
         assert_eq!((current.state, current.spent.iterations), (LoopState::Review, 1), "{}", current.why);
-        let said = world.bot_says_on(current.place.issue);
+        let said = world.bot_comments_on(current.place.issue);
         assert!(said.len() <= 4, "as many as without the limit: {said:#?}");
         assert_eq!(said.iter().filter(|body| body.contains(" status ")).count(), 1, "{said:#?}");
     }

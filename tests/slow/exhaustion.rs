@@ -64,7 +64,7 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     for _ in 0..40 {
         idle.push(TcpStream::connect(("127.0.0.1", service.port)).await.expect("queued"));
     }
-    service.until("the end of its files", async || service.has_said("a connection could not be accepted")).await;
+    service.until("the end of its files", async || service.has_logged("a connection could not be accepted")).await;
     let (watch, from) = (Stopwatch::start(), used(&child));
     tokio::time::sleep(Duration::from_secs(2)).await;
     let (busy, time) = (used(&child) - from, watch.elapsed());
@@ -78,11 +78,11 @@ async fn exhausted_file_descriptors_lose_nothing(dialect: Dialect) {
     let (status, _) = deliver(&service, &client, &told[0], "a-label".into()).await;
     assert_eq!(status, 202);
     limit_files(&child, open_files(&child) as u64 + 3);
-    service.until("a program that is not started", async || service.has_said("Too many open files")).await;
+    service.until("a program that is not started", async || service.has_logged("Too many open files")).await;
     limit_files(&child, before);
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!((done.step, done.spent.iterations), (LoopStep::Idle, 1), "{}", done.why);
-    service.rest().await;
+    service.wait_until_idle().await;
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
@@ -150,12 +150,12 @@ async fn gigabyte_of_output_uses_little_memory() {
     // Far less than was printed; what is masked at a time is some MiB.
     assert!(grown < 160, "{grown} MiB");
     assert_eq!(done.spent.iterations, 1, "{}", done.why);
-    service.rest().await;
+    service.wait_until_idle().await;
     let logs = world.folder.path().join("data/logs").join(done.id.as_str());
     let sizes = std::fs::read_dir(logs).expect("logs").flatten().map(|entry| entry.metadata().expect("a file").len());
     let kept: u64 = sizes.sum();
     assert!(kept < 5_000_000, "{kept} bytes are kept");
-    assert!(world.bot_says().iter().all(|said| said.len() < 65_000));
+    assert!(world.bot_comments().iter().all(|said| said.len() < 65_000));
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }

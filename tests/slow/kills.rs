@@ -20,7 +20,7 @@ use ralph_bot::store::{Store, calls, loops};
 use tokio::sync::OnceCell;
 
 use crate::harness::on_both_forges;
-use crate::harness::service::{PATIENCE, Service, stop, was_killed};
+use crate::harness::service::{Service, WAIT_LIMIT, stop, was_killed};
 use crate::harness::{Setup, World};
 
 /// Stories of a group at the same time.
@@ -109,7 +109,7 @@ async fn killed_backup_leaves_no_copy(dialect: Dialect) {
     let copied = store.read(|c| loops::list(c, false, 9)).await.expect("loops");
     assert_eq!(copied.iter().map(|l| l.state).collect::<Vec<_>>(), [LoopState::LimitReached]);
     assert!(!service.backup(&copy, None).await.success(), "a copy was overwritten");
-    service.rest().await;
+    service.wait_until_idle().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }
@@ -180,7 +180,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
         deaths += 1;
         child = service.spawn("all", left.next().copied());
         service.until("the service to listen", async || service.listens().await).await;
-        service.rest().await;
+        service.wait_until_idle().await;
     }
     assert_eq!(deaths, kills.len(), "{kills:?}: not every point was come by\n{}", service.log());
     service.finish().await;
@@ -191,7 +191,7 @@ async fn live(dialect: Dialect, kills: &[&str]) -> Seen {
 async fn resend(service: &Service) {
     loop {
         if service.listens().await {
-            service.resend();
+            service.redeliver_failed();
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
@@ -204,24 +204,24 @@ async fn people(service: &Service) {
     world.label().await;
     service.until_loop("the limit", |l| l.state == LoopState::LimitReached).await;
     service.until("the escalation", async || world.escalations().len() == 1).await;
-    world.say("/ralph resume --max-iterations 5").await;
+    world.comment("/ralph resume --max-iterations 5").await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
     let pull = done.pull.expect("a pull request").number;
     let draft =
         ReviewDraft { verdict: ReviewVerdict::ChangesRequested, body: "Please polish it.".into(), remarks: Vec::new() };
     world.forge.review(&world.maintainer, world.repo, pull, &draft).await.expect("reviewed");
     service.until_loop("the next review", |l| l.state == LoopState::Review && l.spent.iterations == 3).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     world.forge.merge(&world.maintainer, world.repo, pull).await.expect("merged");
     service.until_loop("the end", |l| l.state == LoopState::Merged).await;
     service.until("the label", async || world.state_labels() == ["merged"]).await;
     // Whatever is still to come has come: the service may have died on the last step, and deliveries with it.
     service
         .until("the last deliveries", async || {
-            let resent = service.listens().await && service.resend() == 0;
-            let before = service.is_at_rest().await;
+            let resent = service.listens().await && service.redeliver_failed() == 0;
+            let before = service.is_idle().await;
             world.forge.flush().await;
-            resent && before && service.is_at_rest().await
+            resent && before && service.is_idle().await
         })
         .await;
 }
@@ -251,7 +251,7 @@ async fn seen(service: &Service) -> Seen {
 
 /// Kinds of the bot's comments on a number, sorted; counters in them are left out.
 fn kinds(world: &World, number: Number) -> Vec<String> {
-    let texts = world.bot_says_on(number);
+    let texts = world.bot_comments_on(number);
     let markers = texts.iter().filter_map(|t| t.lines().rev().find_map(|l| l.strip_prefix("<!-- ralph:1 ")));
     let fields = markers.map(|m| m.split(' ').skip(1).take(2).collect::<Vec<_>>().join(" "));
     let mut kinds: Vec<String> = fields.map(|f| f.replace(|c: char| c.is_ascii_digit(), "")).collect();
@@ -317,16 +317,16 @@ async fn pays_once(dialect: Dialect, kills: &[&str], lost: f64) {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     for _ in kills {
-        let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
+        let ended = tokio::time::timeout(WAIT_LIMIT, child.wait()).await;
         let status = ended.unwrap_or_else(|_| panic!("{kills:?}: it was never killed\n{}", service.log()));
         let status = status.expect("it is our child");
         assert!(was_killed(status), "{kills:?}: it ended by itself: {status}\n{}", service.log());
         child = service.spawn("all", left.next().copied());
     }
     service.until("the service to listen", async || service.listens().await).await;
-    service.resend();
+    service.redeliver_failed();
     let done = service.until_loop("the review", |l| l.state == LoopState::Review && l.pull.is_some()).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     assert_eq!(done.spent.iterations, 1, "{kills:?}");
     let id = done.id.clone();
     let store = service.store().await.expect("a database");

@@ -17,7 +17,7 @@ use rustix::process::Signal;
 
 use crate::harness::Setup;
 use crate::harness::on_both_forges;
-use crate::harness::service::{PATIENCE, Service, free_port, signal, stop, was_killed};
+use crate::harness::service::{Service, WAIT_LIMIT, free_port, signal, stop, was_killed};
 
 on_both_forges!(
     roles_in_three_processes_complete_a_loop,
@@ -38,7 +38,7 @@ async fn roles_in_three_processes_complete_a_loop(dialect: Dialect) {
     service.until("the service to listen", async || service.listens().await).await;
     service.world.label().await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     assert_eq!(service.world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(service.world.state_labels(), ["review"]);
     for process in &mut processes {
@@ -69,7 +69,7 @@ async fn two_services_on_one_database_do_work_once(dialect: Dialect) {
     let store = service.store().await.expect("a database");
     let reviewed = async || store.read(|c| loops::in_state(c, LoopState::Review)).await.expect("loops").len();
     service.until("four reviews", async || reviewed().await == issues.len()).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     let all = store.read(|c| loops::list(c, false, 100)).await.expect("loops");
     assert_eq!(all.len(), issues.len());
     let iterations: u32 = all.iter().map(|l| l.spent.iterations).sum();
@@ -116,7 +116,7 @@ async fn stop_during_a_run_is_graceful(dialect: Dialect) {
     let mut child = service.spawn("all", None);
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2, "the run that was cut off counts");
-    service.rest().await;
+    service.wait_until_idle().await;
     assert!(stop(&mut child).await.success());
     service.finish().await;
 }
@@ -145,7 +145,7 @@ async fn processes_of_killed_runner_are_ended(dialect: Dialect) {
         .await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(done.iterations.first().expect("an iteration").attempt, 2);
-    service.rest().await;
+    service.wait_until_idle().await;
     for process in others.iter_mut().chain([&mut runner]) {
         assert!(stop(process).await.success(), "{}", service.log());
     }
@@ -165,14 +165,14 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
             service.world.label().await;
             // As often as it takes: each delivery that is taken is a sync.
             while child.try_wait().expect("our child").is_none() {
-                service.world.say("A word in between.").await;
+                service.world.comment("A word in between.").await;
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             child.wait().await.expect("our child")
         };
-        let status = tokio::time::timeout(PATIENCE, ended).await.expect("it ends by itself");
+        let status = tokio::time::timeout(WAIT_LIMIT, ended).await.expect("it ends by itself");
         assert!(!status.success(), "{status}\n{}", service.log());
-        assert!(service.has_said("the database failed"), "{}", service.log());
+        assert!(service.has_logged("the database failed"), "{}", service.log());
         service.world.forge.flush().await;
         let taken: Vec<String> = {
             let log = service.world.forge.hooks().log();
@@ -186,10 +186,10 @@ async fn failing_fsync_loses_no_delivery(dialect: Dialect) {
             let known = store.read(move |c| inbox::outcome(c, &forge, &delivery)).await.expect("read");
             assert!(known.is_some(), "from sync {first} on: {id} was answered with 202 and is not there");
         }
-        service.resend();
+        service.redeliver_failed();
         let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
         assert_eq!(done.spent.iterations, 1, "{}", done.why);
-        service.rest().await;
+        service.wait_until_idle().await;
         assert!(stop(&mut child).await.success(), "{}", service.log());
         service.finish().await;
     }
@@ -213,12 +213,12 @@ async fn full_disk_is_reported_and_loop_resumes(dialect: Dialect) {
     assert!(told.contains("no space left") && told.contains("/ralph resume"), "{told}");
     assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
     world.write_agent("rm -f large*.bin\necho 42 >answer.txt\n");
-    world.say("/ralph resume").await;
+    world.comment("/ralph resume").await;
     let done = service.until_loop("the review", |l| l.state == LoopState::Review).await;
     assert_eq!(world.file(&done.branch, "answer.txt").await.as_deref(), Some("42\n"));
     assert_eq!(world.file(&done.branch, "large1.bin").await, None);
     service.until("the escalation's end", async || world.escalations().is_empty()).await;
-    service.rest().await;
+    service.wait_until_idle().await;
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
 }
@@ -290,7 +290,7 @@ esac
     assert_eq!(problems[2], "");
     let agents = std::fs::read_to_string(&score).expect("the agent's");
     assert_eq!(agents.trim(), wanted.to_string(), "the service has {own}");
-    service.rest().await;
+    service.wait_until_idle().await;
     assert!(child.try_wait().expect("our child").is_none(), "the service goes on");
     assert!(stop(&mut child).await.success(), "{}", service.log());
     service.finish().await;
@@ -305,7 +305,7 @@ async fn start_with_large_backlog_is_fast(dialect: Dialect) {
     let world = &service.world;
     let mut child = service.spawn("all", None);
     service.until("the service to listen", async || service.listens().await).await;
-    world.say("Nothing to do with the bot.").await;
+    world.comment("Nothing to do with the bot.").await;
     world.forge.flush().await;
     let past = world.forge.hooks().log().pop().expect("a delivery");
     signal(&child, Signal::KILL);
@@ -323,7 +323,7 @@ async fn start_with_large_backlog_is_fast(dialect: Dialect) {
     println!("first 202 with {PARKED} open loops and {PENDING} deliveries waiting: {took:?} after the start");
     assert!(took < Duration::from_secs(10), "{took:?}");
     signal(&child, Signal::KILL);
-    tokio::time::timeout(PATIENCE, child.wait()).await.expect("ended").expect("our child");
+    tokio::time::timeout(WAIT_LIMIT, child.wait()).await.expect("ended").expect("our child");
 }
 
 /// Fills the database as a long life would.

@@ -113,7 +113,7 @@ impl GitHub {
         let merged = self.mira(Method::PUT, &format!("/pulls/{number}/merge"), json!({})).await;
         assert_eq!(merged["merged"], true);
         service.until(LoopState::Merged).await;
-        service.at_rest().await;
+        service.wait_until_idle().await;
         let labels = self.labels(issue).await;
         assert!(labels.contains(&"ralph:merged".to_owned()), "{labels:?}");
         assert!(!labels.contains(&"ralph:review".to_owned()), "{labels:?}");

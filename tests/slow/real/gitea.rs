@@ -76,7 +76,7 @@ async fn from_label_to_merge(url: &str, maintainer: &Account, repository: &str, 
     let how = json!({ "Do": "merge" });
     maintainer.call(Method::POST, &on(&format!("/pulls/{number}/merge")), how).await;
     service.until(LoopState::Merged).await;
-    service.at_rest().await;
+    service.wait_until_idle().await;
     let found = maintainer.call(Method::GET, &on(&format!("/issues/{issue}")), Value::Null).await;
     let labels: Vec<_> = found["labels"].as_array().expect("labels").iter().map(|l| l["name"].clone()).collect();
     assert!(labels.contains(&json!("ralph:merged")), "{labels:?}");

@@ -18,7 +18,7 @@ use crate::harness::parts::{command, output, setting};
 use crate::harness::{SECRET, Setup, sandbox};
 
 /// Longest wait for a state.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_LIMIT: Duration = Duration::from_secs(120);
 
 /// The service, its folder, and an agent that gets there in its first run.
 pub struct Service {
@@ -83,7 +83,7 @@ impl Service {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(WAIT_LIMIT, waiting).await {
             Ok(found) => found,
             Err(_) => panic!("waited for {state:?} in vain: {}", self.story().await),
         }
@@ -102,7 +102,7 @@ impl Service {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        match tokio::time::timeout(PATIENCE, waiting).await {
+        match tokio::time::timeout(WAIT_LIMIT, waiting).await {
             Ok(found) => found,
             Err(_) => panic!("the pull request is never ready: {}", self.story().await),
         }
@@ -116,7 +116,7 @@ impl Service {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
+        if tokio::time::timeout(WAIT_LIMIT, waiting).await.is_err() {
             panic!("the service never comes to rest: {}", self.story().await);
         }
     }
