@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
 use crate::domain::knowledge::memory::MemorySettings;
-use crate::domain::model::settings::Settings;
+use crate::domain::model::settings::{ANY_NAME, Settings};
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::operators_alone;
 use crate::domain::supervision::oversight::OversightSettings;
@@ -51,16 +51,18 @@ fn with_ranges(mut schema: Json) -> Json {
 }
 
 fn add_ranges<S: Settings>(schema: &mut Json) {
-    for (key, least, most) in S::RANGES {
-        let property = find(schema, &format!("{}.{key}", S::GROUP));
-        if let Some(Json::Object(property)) = property.and_then(|property| schema.pointer_mut(&property)) {
-            property.insert("minimum".to_owned(), number(*least));
-            property.insert("maximum".to_owned(), number(*most));
+    let mut rules = Vec::new();
+    S::rules(S::GROUP, &mut rules);
+    for rule in rules {
+        let property = find(schema, &rule.key).and_then(|pointer| schema.pointer_mut(&pointer));
+        let Some(Json::Object(property)) = property else { continue };
+        for (keyword, bound) in [("minimum", rule.min), ("maximum", rule.max)] {
+            property.extend(bound.map(|bound| (keyword.to_owned(), number(bound))));
         }
     }
 }
 
-/// A whole number without a point.
+/// Returns a JSON number, without a decimal point if it is whole.
 fn number(value: f64) -> Json {
     if value.fract() == 0.0 { Json::from(value as i64) } else { Json::from(value) }
 }
@@ -72,7 +74,7 @@ fn find(schema: &Json, key: &str) -> Option<String> {
         if let Some(reference) = schema.pointer(&at)?.get("$ref").and_then(Json::as_str) {
             at = reference.trim_start_matches('#').to_owned();
         }
-        at = format!("{at}/properties/{step}");
+        at = if step == ANY_NAME { format!("{at}/additionalProperties") } else { format!("{at}/properties/{step}") };
     }
     schema.pointer(&at).map(|_| at)
 }

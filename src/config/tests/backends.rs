@@ -150,17 +150,17 @@ fn orders_rotation_and_parking_name_what_there_is() {
          rotation: { mode: round_robbin, interval: 5s, order: [codex] }\n\
          parking: { backoff_first: 2h, backoff_max: 1h }\n",
     )), @r"
-    conf/ralph-control.yaml:3:46: `backends.claude.thresholds.max_cost_per_hour` is $9.00; at most `backends.claude.thresholds.max_cost_per_day`, which is $4.00, is allowed
+    conf/ralph-control.yaml:3:46: `backends.claude.thresholds.max_cost_per_hour` is $9.00; it must be at most `backends.claude.thresholds.max_cost_per_day`, which is $4.00
     conf/ralph-control.yaml:3:87: `backends.claude.thresholds.max_context_pct`: the number must be between 1 and 100
-    conf/ralph-control.yaml:3:98: `backends.claude.thresholds.window` is 2d; 1s to 1d is allowed
+    conf/ralph-control.yaml:3:98: `backends.claude.thresholds.window` is 2d; it must be between 1s and 1d
     conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; give it `agent`, `assistant` or both
     conf/ralph-control.yaml:6:18: `order.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
     conf/ralph-control.yaml:6:26: `order.agent[1]` is `helper`, which does not have this role
     conf/ralph-control.yaml:6:42: `order.agent[3]` is `claude`, which is named before
     conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; it is one of `none`, `round_robin`, `time_sliced`, `adaptive`; did you mean `round_robin`?
-    conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; 1m to 31d is allowed
+    conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; it must be between 1m and 31d
     conf/ralph-control.yaml:7:55: `rotation.order[0]` is `codex`; there is no such backend
-    conf/ralph-control.yaml:8:27: `parking.backoff_first` is 2h; at most `parking.backoff_max`, which is 1h, is allowed
+    conf/ralph-control.yaml:8:27: `parking.backoff_first` is 2h; it must be at most `parking.backoff_max`, which is 1h
     11 errors in the configuration; nothing was started
     ");
 }
@@ -175,7 +175,7 @@ fn prices_memory_and_money_are_in_range() {
     conf/ralph-control.yaml:3:41: `backends.claude.prices.gpt-5.2.input` is -1; 0 to 10000 dollars a million tokens are allowed
     conf/ralph-control.yaml:3:87: `backends.claude.prices.x[1m].output` is 1000000000; 0 to 10000 dollars a million tokens are allowed
     conf/ralph-control.yaml:3:97: `backends.claude.prices.y`: `output` is missing
-    conf/ralph-control.yaml:4:18: `memory.limit` is 1000; 0 to 100 is allowed
+    conf/ralph-control.yaml:4:18: `memory.limit` is 1000; it must be between 0 and 100
     conf/ralph-control.yaml:4:39: `memory.archive_below` is 0.9; it must be below `memory.min_confidence`, which is 0.7
     conf/ralph-control.yaml:4:53: `memory.enabled`: expected true or false, found text
     conf/ralph-control.yaml:5:58: `limits.cost_usd_per_repository_per_day`: less than `limits.cost_usd`, which is $10.00
@@ -208,8 +208,8 @@ fn the_context_block_is_in_range() {
         problems(&format!("{SMALL}context: {{ model: '-x', max_output_tokens: 20, budget_pct: 80, sumary_model: x }}\n")),
         @r"
     conf/ralph-control.yaml:4:19: `context.model` is not the name of a model; letters, digits and ._-:/@+[] are allowed, and `-` does not come first
-    conf/ralph-control.yaml:4:44: `context.max_output_tokens` is 20; 100 to 20000 is allowed
-    conf/ralph-control.yaml:4:60: `context.budget_pct` is 80; 0.1 to 50 is allowed
+    conf/ralph-control.yaml:4:44: `context.max_output_tokens` is 20; it must be between 100 and 20000
+    conf/ralph-control.yaml:4:60: `context.budget_pct` is 80; it must be between 0.1 and 50
     conf/ralph-control.yaml:4:64: unknown key `sumary_model` in `context`; did you mean `summary_model`?
     4 errors in the configuration; nothing was started
     "

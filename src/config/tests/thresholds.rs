@@ -43,9 +43,9 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
     )), @r"
     conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; it is one of `default`, `seed`; did you mean `seed`?
     conf/ralph-control.yaml:6:3: unknown key `windw` in `control`; did you mean `window`?
-    conf/ralph-control.yaml:7:11: `control.window` is 1; 2 to 100 is allowed
+    conf/ralph-control.yaml:7:11: `control.window` is 1; it must be between 2 and 100
     conf/ralph-control.yaml:7:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
-    conf/ralph-control.yaml:7:11: `control.stuck_iterations` is 3; at most `control.window`, which is 1, is allowed
+    conf/ralph-control.yaml:7:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1
     conf/ralph-control.yaml:8:10: `control.decay`: expected a number, found text
     conf/ralph-control.yaml:9:17: `control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?
     conf/ralph-control.yaml:10:21: `control.profiles.mine.ki` is missing; a profile of your own needs kp, ki and kd
@@ -53,11 +53,11 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
     conf/ralph-control.yaml:10:23: unknown key `kpp` in `control.profiles.mine`; did you mean `kp`?
     conf/ralph-control.yaml:12:3: unknown key `stuk` in `oversight`; did you mean `stuck`?
     conf/ralph-control.yaml:13:21: `oversight.stuck.enabled`: expected true or false, found a number
-    conf/ralph-control.yaml:13:32: `oversight.stuck.critical_error_count` is 10; at most `oversight.stuck.window`, which is 4, is allowed
+    conf/ralph-control.yaml:13:32: `oversight.stuck.critical_error_count` is 10; it must be at most `oversight.stuck.window`, which is 4
     conf/ralph-control.yaml:13:53: `oversight.stuck.same_error_count`: expected a whole number, found a fraction
-    conf/ralph-control.yaml:14:16: `oversight.climb_after` is 0; 1 to 100 is allowed
+    conf/ralph-control.yaml:14:16: `oversight.climb_after` is 0; it must be between 1 and 100
     conf/ralph-control.yaml:15:20: `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
-    conf/ralph-control.yaml:15:35: `strategy.patience` is 13; at most `strategy.escalation_threshold`, which is 12, is allowed
+    conf/ralph-control.yaml:15:35: `strategy.patience` is 13; it must be at most `strategy.escalation_threshold`, which is 12
     conf/ralph-control.yaml:15:39: unknown key `tool_error` in `strategy`; did you mean `tool_errors`?
     18 errors in the configuration; nothing was started
     ");
@@ -81,7 +81,7 @@ fn what_contradicts_a_value_that_is_wrong_itself_is_not_told() {
 fn a_value_that_makes_a_default_wrong_is_where_the_mistake_is_told() {
     insta::assert_snapshot!(problems(&format!("{SMALL}control:\n  window: 2\n")), @r"
     conf/ralph-control.yaml:5:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 2
-    conf/ralph-control.yaml:5:11: `control.stuck_iterations` is 3; at most `control.window`, which is 2, is allowed
+    conf/ralph-control.yaml:5:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 2
     2 errors in the configuration; nothing was started
     ");
 }
@@ -98,7 +98,7 @@ fn wrong_variables_are_named() {
         ],
     );
     insta::assert_snapshot!(wrong.expect_err("mistakes"), @r"
-    environment variable RALPH_CONTROL__WINDOW: `control.window` is 1000; 2 to 100 is allowed
+    environment variable RALPH_CONTROL__WINDOW: `control.window` is 1000; it must be between 2 and 100
     environment variable RALPH_OVERSIGHT__STUK__WINDOW: unknown key `stuk` in `oversight`; did you mean `stuck`?
     environment variable RALPH_PRESET: `preset`: unknown value `seeds`; it is one of `default`, `seed`; did you mean `seed`?
     environment variable RALPH_STRATEGY__LATE: `strategy.late`: expected a number, found text
@@ -111,17 +111,17 @@ fn mistakes_in_the_repositorys_file_are_told_where_they_are() {
     let plain = Policy::default();
     insta::assert_snapshot!(over(&plain, "thresholds: {}\ncontrol:\n  window: 1\noversight:\n  stuck: { windw: 1 }\nstrategy: { late: 0.1 }\n"), @r"
     .ralph.yml:1:1: unknown key `thresholds`
-    .ralph.yml:3:11: `control.window` is 1; 2 to 100 is allowed
+    .ralph.yml:3:11: `control.window` is 1; it must be between 2 and 100
     .ralph.yml:3:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
-    .ralph.yml:3:11: `control.stuck_iterations` is 3; at most `control.window`, which is 1, is allowed
+    .ralph.yml:3:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1
     .ralph.yml:5:12: unknown key `windw` in `oversight.stuck`; did you mean `window`?
     .ralph.yml:6:19: `strategy.early` is 0.2; it must be below `strategy.late`, which is 0.1
     ");
     let wide = operator("control: { window: 10 }\n");
     assert!(parse_repository("x", "control: { stuck_iterations: 9 }", &wide).is_ok());
-    insta::assert_snapshot!(over(&plain, "control: { stuck_iterations: 9 }\n"), @r".ralph.yml:1:30: `control.stuck_iterations` is 9; at most `control.window`, which is 5, is allowed");
+    insta::assert_snapshot!(over(&plain, "control: { stuck_iterations: 9 }\n"), @r".ralph.yml:1:30: `control.stuck_iterations` is 9; it must be at most `control.window`, which is 5");
     let late = operator("control: { stuck_iterations: 5 }\n");
-    insta::assert_snapshot!(over(&late, "control:\n  window: 4\n"), @r".ralph.yml:2:11: `control.stuck_iterations` is 5; at most `control.window`, which is 4, is allowed");
+    insta::assert_snapshot!(over(&late, "control:\n  window: 4\n"), @r".ralph.yml:2:11: `control.stuck_iterations` is 5; it must be at most `control.window`, which is 4");
 }
 
 #[test]

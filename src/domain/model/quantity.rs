@@ -117,6 +117,23 @@ impl JsonSchema for Duration {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Usd(pub Money);
 
+impl Usd {
+    /// Smallest amount that is not zero.
+    pub const MIN: Self = Self(Money(1));
+
+    /// Whole dollars.
+    pub const fn dollars(dollars: i64) -> Self {
+        Self(Money(dollars * 1_000_000))
+    }
+}
+
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cents = 10_000;
+        if self.0.0 % cents == 0 { self.0.fmt(f) } else { write!(f, "${}", self.0.usd()) }
+    }
+}
+
 impl Serialize for Usd {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let usd = self.0.usd();

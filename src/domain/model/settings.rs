@@ -1,23 +1,299 @@
-//! Settings in layers: one layer is laid over another key by key, and what is wrong is told by key, with what is allowed.
+//! Configuration keys: a section is declared with [`config_section!`], one field a key; sections of two files are merged key
+//! by key, and each problem names its key, the value and what is allowed.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::{Bound, RangeBounds};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Most characters of a value or a name that a message repeats.
+use crate::domain::model::quantity::{Duration, Usd};
+
+/// Maximum length of a value or name in a message, in characters.
 const MAX_SHOWN: usize = 60;
+
+/// Declares a section of the configuration, one field a key:
+///
+/// ```text
+/// config_section! {
+///     /// Documentation of the section.
+///     pub struct Example {
+///         /// Documentation of the key.
+///         pub window: u32 = 10, in 2..=100;
+///         /// Must be at most `window`; `below` instead of `at_most` excludes equality.
+///         pub errors: u32 = 5, in 1..=100, at_most window;
+///         /// Has its type's default.
+///         pub name: Option<String>;
+///         /// Has keys of its own.
+///         pub nested: Nested => section;
+///     }
+/// }
+/// ```
+///
+/// Generates the struct, its `Default`, reading and writing (unknown keys are refused, missing ones have their default), the
+/// JSON Schema, and [`ConfigSection`].
+macro_rules! config_section {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $(
+                $(#[$field_meta:meta])*
+                $field_vis:vis $field:ident: $type:ty $(= $default:expr)?
+                    $(, in $range:expr)? $(, below $below:ident)* $(, at_most $at_most:ident)* $(=> $section:ident)?;
+            )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+        #[serde(default, deny_unknown_fields)]
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: config_section!(@default $($default)?),)* }
+            }
+        }
+
+        impl $crate::domain::model::settings::ConfigSection for $name {
+            fn check_ranges(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::Problem>) {
+                $(
+                    $($crate::domain::model::settings::check_range(
+                        &$crate::domain::model::settings::join(key, stringify!($field)), &self.$field, $range, problems,
+                    );)?
+                    $(config_section!(@$section check_ranges self.$field, key, $field, problems);)?
+                )*
+                let _ = (key, problems);
+            }
+
+            fn check_order(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::Problem>) {
+                $(
+                    $($crate::domain::model::settings::check_order(
+                        key, (stringify!($field), &self.$field), (stringify!($below), &self.$below), true, problems,
+                    );)*
+                    $($crate::domain::model::settings::check_order(
+                        key, (stringify!($field), &self.$field), (stringify!($at_most), &self.$at_most), false, problems,
+                    );)*
+                    $(config_section!(@$section check_order self.$field, key, $field, problems);)?
+                )*
+                let _ = (key, problems);
+            }
+
+            fn rules(key: &str, rules: &mut Vec<$crate::domain::model::settings::KeyRule>) {
+                $(
+                    let _below: &[&str] = &[$(stringify!($below),)*];
+                    let _at_most: &[&str] = &[$(stringify!($at_most),)*];
+                    $(rules.push($crate::domain::model::settings::KeyRule::of::<$type>(
+                        $crate::domain::model::settings::join(key, stringify!($field)), $range, _below, _at_most,
+                    ));)?
+                    $(config_section!(@$section rules $type, key, $field, rules);)?
+                )*
+                let _ = (key, rules);
+            }
+        }
+    };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
+    (@section rules $type:ty, $key:ident, $field:ident, $rules:ident) => {
+        <$type as $crate::domain::model::settings::ConfigSection>::rules(
+            &$crate::domain::model::settings::join($key, stringify!($field)), $rules,
+        )
+    };
+    (@section $check:ident $value:expr, $key:ident, $field:ident, $problems:ident) => {
+        $crate::domain::model::settings::ConfigSection::$check(
+            &$value, &$crate::domain::model::settings::join($key, stringify!($field)), $problems,
+        )
+    };
+}
+pub(crate) use config_section;
+
+/// A group of configuration keys; implemented by [`config_section!`].
+pub trait ConfigSection {
+    /// Adds a problem for each number that is out of its range. `key` is the section's own, empty at the top.
+    fn check_ranges(&self, key: &str, problems: &mut Vec<Problem>);
+
+    /// Adds a problem for each key that contradicts another key of its section.
+    fn check_order(&self, key: &str, problems: &mut Vec<Problem>);
+
+    /// Adds the rules of each number, in the order of declaration.
+    fn rules(key: &str, rules: &mut Vec<KeyRule>);
+
+    /// Returns all problems of the section: numbers out of range first, then contradictions.
+    fn check(&self, key: &str) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.check_ranges(key, &mut problems);
+        self.check_order(key, &mut problems);
+        problems
+    }
+}
+
+impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
+    fn check_ranges(&self, key: &str, problems: &mut Vec<Problem>) {
+        self.iter().for_each(|(name, section)| section.check_ranges(&join(key, name), problems));
+    }
+
+    fn check_order(&self, key: &str, problems: &mut Vec<Problem>) {
+        self.iter().for_each(|(name, section)| section.check_order(&join(key, name), problems));
+    }
+
+    fn rules(key: &str, rules: &mut Vec<KeyRule>) {
+        S::rules(&join(key, ANY_NAME), rules);
+    }
+}
+
+/// Key of a rule in the place of a name that the operator chooses.
+pub const ANY_NAME: &str = "NAME";
+
+/// Bounds of one number of the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KeyRule {
+    /// Full key, with dots; [`ANY_NAME`] stands for a name that the operator chooses.
+    pub key: String,
+    /// Lowest value; a duration's in seconds, an amount's in dollars.
+    pub min: Option<f64>,
+    /// Highest value.
+    pub max: Option<f64>,
+    /// Keys of the same section that it must be below.
+    pub below: &'static [&'static str],
+    /// Keys of the same section that it must not exceed.
+    pub at_most: &'static [&'static str],
+}
+
+impl KeyRule {
+    /// Rule of a number of type `T`.
+    pub fn of<T: ConfigNumber>(
+        key: String,
+        range: impl RangeBounds<T::Bound>,
+        below: &'static [&'static str],
+        at_most: &'static [&'static str],
+    ) -> Self {
+        let bound = |bound| Some(T::as_f64(included(bound)?));
+        Self { key, min: bound(range.start_bound()), max: bound(range.end_bound()), below, at_most }
+    }
+}
+
+/// A number that a configuration key can hold, or an optional one.
+pub trait ConfigNumber {
+    /// Type of the bounds of its range.
+    type Bound: PartialOrd + Copy + fmt::Display;
+
+    /// Returns the number, or `None` if the key is left out.
+    fn number(&self) -> Option<Self::Bound>;
+
+    /// Converts a bound for the JSON Schema.
+    fn as_f64(bound: Self::Bound) -> f64;
+}
+
+/// Implements [`ConfigNumber`] for types that are their own bounds.
+macro_rules! config_number {
+    ($($type:ty: $as_f64:expr;)*) => {$(
+        impl ConfigNumber for $type {
+            type Bound = Self;
+
+            fn number(&self) -> Option<Self> {
+                Some(*self)
+            }
+
+            fn as_f64(bound: Self) -> f64 {
+                let as_f64: fn(Self) -> f64 = $as_f64;
+                as_f64(bound)
+            }
+        }
+    )*};
+}
+
+config_number! {
+    u8: f64::from;
+    u32: f64::from;
+    u64: |bound| bound as f64;
+    f64: |bound| bound;
+    Duration: |bound| bound.as_seconds() as f64;
+    Usd: |bound| bound.0.usd();
+}
+
+impl<T: ConfigNumber> ConfigNumber for Option<T> {
+    type Bound = T::Bound;
+
+    fn number(&self) -> Option<T::Bound> {
+        self.as_ref()?.number()
+    }
+
+    fn as_f64(bound: T::Bound) -> f64 {
+        T::as_f64(bound)
+    }
+}
+
+/// Returns the full key of `name` in the section `key`.
+pub fn join(key: &str, name: &str) -> String {
+    if key.is_empty() { name.to_owned() } else { format!("{key}.{name}") }
+}
+
+fn included<T: Copy>(bound: Bound<&T>) -> Option<T> {
+    match bound {
+        Bound::Included(value) | Bound::Excluded(value) => Some(*value),
+        Bound::Unbounded => None,
+    }
+}
+
+/// Adds a problem if `value` is out of `range`; not-a-number always is.
+pub fn check_range<T: ConfigNumber>(
+    key: &str,
+    value: &T,
+    range: impl RangeBounds<T::Bound>,
+    problems: &mut Vec<Problem>,
+) {
+    let Some(value) = value.number().filter(|value| !range.contains(value)) else { return };
+    let allowed = match (included(range.start_bound()), included(range.end_bound())) {
+        (Some(min), Some(max)) => format!("between {min} and {max}"),
+        (Some(min), None) => format!("at least {min}"),
+        (None, Some(max)) => format!("at most {max}"),
+        (None, None) => "a number".to_owned(),
+    };
+    problems.push(Problem::new(key, format!("is {value}; it must be {allowed}")));
+}
+
+/// Adds a problem if a value exceeds another one of its section, or equals it where `strictly` below is required.
+pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
+    section: &str,
+    (key, value): (&str, &A),
+    (other, bound): (&str, &B),
+    strictly: bool,
+    problems: &mut Vec<Problem>,
+) {
+    let (Some(value), Some(bound)) = (value.number(), bound.number()) else { return };
+    if value < bound || (!strictly && value <= bound) {
+        return;
+    }
+    let (key, other) = (join(section, key), join(section, other));
+    // Not-a-number is a problem of its range.
+    if value >= bound {
+        let rule = if strictly { "it must be below" } else { "it must be at most" };
+        let message = format!("`{key}` is {value}; {rule} `{other}`, which is {bound}");
+        problems.push(Problem { key, other: Some(other), message });
+    }
+}
 
 /// Something that is wrong with settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Its key, with dots, from the top of the file.
+    /// Full key, with dots.
     pub key: String,
-    /// The key that it contradicts.
+    /// Key that it contradicts.
     pub other: Option<String>,
-    /// The whole sentence, with key, value and what is allowed.
+    /// Sentence with key, value and what is allowed.
     pub message: String,
+}
+
+impl Problem {
+    /// Problem of `key`; `what` is the rest of the sentence that begins with the key.
+    pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
+        let key = key.into();
+        let message = format!("`{key}` {what}");
+        Self { key, other: None, message }
+    }
 }
 
 impl fmt::Display for Problem {
@@ -28,142 +304,103 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// A group of settings that files can set. Keys of the tables are from the group's top, with dots.
-pub trait Settings: Serialize + DeserializeOwned {
-    /// Key of the group in a file.
+/// A top-level section of the configuration whose values can be merged with those of another file.
+pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
+    /// Key of the section.
     const GROUP: &'static str;
-    /// Every number with the least and the most that it may be, both inclusive.
-    const RANGES: &'static [(&'static str, f64, f64)];
-    /// Numbers that must be below others.
-    const BELOW: &'static [(&'static str, &'static str)];
-    /// Numbers that must not be above others.
-    const AT_MOST: &'static [(&'static str, &'static str)];
 
-    /// What a new name under `key` begins as, where names are free.
+    /// Returns the initial value of a new name under `key`; `None` where names are fixed.
     fn new_name(_key: &str) -> Option<Value> {
         None
     }
 
-    /// Finds what is wrong beyond the tables.
-    fn further(&self, _found: &mut Findings) {}
+    /// Finds problems that ranges and orders cannot express. Keys are relative to the section.
+    fn check_further(&self, _problems: &mut SectionProblems) {}
 
-    /// These settings with the keys that `layer` has in their place, if all of that holds. Groups are merged key by key, so
-    /// that setting one leaves its neighbours; lists are replaced.
+    /// Returns these settings with the values of `layer` in place of their own. Sections are merged key by key, lists are
+    /// replaced.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the result.
     fn merged(&self, layer: &Value) -> Result<Self, Vec<Problem>> {
-        let unreadable = |error: serde_json::Error| {
-            let mut found = Findings::new(Self::GROUP);
-            found.wrong("", format!("cannot be read: {error}"));
-            found.problems
-        };
+        let unreadable = |error: serde_json::Error| vec![Problem::new(Self::GROUP, format!("cannot be read: {error}"))];
         let mut value = serde_json::to_value(self).map_err(unreadable)?;
-        let mut laying = Laying { found: Findings::new(Self::GROUP), new_name: Self::new_name };
-        laying.lay(&mut value, layer, "");
-        if !laying.found.problems.is_empty() {
-            return Err(laying.found.problems);
+        let mut merge = Merge { problems: SectionProblems::new(Self::GROUP), new_name: Self::new_name };
+        merge.value(&mut value, layer, "");
+        if !merge.problems.list.is_empty() {
+            return Err(merge.problems.list);
         }
         let merged: Self = serde_json::from_value(value).map_err(unreadable)?;
         let problems = merged.validate();
         if problems.is_empty() { Ok(merged) } else { Err(problems) }
     }
 
-    /// Everything that is wrong: ranges, then contradictions, then the rest.
+    /// Returns all problems: ranges, then contradictions, then the rest.
     fn validate(&self) -> Vec<Problem> {
-        let value = serde_json::to_value(self).unwrap_or_default();
-        let number = |key: &str| at(&value, key).and_then(Value::as_f64).unwrap_or(f64::NAN);
-        let mut found = Findings::new(Self::GROUP);
-        for (key, least, most) in Self::RANGES {
-            found.range(key, number(key), *least, *most);
-        }
-        for (key, other) in Self::BELOW {
-            let (value, bound) = (number(key), number(other));
-            if value >= bound {
-                found.against(key, other, |other| format!("is {value}; it must be below {other}, which is {bound}"));
-            }
-        }
-        for (key, other) in Self::AT_MOST {
-            let (value, bound) = (number(key), number(other));
-            if value > bound {
-                found.against(key, other, |other| format!("is {value}; at most {other}, which is {bound}, is allowed"));
-            }
-        }
-        self.further(&mut found);
-        found.problems
+        let mut problems = SectionProblems { section: Self::GROUP, list: self.check(Self::GROUP) };
+        self.check_further(&mut problems);
+        problems.list
     }
 }
 
-fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
-    key.split('.').try_fold(value, |value, part| value.get(part))
-}
-
-/// Collects what is wrong with a group.
+/// Collects problems of one section.
 #[derive(Debug)]
-pub struct Findings {
-    group: &'static str,
-    problems: Vec<Problem>,
+pub struct SectionProblems {
+    section: &'static str,
+    list: Vec<Problem>,
 }
 
-impl Findings {
-    fn new(group: &'static str) -> Self {
-        Self { group, problems: Vec::new() }
+impl SectionProblems {
+    fn new(section: &'static str) -> Self {
+        Self { section, list: Vec::new() }
     }
 
     fn full(&self, key: &str) -> String {
-        if key.is_empty() { self.group.to_owned() } else { format!("{}.{key}", self.group) }
+        if key.is_empty() { self.section.to_owned() } else { join(self.section, key) }
     }
 
-    /// Notes what is wrong with `key`, as the rest of the sentence that begins with it.
-    pub fn wrong(&mut self, key: &str, what: impl fmt::Display) {
-        let key = self.full(key);
-        let message = format!("`{key}` {what}");
-        self.problems.push(Problem { key, other: None, message });
+    /// Adds a problem of `key`; `what` is the rest of the sentence that begins with the key.
+    pub fn add(&mut self, key: &str, what: impl fmt::Display) {
+        self.list.push(Problem::new(self.full(key), what));
     }
 
-    /// Notes that `key` contradicts `other`, whose name `what` gets.
-    fn against(&mut self, key: &str, other: &str, what: impl Fn(&str) -> String) {
-        let (key, other) = (self.full(key), self.full(other));
-        let message = format!("`{key}` {}", what(&format!("`{other}`")));
-        self.problems.push(Problem { key, other: Some(other), message });
-    }
-
-    /// Looks whether a number is in its range, both ends allowed.
-    pub fn range(&mut self, key: &str, value: f64, least: f64, most: f64) {
-        if !(least..=most).contains(&value) {
-            self.wrong(key, format!("is {value}; {least} to {most} is allowed"));
-        }
+    /// Adds a problem if `value` is out of `range`.
+    pub fn check_range<T: ConfigNumber>(&mut self, key: &str, value: &T, range: impl RangeBounds<T::Bound>) {
+        check_range(&self.full(key), value, range, &mut self.list);
     }
 }
 
-/// Lays a layer over settings.
-struct Laying {
-    found: Findings,
+/// Merges a layer into settings.
+struct Merge {
+    problems: SectionProblems,
     new_name: fn(&str) -> Option<Value>,
 }
 
-impl Laying {
-    /// Lays `over` on `under`, which is whole: it has every key and shows the kind of each value.
-    fn lay(&mut self, under: &mut Value, over: &Value, path: &str) {
-        match (under, over) {
-            (Value::Object(under), Value::Object(over)) => {
-                for (key, value) in over {
-                    self.lay_key(under, key, value, path);
+impl Merge {
+    /// Merges `layer` into `base`, which has every key and shows the type of each value.
+    fn value(&mut self, base: &mut Value, layer: &Value, path: &str) {
+        match (base, layer) {
+            (Value::Object(base), Value::Object(layer)) => {
+                for (key, value) in layer {
+                    self.key(base, key, value, path);
                 }
             }
-            (under, over) if fits(under, over) => *under = over.clone(),
-            (under, over) => self.found.wrong(path, format!("is {}; {} is needed", shown(over), kind(under))),
+            (base, layer) if fits(base, layer) => *base = layer.clone(),
+            (base, layer) => self.problems.add(path, format!("is {}; expected {}", shown(layer), kind(base))),
         }
     }
 
-    fn lay_key(&mut self, under: &mut Map<String, Value>, key: &str, value: &Value, path: &str) {
-        let below = if path.is_empty() { shortened(key) } else { format!("{path}.{}", shortened(key)) };
-        if !under.contains_key(key) {
+    fn key(&mut self, base: &mut Map<String, Value>, key: &str, value: &Value, path: &str) {
+        let full = join(path, &shortened(key));
+        if !base.contains_key(key) {
             let Some(new) = (self.new_name)(path) else {
-                let near = did_you_mean(key, under.keys().map(String::as_str));
-                return self.found.wrong(&below, format!("is {}; there is no such key{near}", shown(value)));
+                let near = did_you_mean(key, base.keys().map(String::as_str));
+                return self.problems.add(&full, format!("is {}; there is no such key{near}", shown(value)));
             };
-            under.insert(key.to_owned(), new);
+            base.insert(key.to_owned(), new);
         }
-        if let Some(slot) = under.get_mut(key) {
-            self.lay(slot, value, &below);
+        if let Some(slot) = base.get_mut(key) {
+            self.value(slot, value, &full);
         }
     }
 }
@@ -184,39 +421,39 @@ fn fits(slot: &Value, value: &Value) -> bool {
 fn kind(slot: &Value) -> &'static str {
     match slot {
         Value::Bool(_) => "true or false",
-        Value::Number(number) if number.is_u64() => "a whole number from 0",
+        Value::Number(number) if number.is_u64() => "a non-negative whole number",
         Value::Null | Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list of texts",
-        Value::Object(_) => "a group of keys",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list of text",
+        Value::Object(_) => "a section",
     }
 }
 
-/// A value for people, shortened.
+/// Returns a value for a message, shortened.
 fn shown(value: &Value) -> String {
     shortened(&value.to_string())
 }
 
-/// At most [`MAX_SHOWN`] characters, none of which moves a terminal's cursor.
+/// Returns at most [`MAX_SHOWN`] characters, with control characters replaced.
 pub(in crate::domain) fn shortened(text: &str) -> String {
     text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// Puts what `over` sets into `under`, key by key; neither has to be whole.
-pub fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>) {
-    for (key, value) in over {
-        match (under.get_mut(key), value) {
-            (Some(Value::Object(under)), Value::Object(over)) => overlay(under, over),
+/// Merges `layer` into `base` key by key; neither has to have every key.
+pub fn overlay(base: &mut Map<String, Value>, layer: &Map<String, Value>) {
+    for (key, value) in layer {
+        match (base.get_mut(key), value) {
+            (Some(Value::Object(base)), Value::Object(layer)) => overlay(base, layer),
             _ => {
-                under.insert(key.clone(), value.clone());
+                base.insert(key.clone(), value.clone());
             }
         }
     }
 }
 
-/// "; did you mean `x`?" for the nearest of `candidates`, or nothing where none is near.
+/// Returns "; did you mean `x`?" for the nearest of `candidates`, or an empty text if none is near.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    const NEAR: f64 = 0.75;
+    const MIN_SIMILARITY: f64 = 0.75;
     let score = |candidate: &str| {
         let (a, b) = (word.to_lowercase(), candidate.to_lowercase());
         strsim::jaro_winkler(&a, &b).max(if b.len() > 3 && a.contains(&b) { 0.8 } else { 0.0 })
@@ -224,35 +461,34 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
     candidates
         .into_iter()
         .map(|candidate| (score(candidate), candidate))
-        .filter(|(score, _)| *score >= NEAR)
+        .filter(|(score, _)| *score >= MIN_SIMILARITY)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map_or_else(String::new, |(_, candidate)| format!("; did you mean `{candidate}`?"))
 }
 
-/// The messages, one a line.
+/// Returns the messages, one per line.
 #[cfg(test)]
 pub(in crate::domain) fn lines(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Keys of numbers that have no range, and of ranges and orders that are of no number.
+/// Returns the keys of numbers without a range.
 #[cfg(test)]
-pub(in crate::domain) fn gaps<S: Settings + Default>() -> Vec<String> {
+pub(in crate::domain) fn without_range<S: Settings + Default>() -> Vec<String> {
     fn numbers(value: &Value, path: &str, keys: &mut Vec<String>) {
         for (key, value) in value.as_object().into_iter().flatten() {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let path = join(path, key);
             match value {
                 Value::Number(_) => keys.push(path),
                 _ => numbers(value, &path, keys),
             }
         }
     }
-    let mut keys = Vec::new();
+    let (mut keys, mut rules) = (Vec::new(), Vec::new());
     numbers(&serde_json::to_value(S::default()).unwrap(), "", &mut keys);
-    let named = || S::BELOW.iter().chain(S::AT_MOST).flat_map(|(a, b)| [*a, *b]).chain(S::RANGES.iter().map(|r| r.0));
-    let without = keys.iter().filter(|key| !S::RANGES.iter().any(|(ranged, ..)| ranged == key)).cloned();
-    let unknown = named().filter(|name| !keys.iter().any(|key| key == name)).map(str::to_owned);
-    without.chain(unknown).collect()
+    S::rules("", &mut rules);
+    keys.retain(|key| !rules.iter().any(|rule| rule.key == *key));
+    keys
 }
 
 #[cfg(test)]
@@ -261,16 +497,80 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn overlays_are_merged_key_by_key() {
+    fn layers_are_merged_key_by_key() {
         let map = |value: Value| value.as_object().cloned().unwrap();
-        let mut under = map(json!({ "a": { "b": 1, "c": [1, 2] }, "d": 1 }));
-        overlay(&mut under, &map(json!({ "a": { "c": [3], "e": { "f": 2 } }, "d": { "g": 3 } })));
-        assert_eq!(json!(under), json!({ "a": { "b": 1, "c": [3], "e": { "f": 2 } }, "d": { "g": 3 } }));
+        let mut base = map(json!({ "a": { "b": 1, "c": [1, 2] }, "d": 1 }));
+        overlay(&mut base, &map(json!({ "a": { "c": [3], "e": { "f": 2 } }, "d": { "g": 3 } })));
+        assert_eq!(json!(base), json!({ "a": { "b": 1, "c": [3], "e": { "f": 2 } }, "d": { "g": 3 } }));
     }
 
     #[test]
-    fn the_nearest_word_is_offered_and_nothing_that_is_far() {
+    fn only_similar_words_are_suggested() {
         assert_eq!(did_you_mean("windov", ["window", "decay"]), "; did you mean `window`?");
         assert_eq!(did_you_mean("xyz", ["window", "decay"]), "");
+    }
+
+    config_section! {
+        /// Section of the tests.
+        struct Sample {
+            /// A number with a range and an order.
+            low: u32 = 2, in 1..=9, below high;
+            /// The upper one.
+            high: u32 = 5, in 1..=9;
+            /// A number that may be left out.
+            most: Option<Usd>, in Usd::dollars(1)..;
+            /// Sections by name.
+            inner: BTreeMap<String, Inner> => section;
+        }
+    }
+
+    config_section! {
+        /// Section within.
+        struct Inner {
+            /// A duration.
+            wait: Duration = Duration::seconds(60), in Duration::seconds(1)..=Duration::minutes(5);
+            /// A key without bounds.
+            name: String;
+        }
+    }
+
+    #[test]
+    fn section_has_the_declared_defaults_and_refuses_unknown_keys() {
+        let expected = Sample { low: 2, high: 5, most: None, inner: BTreeMap::new() };
+        assert_eq!(serde_json::from_value::<Sample>(json!({})).unwrap(), expected);
+        assert!(serde_json::from_value::<Sample>(json!({ "lo": 2 })).is_err());
+        assert_eq!(Inner::default(), Inner { wait: Duration::minutes(1), name: String::new() });
+    }
+
+    #[test]
+    fn problems_name_key_value_and_bounds_at_every_depth() {
+        let sample: Sample = serde_json::from_value(json!({
+            "low": 0, "high": 7, "most": 0.5, "inner": { "a": { "wait": "10m" } }
+        }))
+        .unwrap();
+        insta::assert_snapshot!(lines(&sample.check("top")), @r"
+        `top.low` is 0; it must be between 1 and 9
+        `top.most` is $0.50; it must be at least $1.00
+        `top.inner.a.wait` is 10m; it must be between 1s and 5m
+        ");
+        let sample = Sample { low: 6, ..Sample::default() };
+        insta::assert_snapshot!(lines(&sample.check("")), @"`low` is 6; it must be below `high`, which is 5");
+    }
+
+    #[test]
+    fn rules_name_keys_of_every_depth() {
+        let mut rules = Vec::new();
+        Sample::rules("top", &mut rules);
+        let shown: Vec<_> = rules.iter().map(|rule| (rule.key.as_str(), rule.min, rule.max, rule.below)).collect();
+        let none: &[&str] = &[];
+        assert_eq!(
+            shown,
+            [
+                ("top.low", Some(1.0), Some(9.0), &["high"][..]),
+                ("top.high", Some(1.0), Some(9.0), none),
+                ("top.most", Some(1.0), None, none),
+                ("top.inner.NAME.wait", Some(1.0), Some(300.0), none),
+            ]
+        );
     }
 }

@@ -437,13 +437,13 @@ impl Mix {
             faults.push("`agent.snags` needs weights from 0, and one above".to_owned());
         }
         if !(1..=1000).contains(&self.max_iterations) {
-            faults.push(format!("`max_iterations` is {}; 1 to 1000 is allowed", self.max_iterations));
+            faults.push(format!("`max_iterations` is {}; it must be between 1 and 1000", self.max_iterations));
         }
         if self.agent.tests.0 < 1 || self.agent.tests.0 > self.agent.tests.1 || self.agent.tests.1 > 100_000 {
             faults.push("`agent.tests` needs a least and a greatest number of tests, from 1".to_owned());
         }
         if !(0.0..=1.0).contains(&self.uncounted) {
-            faults.push(format!("`uncounted` is {}; 0 to 1 is allowed", self.uncounted));
+            faults.push(format!("`uncounted` is {}; it must be between 0 and 1", self.uncounted));
         }
         let ranges = [("snag_at", self.agent.snag_at), ("swing", self.agent.swing), ("rot", self.agent.rot)];
         for (name, (least, most)) in ranges {

@@ -62,7 +62,7 @@ fn mixes_are_sound_and_read_back_as_they_were_written() {
     insta::assert_snapshot!(wrong.faults().join("\n"), @r"
     `regimes` needs weights from 0, and one above
     `agent.snags` needs weights from 0, and one above
-    `max_iterations` is 0; 1 to 1000 is allowed
+    `max_iterations` is 0; it must be between 1 and 1000
     `agent.tests` needs a least and a greatest number of tests, from 1
     `agent.swing` needs a least and a greatest value, 0 to 1
     `agent.pace` needs a mean above 0, a spread of 0 to 2, and an idle share below 1

@@ -188,7 +188,7 @@ mod tests {
         insta::assert_snapshot!(lines(&SupervisionSettings::layered(&wrong).unwrap_err()), @r#"
         `preset` is "sed"; `default` or `seed` is allowed; did you mean `seed`?
         `control.windw` is 7; there is no such key; did you mean `window`?
-        `oversight.no_change.iterations` is 5; at most `oversight.no_change.high_iterations`, which is 3, is allowed
+        `oversight.no_change.iterations` is 5; it must be at most `oversight.no_change.high_iterations`, which is 3
         `strategy.early` is 0.9; it must be below `strategy.late`, which is 0.8
         "#);
     }

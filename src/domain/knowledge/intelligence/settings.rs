@@ -1,36 +1,27 @@
 //! Settings of the context block, their defaults, and what each may be.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::job::JobKind;
-use crate::domain::model::settings::{Findings, Settings};
+use crate::domain::model::settings::{SectionProblems, Settings, config_section};
 use crate::domain::providers::rules::{INVALID_NAME, valid_model_name};
 
 /// Tokens that a model's answer may have for each token of the block: it is JSON, and models count badly.
 const ANSWER_FACTOR: f64 = 1.6;
 
-/// The context block of a prompt, and the models that write it and the summaries. They are asked where `intelligence` is
-/// `full` alone; without them the most important facts are put together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ContextSettings {
-    /// Whether a model writes the block where not all that is known fits into it.
-    pub enabled: bool,
-    /// The model that is asked for the block, of whichever backend has the role `assistant`; where left out, that backend's
-    /// cheap one.
-    pub model: Option<String>,
-    /// The model that is asked for summaries of iterations, in the same way.
-    pub summary_model: Option<String>,
-    /// Most tokens of the block.
-    pub max_output_tokens: u32,
-    /// Most percent of the backend's context window that the block takes, where the window is known.
-    pub budget_pct: f64,
-}
-
-impl Default for ContextSettings {
-    fn default() -> Self {
-        Self { enabled: true, model: None, summary_model: None, max_output_tokens: 500, budget_pct: 10.0 }
+config_section! {
+    /// The context block of a prompt, and the models that write it and the summaries. They are asked where `intelligence` is
+    /// `full` alone; without them the most important facts are put together.
+    pub struct ContextSettings {
+        /// Whether a model writes the block where not all that is known fits into it.
+        pub enabled: bool = true;
+        /// The model that is asked for the block, of whichever backend has the role `assistant`; where left out, that backend's
+        /// cheap one.
+        pub model: Option<String> = None;
+        /// The model that is asked for summaries of iterations, in the same way.
+        pub summary_model: Option<String> = None;
+        /// Most tokens of the block.
+        pub max_output_tokens: u32 = 500, in 100..=20_000;
+        /// Most percent of the backend's context window that the block takes, where the window is known.
+        pub budget_pct: f64 = 10.0, in 0.1..=50.0;
     }
 }
 
@@ -56,17 +47,10 @@ impl ContextSettings {
 impl Settings for ContextSettings {
     const GROUP: &'static str = "context";
 
-    const RANGES: &'static [(&'static str, f64, f64)] =
-        &[("max_output_tokens", 100.0, 20_000.0), ("budget_pct", 0.1, 50.0)];
-
-    const BELOW: &'static [(&'static str, &'static str)] = &[];
-
-    const AT_MOST: &'static [(&'static str, &'static str)] = &[];
-
-    fn further(&self, found: &mut Findings) {
+    fn check_further(&self, problems: &mut SectionProblems) {
         for (key, model) in [("model", &self.model), ("summary_model", &self.summary_model)] {
             if model.as_ref().is_some_and(|name| !valid_model_name(name)) {
-                found.wrong(key, INVALID_NAME);
+                problems.add(key, INVALID_NAME);
             }
         }
     }

@@ -289,7 +289,7 @@ impl Learning {
     /// One sentence that says what is wrong.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.confidence) {
-            return Err(format!("its confidence is {}; 0 to 1 is allowed", self.confidence));
+            return Err(format!("its confidence is {}; it must be between 0 and 1", self.confidence));
         }
         if !self.evidence.is_sound() {
             return Err("its successes and failures must be numbers of 0 or more".to_owned());

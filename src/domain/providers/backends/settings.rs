@@ -275,18 +275,18 @@ impl Thresholds {
     fn validate(&self, path: &str, found: &mut Vec<Problem>) {
         if self.max_requests_per_window.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
             let value = self.max_requests_per_window.unwrap_or_default();
-            wrong(found, format!("{path}.max_requests_per_window"), &format!("is {value}; 1 to 1000000 is allowed"));
+            wrong(found, format!("{path}.max_requests_per_window"), &format!("is {value}; it must be between 1 and 1000000"));
         }
         seconds(found, &format!("{path}.window"), self.window_s, 1, DAY_S);
         money(found, &format!("{path}.max_cost_per_hour"), self.max_cost_per_hour, 10_000);
         money(found, &format!("{path}.max_cost_per_day"), self.max_cost_per_day, 10_000);
         if !(1..=100).contains(&self.max_context_pct) {
             let key = format!("{path}.max_context_pct");
-            wrong(found, key, &format!("is {}; 1 to 100 is allowed", self.max_context_pct));
+            wrong(found, key, &format!("is {}; it must be between 1 and 100", self.max_context_pct));
         }
         if !(1..=1_000).contains(&self.max_consecutive_errors) {
             let key = format!("{path}.max_consecutive_errors");
-            wrong(found, key, &format!("is {}; 1 to 1000 is allowed", self.max_consecutive_errors));
+            wrong(found, key, &format!("is {}; it must be between 1 and 1000", self.max_consecutive_errors));
         }
         if let (Some(hour), Some(day)) = (self.max_cost_per_hour, self.max_cost_per_day)
             && hour > day

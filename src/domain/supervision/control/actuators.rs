@@ -1,134 +1,99 @@
 //! What the control signal changes in the next iteration: effort, model, breadth, tone, memory.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::{MAX_INTEGRAL, Metrics};
 use super::resources::Resources;
+use super::settings::MAX_WINDOW;
 use super::signal::Urgency;
+use crate::domain::model::settings::config_section;
 
-/// The laws of the actuators; each can be switched off, and then stays at its neutral place.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ActuatorSettings {
-    /// Time and turns of the agent's run.
-    pub effort: EffortLaw,
-    /// Tier of the model.
-    pub model: ModelLaw,
-    /// How much one iteration takes on.
-    pub breadth: BreadthLaw,
+config_section! {
+    /// The laws of the actuators; each can be switched off, and then stays at its neutral place.
+    pub struct ActuatorSettings {
+        /// Time and turns of the agent's run.
+        pub effort: EffortLaw => section;
+        /// Tier of the model.
+        pub model: ModelLaw => section;
+        /// How much one iteration takes on.
+        pub breadth: BreadthLaw;
+        /// Whether the prompt says how urgent it is.
+        pub tone: ToneLaw;
+        /// Part of the context that memory gets.
+        pub memory: MemoryLaw => section;
+    }
+}
+
+config_section! {
+    /// `factor = clamp(offset + slope u, min, max)`, of the budget of a run.
+    pub struct EffortLaw {
+        /// Whether it is used.
+        pub enabled: bool = false;
+        /// Factor at u = 0.
+        pub offset: f64 = 0.5, in 0.0..=10.0;
+        /// What u = 1 adds.
+        pub slope: f64 = 1.0, in -10.0..=10.0;
+        /// Least factor.
+        pub min: f64 = 0.5, in 0.1..=10.0, at_most max;
+        /// Greatest factor.
+        pub max: f64 = 1.5, in 0.1..=10.0;
+    }
+}
+
+config_section! {
+    /// Which tier of model runs.
+    pub struct ModelLaw {
+        /// Whether it is used.
+        pub enabled: bool = false;
+        /// u above it, `strong_iterations` times in a row, is for the strong model.
+        pub strong_above: f64 = 0.8, in 0.0..=1.0;
+        /// Iterations in a row.
+        pub strong_iterations: u32 = 2, in 1..=MAX_WINDOW;
+        /// Profiles that are for the strong model.
+        pub strong_profiles: Vec<String> = names(&["recovery"]);
+        /// u below it, in one of `cheap_profiles`, is for the cheap model.
+        pub cheap_below: f64 = 0.3, in 0.0..=1.0, at_most strong_above;
+        /// Profiles that are for the cheap model.
+        pub cheap_profiles: Vec<String> = names(&["cautious"]);
+    }
+}
+
+config_section! {
+    /// How much one iteration takes on, by profile; what is in no list takes on the usual.
+    pub struct BreadthLaw {
+        /// Whether it is used.
+        pub enabled: bool = false;
+        /// Profiles with only the first failing check.
+        pub first_failure: Vec<String> = names(&["cautious", "damped"]);
+        /// Profiles with one change at a time.
+        pub one_change: Vec<String> = names(&["conservative"]);
+        /// Profiles with everything that is open.
+        pub everything: Vec<String> = names(&["aggressive"]);
+    }
+}
+
+config_section! {
     /// Whether the prompt says how urgent it is.
-    pub tone: ToneLaw,
-    /// Part of the context that memory gets.
-    pub memory: MemoryLaw,
+    pub struct ToneLaw {
+        /// Whether it is used.
+        pub enabled: bool = false;
+    }
 }
 
-/// `factor = clamp(offset + slope u, min, max)`, of the budget of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct EffortLaw {
-    /// Whether it is used.
-    pub enabled: bool,
-    /// Factor at u = 0, 0..10.
-    pub offset: f64,
-    /// What u = 1 adds, -10..10.
-    pub slope: f64,
-    /// Least factor, 0.1..10.
-    pub min: f64,
-    /// Greatest factor, 0.1..10.
-    pub max: f64,
-}
-
-/// Which tier of model runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ModelLaw {
-    /// Whether it is used.
-    pub enabled: bool,
-    /// u above it, `strong_iterations` times in a row, is for the strong model, 0..1.
-    pub strong_above: f64,
-    /// Iterations in a row, 1..100.
-    pub strong_iterations: u32,
-    /// Profiles that are for the strong model.
-    pub strong_profiles: Vec<String>,
-    /// u below it is for the cheap model, 0..1 ...
-    pub cheap_below: f64,
-    /// ... in these profiles.
-    pub cheap_profiles: Vec<String>,
-}
-
-/// How much one iteration takes on, by profile; what is in no list takes on the usual.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BreadthLaw {
-    /// Whether it is used.
-    pub enabled: bool,
-    /// Profiles with only the first failing check.
-    pub first_failure: Vec<String>,
-    /// Profiles with one change at a time.
-    pub one_change: Vec<String>,
-    /// Profiles with everything that is open.
-    pub everything: Vec<String>,
-}
-
-/// Whether the prompt says how urgent it is.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ToneLaw {
-    /// Whether it is used.
-    pub enabled: bool,
-}
-
-/// `share = base + (max - base) max(I, 0) / 5`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct MemoryLaw {
-    /// Whether it is used.
-    pub enabled: bool,
-    /// Share of the context without trouble, 0..1.
-    pub base: f64,
-    /// Share with the most trouble, 0..1.
-    pub max: f64,
+config_section! {
+    /// `share = base + (max - base) max(I, 0) / 5`.
+    pub struct MemoryLaw {
+        /// Whether it is used.
+        pub enabled: bool = false;
+        /// Share of the context without trouble.
+        pub base: f64 = 0.2, in 0.0..=1.0, at_most max;
+        /// Share with the most trouble.
+        pub max: f64 = 0.5, in 0.0..=1.0;
+    }
 }
 
 fn names(profiles: &[&str]) -> Vec<String> {
     profiles.iter().map(|name| (*name).to_owned()).collect()
-}
-
-impl Default for EffortLaw {
-    fn default() -> Self {
-        Self { enabled: false, offset: 0.5, slope: 1.0, min: 0.5, max: 1.5 }
-    }
-}
-
-impl Default for ModelLaw {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            strong_above: 0.8,
-            strong_iterations: 2,
-            strong_profiles: names(&["recovery"]),
-            cheap_below: 0.3,
-            cheap_profiles: names(&["cautious"]),
-        }
-    }
-}
-
-impl Default for BreadthLaw {
-    fn default() -> Self {
-        Self {
-            enabled: false,
-            first_failure: names(&["cautious", "damped"]),
-            one_change: names(&["conservative"]),
-            everything: names(&["aggressive"]),
-        }
-    }
-}
-
-impl Default for MemoryLaw {
-    fn default() -> Self {
-        Self { enabled: false, base: 0.2, max: 0.5 }
-    }
 }
 
 /// Tier of a model; one that is not configured is the default. The repository's model rules win.
@@ -216,7 +181,7 @@ pub struct Actuation {
     pub breadth: Breadth,
     /// How urgent the prompt says it is.
     pub tone: Urgency,
-    /// Part of the context that memory gets, 0..1.
+    /// Part of the context that memory gets.
     pub memory_share: f64,
     /// What moved since the last iteration.
     pub movements: Vec<Movement>,

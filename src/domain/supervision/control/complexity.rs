@@ -1,81 +1,67 @@
 //! How complex a task is, 1 to 10, estimated from what is said about it.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::domain::model::record::Record;
+use crate::domain::model::settings::config_section;
 use crate::domain::supervision::TaskFacts;
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
 
 /// Characters of the task that are looked at.
 const MAX_CHARS: usize = 20_000;
 
-/// How the complexity of a task is estimated where nobody states it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ComplexitySettings {
-    /// Complexity of a task of no known type, 1..10.
-    pub usual: f64,
-    /// Complexity of a task with one of `simple_words`, 1..10.
-    pub simple: f64,
-    /// Complexity of a task with one of `hard_words`, 1..10.
-    pub hard: f64,
-    /// Words that tell a simple task, each whole and in any case.
-    pub simple_words: Vec<String>,
-    /// Words that tell a hard task, each whole and in any case.
-    pub hard_words: Vec<String>,
-    /// What each file that is named adds, 0..10.
-    pub per_file: f64,
-    /// What each hundred words add, 0..10.
-    pub per_hundred_words: f64,
-    /// What it takes off that there are tests, which soon tell right from wrong, 0..10.
-    pub tests: f64,
-}
-
-impl Default for ComplexitySettings {
-    fn default() -> Self {
-        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        Self {
-            usual: 5.0,
-            simple: 2.0,
-            hard: 8.0,
-            simple_words: owned(&[
-                "bump",
-                "changelog",
-                "comment",
-                "comments",
-                "config",
-                "configuration",
-                "doc",
-                "docs",
-                "documentation",
-                "readme",
-                "rename",
-                "spelling",
-                "typo",
-                "typos",
-                "wording",
-            ]),
-            hard_words: owned(&[
-                "architecture",
-                "concurrency",
-                "deadlock",
-                "migrate",
-                "migration",
-                "port",
-                "protocol",
-                "redesign",
-                "refactor",
-                "refactoring",
-                "rewrite",
-            ]),
-            per_file: 0.2,
-            per_hundred_words: 0.5,
-            tests: 1.0,
-        }
+config_section! {
+    /// How the complexity of a task is estimated where nobody states it.
+    pub struct ComplexitySettings {
+        /// Complexity of a task of no known type.
+        pub usual: f64 = 5.0, in 1.0..=10.0;
+        /// Complexity of a task with one of `simple_words`.
+        pub simple: f64 = 2.0, in 1.0..=10.0;
+        /// Complexity of a task with one of `hard_words`.
+        pub hard: f64 = 8.0, in 1.0..=10.0;
+        /// Words that tell a simple task, each whole and in any case.
+        pub simple_words: Vec<String> = words(&[
+        "bump",
+        "changelog",
+        "comment",
+        "comments",
+        "config",
+        "configuration",
+        "doc",
+        "docs",
+        "documentation",
+        "readme",
+        "rename",
+        "spelling",
+        "typo",
+        "typos",
+        "wording",
+        ]);
+        /// Words that tell a hard task, each whole and in any case.
+        pub hard_words: Vec<String> = words(&[
+        "architecture",
+        "concurrency",
+        "deadlock",
+        "migrate",
+        "migration",
+        "port",
+        "protocol",
+        "redesign",
+        "refactor",
+        "refactoring",
+        "rewrite",
+        ]);
+        /// What each file that is named adds.
+        pub per_file: f64 = 0.2, in 0.0..=10.0;
+        /// What each hundred words add.
+        pub per_hundred_words: f64 = 0.5, in 0.0..=10.0;
+        /// What it takes off that there are tests, which soon tell right from wrong.
+        pub tests: f64 = 1.0, in 0.0..=10.0;
     }
 }
 
-/// The stated complexity, else the estimate, 1..10. `first` is the first iteration's record, which knows of tests.
+/// The stated complexity, else the estimate. `first` is the first iteration's record, which knows of tests.
 pub fn complexity(facts: &TaskFacts, first: &Record, settings: &ComplexitySettings) -> f64 {
     if let Some(stated) = facts.complexity.filter(|stated| !stated.is_nan()) {
         return stated.clamp(1.0, 10.0);

@@ -4,83 +4,30 @@ use serde_json::Value;
 
 use super::gains::{BUILT_IN, GainPatch, MAX_GAIN};
 use super::metrics::MAX_INTEGRAL;
-use super::settings::{AUTO, ControlSettings, MAX_WINDOW};
-use crate::domain::model::settings::{Findings, Settings, did_you_mean, shortened};
+use super::settings::{AUTO, ControlSettings};
+use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
 
 /// Longest name of a profile, bytes.
 const MAX_NAME: usize = 64;
 /// Most profiles; they are kept with every loop.
 const MAX_PROFILES: usize = 32;
-/// Longest window, as the tables have it.
-const WINDOW: f64 = MAX_WINDOW as f64;
 
 impl Settings for ControlSettings {
     const GROUP: &'static str = "control";
-
-    const RANGES: &'static [(&'static str, f64, f64)] = &[
-        ("window", 2.0, WINDOW),
-        ("decay", 0.0, 1.0),
-        ("deadband", 0.0, 0.5),
-        ("transition_smoothing", 0.0, 1.0),
-        ("complexity.usual", 1.0, 10.0),
-        ("complexity.simple", 1.0, 10.0),
-        ("complexity.hard", 1.0, 10.0),
-        ("complexity.per_file", 0.0, 10.0),
-        ("complexity.per_hundred_words", 0.0, 10.0),
-        ("complexity.tests", 0.0, 10.0),
-        ("stuck_iterations", 1.0, WINDOW),
-        ("min_progress_rate", 0.0, 1.0),
-        ("stuck_critical", 0.0, 1.0),
-        ("oscillation_count", 1.0, WINDOW),
-        ("regression_rate", 0.0, 1.0),
-        ("regression_critical", 0.0, 1.0),
-        ("slide_drop", 0.0, 1.0),
-        ("slide_iterations", 1.0, WINDOW),
-        ("max_iterations_percent", 0.0, 1.0),
-        ("emergency_percent", 0.0, 1.0),
-        ("quality_drop", 0.0, 1.0),
-        ("quality_critical", 0.0, 1.0),
-        ("integral_windup_limit", 0.0, MAX_INTEGRAL),
-        ("derivative_spike", 0.0, 1.0),
-        ("actuators.effort.offset", 0.0, 10.0),
-        ("actuators.effort.slope", -10.0, 10.0),
-        ("actuators.effort.min", 0.1, 10.0),
-        ("actuators.effort.max", 0.1, 10.0),
-        ("actuators.model.strong_above", 0.0, 1.0),
-        ("actuators.model.strong_iterations", 1.0, WINDOW),
-        ("actuators.model.cheap_below", 0.0, 1.0),
-        ("actuators.memory.base", 0.0, 1.0),
-        ("actuators.memory.max", 0.0, 1.0),
-    ];
-
-    const BELOW: &'static [(&'static str, &'static str)] = &[
-        ("regression_rate", "regression_critical"),
-        ("slide_drop", "regression_critical"),
-        ("max_iterations_percent", "emergency_percent"),
-        ("quality_drop", "quality_critical"),
-        ("oscillation_count", "window"),
-    ];
-
-    const AT_MOST: &'static [(&'static str, &'static str)] = &[
-        ("stuck_iterations", "window"),
-        ("actuators.effort.min", "actuators.effort.max"),
-        ("actuators.model.cheap_below", "actuators.model.strong_above"),
-        ("actuators.memory.base", "actuators.memory.max"),
-    ];
 
     fn new_name(key: &str) -> Option<Value> {
         (key == "profiles").then(|| serde_json::to_value(GainPatch::default()).unwrap_or_default())
     }
 
-    fn further(&self, found: &mut Findings) {
-        self.reachable(found);
-        self.profiles(found);
+    fn check_further(&self, problems: &mut SectionProblems) {
+        self.check_reachable(problems);
+        self.check_profiles(problems);
     }
 }
 
 impl ControlSettings {
     /// Thresholds that no figure can pass.
-    fn reachable(&self, found: &mut Findings) {
+    fn check_reachable(&self, problems: &mut SectionProblems) {
         for (key, value, most) in [
             ("stuck_critical", self.stuck_critical, 1.0),
             ("regression_critical", self.regression_critical, 1.0),
@@ -89,36 +36,36 @@ impl ControlSettings {
             ("integral_windup_limit", self.integral_windup_limit, MAX_INTEGRAL),
         ] {
             if value == most {
-                found.wrong(key, format!("is {value}; nothing can be above that, so give less"));
+                problems.add(key, format!("is {value}; nothing can be above that, so give less"));
             }
         }
         if self.min_progress_rate == 0.0 {
-            found.wrong("min_progress_rate", "is 0; no change can be below that, so give more");
+            problems.add("min_progress_rate", "is 0; no change can be below that, so give more");
         }
     }
 
-    fn profiles(&self, found: &mut Findings) {
+    fn check_profiles(&self, problems: &mut SectionProblems) {
         if self.profiles.len() > MAX_PROFILES {
-            found.wrong("profiles", format!("has {} names; at most {MAX_PROFILES} are allowed", self.profiles.len()));
+            problems.add("profiles", format!("has {} names; at most {MAX_PROFILES} are allowed", self.profiles.len()));
         }
         for (name, patch) in &self.profiles {
             let built_in = BUILT_IN.iter().any(|(known, _)| known == name);
             let shown = shortened(name);
             if name.is_empty() || name.len() > MAX_NAME || name == AUTO {
                 let rule = format!("a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed");
-                found.wrong("profiles", format!("has `{shown}`; {rule}"));
+                problems.add("profiles", format!("has `{shown}`; {rule}"));
             }
             for (key, value, low) in [("kp", patch.kp, 0.0), ("ki", patch.ki, 0.0), ("kd", patch.kd, -MAX_GAIN)] {
                 let key = format!("profiles.{shown}.{key}");
                 match value {
-                    Some(value) => found.range(&key, value, low, MAX_GAIN),
+                    Some(value) => problems.check_range(&key, &value, low..=MAX_GAIN),
                     None if built_in => {}
-                    None => found.wrong(&key, "is missing; a profile of your own needs kp, ki and kd"),
+                    None => problems.add(&key, "is missing; a profile of your own needs kp, ki and kd"),
                 }
             }
         }
         if self.base_profile != AUTO {
-            self.named(found, "base_profile", &self.base_profile);
+            self.check_profile_name(problems, "base_profile", &self.base_profile);
         }
         let s = &self.schedule;
         for (key, name) in [
@@ -132,7 +79,7 @@ impl ControlSettings {
             ("simple", &s.simple),
             ("otherwise", &s.otherwise),
         ] {
-            self.named(found, &format!("schedule.{key}"), name);
+            self.check_profile_name(problems, &format!("schedule.{key}"), name);
         }
         let (model, breadth) = (&self.actuators.model, &self.actuators.breadth);
         for (key, names) in [
@@ -143,17 +90,17 @@ impl ControlSettings {
             ("breadth.everything", &breadth.everything),
         ] {
             for name in names {
-                self.named(found, &format!("actuators.{key}"), name);
+                self.check_profile_name(problems, &format!("actuators.{key}"), name);
             }
         }
     }
 
     /// Looks whether there is a profile of that name.
-    fn named(&self, found: &mut Findings, key: &str, name: &str) {
+    fn check_profile_name(&self, problems: &mut SectionProblems, key: &str, name: &str) {
         let known = || BUILT_IN.iter().map(|(name, _)| *name).chain(self.profiles.keys().map(String::as_str));
         if !known().any(|known| known == name) {
             let near = did_you_mean(name, known());
-            found.wrong(key, format!("is `{}`; there is no such profile{near}", shortened(name)));
+            problems.add(key, format!("is `{}`; there is no such profile{near}", shortened(name)));
         }
     }
 }
@@ -161,7 +108,7 @@ impl ControlSettings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::model::settings::{gaps, lines};
+    use crate::domain::model::settings::{lines, without_range};
     use serde_json::json;
 
     fn with(layer: Value) -> String {
@@ -171,7 +118,7 @@ mod tests {
     #[test]
     fn the_defaults_hold_together_and_every_number_has_a_range() {
         assert_eq!(ControlSettings::default().validate(), []);
-        assert_eq!(gaps::<ControlSettings>(), [""; 0]);
+        assert_eq!(without_range::<ControlSettings>(), [""; 0]);
     }
 
     #[test]
@@ -203,14 +150,14 @@ mod tests {
             "adaptive_gains": null,
         })), @r#"
         `control.windov` is 7; there is no such key; did you mean `window`?
-        `control.window` is 2.5; a whole number from 0 is needed
-        `control.decay` is "slow"; a number is needed
+        `control.window` is 2.5; expected a non-negative whole number
+        `control.decay` is "slow"; expected a number
         `control.profiles.mine.kpp` is 1.0; there is no such key; did you mean `kp`?
-        `control.actuators.tone` is false; a group of keys is needed
-        `control.actuators.breadth.everything` is [1]; a list of texts is needed
-        `control.adaptive_gains` is null; true or false is needed
+        `control.actuators.tone` is false; expected a section
+        `control.actuators.breadth.everything` is [1]; expected a list of text
+        `control.adaptive_gains` is null; expected true or false
         "#);
-        insta::assert_snapshot!(with(json!(3)), @r"`control` is 3; a group of keys is needed");
+        insta::assert_snapshot!(with(json!(3)), @r"`control` is 3; expected a section");
     }
 
     #[test]
@@ -222,15 +169,15 @@ mod tests {
             "complexity": { "hard": 11 },
             "actuators": { "effort": { "max": 0 } },
         })), @r"
-        `control.window` is 1000; 2 to 100 is allowed
-        `control.decay` is 1.5; 0 to 1 is allowed
-        `control.complexity.hard` is 11; 1 to 10 is allowed
-        `control.slide_drop` is -0.1; 0 to 1 is allowed
-        `control.actuators.effort.max` is 0; 0.1 to 10 is allowed
-        `control.actuators.effort.min` is 0.5; at most `control.actuators.effort.max`, which is 0, is allowed
+        `control.window` is 1000; it must be between 2 and 100
+        `control.decay` is 1.5; it must be between 0 and 1
+        `control.complexity.hard` is 11; it must be between 1 and 10
+        `control.slide_drop` is -0.1; it must be between 0 and 1
+        `control.actuators.effort.max` is 0; it must be between 0.1 and 10
+        `control.actuators.effort.min` is 0.5; it must be at most `control.actuators.effort.max`, which is 0
         ");
         let broken = ControlSettings { deadband: f64::NAN, ..ControlSettings::default() };
-        insta::assert_snapshot!(lines(&broken.validate()), @r"`control.deadband` is NaN; 0 to 0.5 is allowed");
+        insta::assert_snapshot!(lines(&broken.validate()), @r"`control.deadband` is NaN; it must be between 0 and 0.5");
     }
 
     #[test]
@@ -245,8 +192,8 @@ mod tests {
         })), @r"
         `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
         `control.oscillation_count` is 5; it must be below `control.window`, which is 5
-        `control.stuck_iterations` is 8; at most `control.window`, which is 5, is allowed
-        `control.actuators.memory.base` is 0.6; at most `control.actuators.memory.max`, which is 0.5, is allowed
+        `control.stuck_iterations` is 8; it must be at most `control.window`, which is 5
+        `control.actuators.memory.base` is 0.6; it must be at most `control.actuators.memory.max`, which is 0.5
         `control.integral_windup_limit` is 5; nothing can be above that, so give less
         `control.min_progress_rate` is 0; no change can be below that, so give more
         ");
@@ -261,7 +208,7 @@ mod tests {
         `control.profiles.auto.kp` is missing; a profile of your own needs kp, ki and kd
         `control.profiles.auto.ki` is missing; a profile of your own needs kp, ki and kd
         `control.profiles.auto.kd` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.mine.kp` is -1; 0 to 10 is allowed
+        `control.profiles.mine.kp` is -1; it must be between 0 and 10
         `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
         ");
         let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });

@@ -293,19 +293,19 @@ proptest! {
 
 #[test]
 fn settings_have_ranges_and_do_not_contradict_each_other() {
-    use crate::domain::model::settings::{Settings, gaps, lines};
+    use crate::domain::model::settings::{Settings, lines, without_range};
     let settings = design();
     assert_eq!(settings.validate(), []);
-    assert_eq!(gaps::<StrategySettings>(), [""; 0], "every number has a range");
+    assert_eq!(without_range::<StrategySettings>(), [""; 0], "every number has a range");
     let wrong = |layer| lines(&settings.merged(&layer).unwrap_err());
     insta::assert_snapshot!(wrong(serde_json::json!({ "early": 0.8, "patience": 8, "blocker_count": 0, "min_quality": 2 })), @r"
-    `strategy.blocker_count` is 0; 1 to 100 is allowed
-    `strategy.min_quality` is 2; 0 to 1 is allowed
+    `strategy.blocker_count` is 0; it must be between 1 and 100
+    `strategy.min_quality` is 2; it must be between 0 and 1
     `strategy.early` is 0.8; it must be below `strategy.late`, which is 0.8
-    `strategy.patience` is 8; at most `strategy.escalation_threshold`, which is 7, is allowed
+    `strategy.patience` is 8; it must be at most `strategy.escalation_threshold`, which is 7
     ");
     insta::assert_snapshot!(wrong(serde_json::json!({ "earl": 0.8, "late": "soon" })), @r#"
     `strategy.earl` is 0.8; there is no such key; did you mean `early`?
-    `strategy.late` is "soon"; a number is needed
+    `strategy.late` is "soon"; expected a number
     "#);
 }

@@ -59,20 +59,20 @@ fn everything_wrong_is_told_with_its_key() {
     }"#;
     let settings: BackendsSettings = serde_json::from_str(text).unwrap();
     insta::assert_snapshot!(lines(&settings.validate()), @r"
-    `backends.claude.thresholds.max_requests_per_window` is 0; 1 to 1000000 is allowed
-    `backends.claude.thresholds.window` is 2d; 1s to 1d is allowed
-    `backends.claude.thresholds.max_cost_per_hour` is 0; 0.01 to 1000000 is allowed
-    `backends.claude.thresholds.max_context_pct` is 0; 1 to 100 is allowed
-    `backends.claude.thresholds.max_consecutive_errors` is 0; 1 to 1000 is allowed
+    `backends.claude.thresholds.max_requests_per_window` is 0; it must be between 1 and 1000000
+    `backends.claude.thresholds.window` is 2d; it must be between 1s and 1d
+    `backends.claude.thresholds.max_cost_per_hour` is 0; it must be between 0.01 and 1000000
+    `backends.claude.thresholds.max_context_pct` is 0; it must be between 1 and 100
+    `backends.claude.thresholds.max_consecutive_errors` is 0; it must be between 1 and 1000
     `backends.claude.roles` is empty; give it `agent`, `assistant` or both
-    `backends.kimi.thresholds.max_cost_per_hour` is $5.00; at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00, is allowed
-    `rotation.interval` is 5s; 1m to 31d is allowed
-    `parking.longest` is 40d; 1h to 31d is allowed
+    `backends.kimi.thresholds.max_cost_per_hour` is $5.00; it must be at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00
+    `rotation.interval` is 5s; it must be between 1m and 31d
+    `parking.longest` is 40d; it must be between 1h and 31d
     `order.agent[0]` is `kimmi`; there is no such backend; did you mean `kimi`?
     `order.agent[2]` is `kimi`, which is named before
     `order.agent[3]` is `claude`, which does not have this role
     `rotation.order[0]` is `codex`; there is no such backend
-    `parking.backoff_first` is 2h; at most `parking.backoff_max`, which is 1h, is allowed
+    `parking.backoff_first` is 2h; it must be at most `parking.backoff_max`, which is 1h
     ");
 }
 

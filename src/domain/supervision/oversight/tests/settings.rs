@@ -1,14 +1,14 @@
 //! Settings: defaults, deep merging, and errors that name key, value and what is allowed.
 
 use super::*;
-use crate::domain::model::settings::{Settings, gaps, lines};
+use crate::domain::model::settings::{Settings, lines, without_range};
 use serde_json::json;
 
 #[test]
 fn defaults_are_valid_and_come_back() {
     let settings = OversightSettings::default();
     assert_eq!(settings.validate(), []);
-    assert_eq!(gaps::<OversightSettings>(), [""; 0], "every number has a range");
+    assert_eq!(without_range::<OversightSettings>(), [""; 0], "every number has a range");
     let text = serde_json::to_string(&settings).expect("settings are JSON");
     assert_eq!(serde_json::from_str::<OversightSettings>(&text).expect("the same"), settings);
     assert_eq!(serde_json::from_str::<OversightSettings>("{}").expect("defaults"), settings);
@@ -44,19 +44,19 @@ fn faults_say_what_is_allowed() {
     let types = json!({"stuck": {"windw": 3, "window": 2.5, "observe": 1}, "regression": 7, "min_progress": "a", "climb_after": -1});
     insta::assert_snapshot!(faults(types), @r#"
     `oversight.stuck.windw` is 3; there is no such key; did you mean `window`?
-    `oversight.stuck.window` is 2.5; a whole number from 0 is needed
-    `oversight.stuck.observe` is 1; true or false is needed
-    `oversight.regression` is 7; a group of keys is needed
-    `oversight.min_progress` is "a"; a number is needed
-    `oversight.climb_after` is -1; a whole number from 0 is needed
+    `oversight.stuck.window` is 2.5; expected a non-negative whole number
+    `oversight.stuck.observe` is 1; expected true or false
+    `oversight.regression` is 7; expected a section
+    `oversight.min_progress` is "a"; expected a number
+    `oversight.climb_after` is -1; expected a non-negative whole number
     "#);
     let values = json!({"stuck": {"same_error_count": 1, "window": 4}, "deviation": {"objective_similarity": 1.5},
         "resource_burn": {"iteration_multiplier": 3}});
     insta::assert_snapshot!(faults(values), @r"
-    `oversight.stuck.same_error_count` is 1; 2 to 100 is allowed
-    `oversight.deviation.objective_similarity` is 1.5; 0 to 1 is allowed
-    `oversight.stuck.critical_error_count` is 5; at most `oversight.stuck.window`, which is 4, is allowed
-    `oversight.resource_burn.iteration_multiplier` is 3; at most `oversight.resource_burn.critical_multiplier`, which is 2.5, is allowed
+    `oversight.stuck.same_error_count` is 1; it must be between 2 and 100
+    `oversight.deviation.objective_similarity` is 1.5; it must be between 0 and 1
+    `oversight.stuck.critical_error_count` is 5; it must be at most `oversight.stuck.window`, which is 4
+    `oversight.resource_burn.iteration_multiplier` is 3; it must be at most `oversight.resource_burn.critical_multiplier`, which is 2.5
     ");
     assert_eq!(faults(json!({"climb_after": 5_000_000_000_u64})).lines().count(), 1);
 }
