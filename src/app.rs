@@ -455,7 +455,7 @@ fn settings(
         backend.enabled &= !backend.roles.is_empty();
     }
     let agents = choice.in_order(BackendRole::Agent);
-    let configured = || config.backends.iter().find(|(_, b)| b.roles.contains(&BackendRole::Agent));
+    let configured = || config.backends.iter().find(|(_, b)| b.settings.roles.contains(&BackendRole::Agent));
     let default_backend = agents.first().map(|name| (*name).to_owned());
     let default_backend = default_backend.or_else(|| configured().map(|(name, _)| name.clone())).unwrap_or_default();
     let backends = || config.backends.iter();
@@ -468,10 +468,10 @@ fn settings(
             .collect(),
         policies: forges.keys().map(|name| (name.clone(), config.policy(name))).collect(),
         default_backend,
-        models: backends().map(|(name, backend)| (name.clone(), backend.models.clone())).collect(),
+        models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
         rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
         prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
-        context_windows: backends().map(|(name, backend)| (name, backend.context_window)).filter_map(named).collect(),
+        context_windows: backends().map(|(name, backend)| (name, backend.settings.context_window)).filter_map(named).collect(),
         backends: choice,
         fingerprints: built.fingerprints.clone(),
         answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),

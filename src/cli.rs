@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Env, Problems, Reach, operator_file};
+use crate::config::{Config, Env, ConfigProblems, ConfigScope, operator_file};
 use crate::domain::model::ids::Timestamp;
 use crate::render::Renderer;
 
@@ -103,7 +103,7 @@ pub enum Command {
 pub enum CliError {
     /// The configuration is wrong; exit code 2.
     #[error(transparent)]
-    Config(#[from] Problems),
+    Config(#[from] ConfigProblems),
     /// The arguments do not fit together; exit code 2.
     #[error("{0}")]
     Usage(String),
@@ -165,7 +165,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
 }
 
 /// What the operator's file says, for a command that reaches so far.
-fn load(reach: Reach, global: &Global, env: &Env) -> Result<Config, CliError> {
+fn load(reach: ConfigScope, global: &Global, env: &Env) -> Result<Config, CliError> {
     let config = Config::load_for(reach, &operator_file(global.config.as_deref(), env), env)?;
     // What is wrong with a text of the operator's shows now, and not when it is first needed.
     Renderer::new(config.templates.clone()).map_err(|error| CliError::Usage(format!("`templates`: {error}")))?;
@@ -329,13 +329,13 @@ mod tests {
         std::fs::create_dir_all(&texts).expect("made");
         let env = Env::of([("T", "token"), ("S", "0123456789abcdef0123456789abcdef")]);
         let global = Global { config: Some(file), json: false, color: Color::Never };
-        assert_eq!(load(Reach::Service, &global, &env).expect("an empty folder changes nothing").templates, []);
+        assert_eq!(load(ConfigScope::Service, &global, &env).expect("an empty folder changes nothing").templates, []);
         for (name, text, why) in [
             ("statuss.md", "x", "there is no template comment/statuss.md; did you mean `comment/status.md`?"),
             ("status.md", "\n{% if %}", "template comment/status.md is not valid"),
         ] {
             std::fs::write(texts.join(name), text).expect("written");
-            let error = load(Reach::Service, &global, &env).expect_err(name);
+            let error = load(ConfigScope::Service, &global, &env).expect_err(name);
             assert!(error.to_string().contains(why), "{error}");
             assert_eq!(error.exit_code(), 2);
             std::fs::remove_file(texts.join(name)).expect("removed");
@@ -346,6 +346,6 @@ mod tests {
     fn exit_codes_tell_failure_from_wrong_usage() {
         assert_eq!(CliError::Failed(String::new()).exit_code(), 1);
         assert_eq!(CliError::Usage(String::new()).exit_code(), 2);
-        assert_eq!(CliError::Config(Problems(Vec::new())).exit_code(), 2);
+        assert_eq!(CliError::Config(ConfigProblems(Vec::new())).exit_code(), 2);
     }
 }

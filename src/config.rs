@@ -2,17 +2,17 @@
 //! place and the nearest valid key.
 
 mod env;
-mod locate;
 pub mod operator;
 mod problem;
+mod renamed;
 pub mod repository;
 pub mod schema;
+mod schema_check;
 mod secret;
-mod shape;
+mod supervision_keys;
 mod templates;
-mod thresholds;
-mod tree;
 mod validate;
+mod yaml;
 
 #[cfg(test)]
 mod tests;
@@ -24,20 +24,18 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 use url::Url;
 
-pub use env::Env;
-pub use locate::{DEFAULT_FILE, FILE_VARIABLE, operator_file};
+pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
 pub use operator::{
-    AgentNetwork, BackendKind, Checks, EngineSection, Models, OutputFormat, Retention, Role, Sandbox, SandboxRequired,
-    StdinUse, WireName, Workspace,
+    AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };
-pub use problem::{Place, Problem, Problems};
+pub use problem::{SourceLocation, ConfigProblem, ConfigProblems};
 pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
 
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, Money, RepoRef, UserId};
-use crate::domain::providers::backends::{BackendsSettings, Thresholds};
+use crate::domain::providers::backends::{BackendSettings, BackendsSettings, WireName};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
 use crate::domain::report::notice::ChannelKind;
@@ -46,9 +44,9 @@ use crate::domain::trust::permit::Team;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::Policy;
 use operator::OperatorFile;
-use problem::Reporter;
-use shape::Shape;
-use tree::Node;
+use problem::ProblemCollector;
+use schema_check::SchemaView;
+use yaml::YamlNode;
 
 /// Names of the backends that need nothing but `enabled: true`.
 pub const PRESETS: &[&str] = &["claude", "codex", "gemini", "opencode", "kimi", "aider"];
@@ -58,7 +56,7 @@ const FILE_MAX: u64 = 1 << 20;
 
 /// What of the operator's file a command has a use for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum ConfigScope {
     /// All of it.
     Service,
     /// Neither forges nor channels: they may be missing, and their secrets are not read.
@@ -79,17 +77,17 @@ pub struct Config {
     /// Repositories that are watched; empty for all that the credential sees.
     pub repositories: Vec<RepoPattern>,
     /// How checks are found and run.
-    pub checks: Checks,
+    pub checks: ChecksSection,
     /// What agents and checks can reach; `read_only` is absolute or relative to the working directory.
-    pub sandbox: Sandbox,
+    pub sandbox: SandboxSection,
     /// Texts of the operator's own: name (`comment/status.md`) and content, in the order of their names.
     pub templates: Vec<(String, String)>,
     /// How work trees are kept.
-    pub workspace: Workspace,
+    pub workspace: WorkspaceSection,
     /// How quickly the service goes about its work.
     pub engine: EngineSection,
     /// How long things are kept.
-    pub retention: Retention,
+    pub retention: RetentionSection,
     /// Backends that are switched on, by name; at least one has the role of agent.
     pub backends: BTreeMap<String, BackendConfig>,
     /// Whether prompts are made for the moment, and whether models help with it.
@@ -102,6 +100,8 @@ pub struct Config {
     pub money: MoneyLimits,
     /// Channels that are told of escalations; names distinct.
     pub channels: Vec<ChannelConfig>,
+    /// Keys that still work but have to be changed.
+    pub warnings: Vec<ConfigProblem>,
     choice: BackendsSettings,
     policy: Policy,
     allow: Vec<(ForgeName, UserId)>,
@@ -153,44 +153,22 @@ pub enum ForgeAuth {
     App { id: u64, private_key: SecretString },
 }
 
-/// A backend that is switched on.
+/// An enabled backend.
 #[derive(Debug, Clone)]
 pub struct BackendConfig {
-    /// What it is; `None` for the preset of its name.
-    pub kind: Option<BackendKind>,
-    /// Program and first arguments; empty for presets and HTTP backends. A program with a slash is resolved.
-    pub command: Vec<String>,
-    /// Further arguments; `{model}`, `{prompt}`, `{prompt_file}` and `{report}` are filled in.
-    pub args: Vec<String>,
-    /// How the prompt is given, where configured.
-    pub stdin: Option<StdinUse>,
-    /// Files and folders of its home that hold its sessions, beside the preset's own.
-    pub session_files: Vec<String>,
-    /// Variables to pass on that are set, with their values.
+    /// Its keys; a program with a slash in `command` is resolved, `roles` are those of its type if the file names none.
+    pub settings: BackendSettings,
+    /// Variables of `env` that are set, with their values.
     pub env: Vec<(String, SecretString)>,
-    /// Whether the keys of its models stay with the service.
-    pub hide_keys: bool,
-    /// Variables that hold such keys, and for each the one that says where the model is, beside those that its preset knows.
-    pub keys: BTreeMap<String, String>,
-    /// How its output is read, where configured.
-    pub output: Option<OutputFormat>,
-    /// What it is used for.
-    pub roles: Vec<Role>,
-    /// Which models it is asked for.
-    pub models: Models,
-    /// The same with its rules, compiled.
+    /// Rules of `models`, compiled.
     pub rules: ModelRules,
-    /// Address of its HTTP interface; always there for `api` and `internal`, never for others.
+    /// Address of the HTTP API; always present for `api` and `internal`, never for others.
     pub url: Option<Url>,
-    /// What its HTTP interface speaks; there where `url` is.
+    /// Protocol of the HTTP API; present if `url` is.
     pub wire: Option<WireName>,
-    /// Key of its HTTP interface.
+    /// Key of the HTTP API.
     pub api_key: Option<SecretString>,
-    /// Tokens that fit into its context, where configured.
-    pub context_window: Option<u64>,
-    /// How far it is used before another one gets the work.
-    pub thresholds: Thresholds,
-    /// Prices of its models: the configured ones over the built-in ones.
+    /// Prices of its models: the configured ones before the built-in ones.
     pub prices: PriceTable,
 }
 
@@ -255,18 +233,18 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it, in the order of the file.
-    pub fn load(path: &Path, env: &Env) -> Result<Self, Problems> {
-        Self::load_for(Reach::Service, path, env)
+    pub fn load(path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
+        Self::load_for(ConfigScope::Service, path, env)
     }
 
     /// Reads as much of the operator's file at `path` as a command has a use for.
     ///
     /// # Errors
     /// Everything that is wrong with that, in the order of the file.
-    pub fn load_for(reach: Reach, path: &Path, env: &Env) -> Result<Self, Problems> {
+    pub fn load_for(reach: ConfigScope, path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
         let text = read_limited(path).map_err(|message| {
             let file = path.display().to_string();
-            Problems(vec![Problem { file, place: Place::File, key: String::new(), message }])
+            ConfigProblems(vec![ConfigProblem { file, place: SourceLocation::File, key: String::new(), message }])
         })?;
         Self::parse_for(reach, path, &text, env)
     }
@@ -275,19 +253,20 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with it, in the order of the file.
-    pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
-        Self::parse_for(Reach::Service, path, text, env)
+    pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
+        Self::parse_for(ConfigScope::Service, path, text, env)
     }
 
     /// Reads as much of `text` as a command has a use for.
     ///
     /// # Errors
     /// Everything that is wrong with that, in the order of the file.
-    pub fn parse_for(reach: Reach, path: &Path, text: &str, env: &Env) -> Result<Self, Problems> {
-        let mut report = Reporter::new(path.display().to_string());
-        let Some(mut root) = Node::parse(text, &mut report) else { return Err(report.into_problems()) };
+    pub fn parse_for(reach: ConfigScope, path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
+        let mut report = ProblemCollector::new(path.display().to_string());
+        let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems()) };
         let schema = schema::operator_shape();
-        let shape = Shape::new(&schema);
+        let shape = SchemaView::new(&schema);
+        renamed::apply(&mut root, &mut report);
         env::apply(env, &mut root, shape, &mut report);
         let Some(file) = typed::<OperatorFile>(&root, shape, &mut report) else { return Err(report.into_problems()) };
         let base = path.parent().unwrap_or(Path::new("")).to_path_buf();
@@ -336,17 +315,17 @@ fn read_limited(path: &Path) -> Result<String, String> {
 }
 
 /// The tree as a typed value, without what is not of its shape. `None` when nothing more can be said about it.
-fn typed<T: serde::de::DeserializeOwned + Default>(root: &Node, shape: Shape<'_>, report: &mut Reporter) -> Option<T> {
+fn typed<T: serde::de::DeserializeOwned + Default>(root: &YamlNode, shape: SchemaView<'_>, report: &mut ProblemCollector) -> Option<T> {
     shape.check(root, "", report);
-    let sound = root.without(report.settle());
-    if sound.value == tree::Value::Null {
+    let sound = root.without(report.take_keys());
+    if sound.value == yaml::YamlValue::Null {
         return Some(T::default());
     }
     match serde_json::from_value(sound.to_json()) {
         Ok(value) => Some(value),
         Err(error) => {
             if report.is_empty() {
-                report.add(Place::File, "", error.to_string());
+                report.add(SourceLocation::File, "", error.to_string());
             }
             None
         }

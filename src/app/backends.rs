@@ -14,7 +14,8 @@ use sha2::Sha256;
 use super::programs;
 use crate::agent::{self, Backend, BackendSettings, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
-use crate::config::{BackendConfig, BackendKind, Config, Env, ForgeAuth, Role, SandboxRequired, StdinUse, WireName};
+use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
+use crate::domain::providers::backends::{BackendType, Role, StdinUse, WireName};
 use crate::domain::providers::chat;
 use crate::domain::providers::prices::{PriceTable, Usage};
 use crate::process::executable;
@@ -53,7 +54,7 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
     let mut built = Built { agents: HashMap::new(), assistants: HashMap::new(), fingerprints: BTreeMap::new() };
     for (name, backend) in &config.backends {
         built.fingerprints.insert(name.clone(), fingerprint(name, backend, &path, key));
-        for role in &backend.roles {
+        for role in &backend.settings.roles {
             let done = match role {
                 Role::Agent => agent(config, name, backend, (&path, &tools), clock)
                     .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
@@ -94,13 +95,13 @@ fn agent(
     clock: &Clock,
 ) -> Result<Box<dyn Backend>, String> {
     let settings = settings(name, backend, programs, config)?;
-    if backend.kind != Some(BackendKind::Internal) {
+    if backend.settings.kind != Some(BackendType::Internal) {
         return agent::build(name, settings);
     }
-    let bounds = bounds(backend.context_window);
+    let bounds = bounds(backend.settings.context_window);
     let internal = InternalSettings {
         model: Arc::new(client(name, backend, clock)?.into_function()) as Model,
-        default_model: backend.models.default.clone().unwrap_or_default(),
+        default_model: backend.settings.models.default.clone().unwrap_or_default(),
         price: price(backend.prices.clone()),
         clock: clock.clone(),
         bounds,
@@ -151,23 +152,23 @@ fn settings(
     (path, tools): (&OsStr, &[PathBuf]),
     config: &Config,
 ) -> Result<BackendSettings, String> {
-    let kind = match backend.kind {
+    let kind = match backend.settings.kind {
         None => agent::BackendKind::Preset(name.to_owned()),
-        Some(BackendKind::Script | BackendKind::External) => agent::BackendKind::Script,
-        Some(BackendKind::Internal) => agent::BackendKind::Internal,
-        Some(BackendKind::Api) => {
+        Some(BackendType::Script | BackendType::External) => agent::BackendKind::Script,
+        Some(BackendType::Internal) => agent::BackendKind::Internal,
+        Some(BackendType::Api) => {
             return Err(format!("backend {name}: an `api` backend answers questions and cannot run agents"));
         }
     };
     let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path);
     settings.command = command(backend);
-    settings.args = backend.args.clone();
-    settings.output = backend.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
-    settings.session_files = backend.session_files.clone();
-    settings.prompt_on_stdin = backend.stdin != Some(StdinUse::None);
+    settings.args = backend.settings.args.clone();
+    settings.output = backend.settings.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
+    settings.session_files = backend.settings.session_files.clone();
+    settings.prompt_on_stdin = backend.settings.stdin != Some(StdinUse::None);
     settings.env = backend.env.clone();
-    settings.hide_keys = backend.hide_keys;
-    settings.keys = backend.keys.clone();
+    settings.hide_keys = backend.settings.hide_keys;
+    settings.keys = backend.settings.keys.clone();
     settings.tools = tools.to_vec();
     settings.tools.extend(config.sandbox.read_only.iter().cloned());
     settings.masked = secrets(config);
@@ -192,7 +193,7 @@ pub(super) fn secrets(config: &Config) -> Vec<SecretString> {
 
 /// Its program and first arguments; a program with a slash as an absolute path.
 fn command(backend: &BackendConfig) -> Vec<String> {
-    let mut command = backend.command.clone();
+    let mut command = backend.settings.command.clone();
     if let Some(program) = command.first_mut().filter(|program| program.contains('/'))
         && let Ok(absolute) = std::path::absolute(&*program)
     {
@@ -204,7 +205,7 @@ fn command(backend: &BackendConfig) -> Vec<String> {
 /// A text that changes when the settings of a backend, its program or its key do, and tells nothing of them.
 fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) -> String {
     let command = command(backend);
-    let program = (!backend.kind.is_some_and(BackendKind::is_http))
+    let program = (!backend.settings.kind.is_some_and(BackendType::is_http))
         .then(|| command.first().map_or(name, String::as_str))
         .and_then(|program| executable(Path::new(program), Path::new("/"), path).ok());
     let changed = program.as_deref().and_then(|file| std::fs::metadata(file).ok()?.modified().ok());
@@ -212,18 +213,18 @@ fn fingerprint(name: &str, backend: &BackendConfig, path: &OsString, key: &str) 
     let settings = format!(
         "{:?}",
         (
-            &backend.kind,
+            &backend.settings.kind,
             &command,
-            &backend.args,
-            &backend.stdin,
-            &backend.session_files,
-            &backend.output,
-            (backend.hide_keys, &backend.keys),
+            &backend.settings.args,
+            &backend.settings.stdin,
+            &backend.settings.session_files,
+            &backend.settings.output,
+            (backend.settings.hide_keys, &backend.settings.keys),
             &backend.url,
             &backend.wire
         )
     );
-    let models = format!("{:?}", (&backend.models, backend.context_window, program, changed));
+    let models = format!("{:?}", (&backend.settings.models, backend.settings.context_window, program, changed));
     let secrets = backend.env.iter().flat_map(|(name, value)| [name.as_str(), value.expose_secret()]);
     let secrets = secrets.chain(backend.api_key.as_ref().map(ExposeSecret::expose_secret));
     // HMAC takes keys of any length.

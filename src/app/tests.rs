@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::backends::{Built, build};
 use super::*;
-use crate::config::Role as Backs;
+use crate::domain::providers::backends::Role as Backs;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const FORGE: &str =

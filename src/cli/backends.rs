@@ -8,8 +8,9 @@ use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Env, Reach};
+use crate::config::{Env, ConfigScope};
 use crate::domain::model::ids::Timestamp;
+use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::did_you_mean;
 use crate::domain::providers::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
 use crate::store::{Store, calls};
@@ -48,7 +49,7 @@ pub struct EnableArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, or no such backend is switched on.
 pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(Reach::Store, global, env)?;
+    let config = load(ConfigScope::Store, global, env)?;
     let settings = config.backends_settings();
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;
@@ -68,12 +69,12 @@ async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timest
     let state = backends::next(state, &Observation::Elapsed, &settings, now).state;
     let unknown = BackendState::default();
     let known = settings.backends.iter().map(|(name, of)| {
-        let window_s = of.thresholds.window_s;
-        (name.as_str(), of.roles.as_slice(), window_s, state.backends.get(name).unwrap_or(&unknown))
+        let window = of.thresholds.window;
+        (name.as_str(), of.roles.as_slice(), window, state.backends.get(name).unwrap_or(&unknown))
     });
     if json {
         let lines =
-            known.map(|(name, roles, window_s, state)| format!("{}\n", line(name, roles, window_s, state, now)));
+            known.map(|(name, roles, window, state)| format!("{}\n", line(name, roles, window, state, now)));
         return print(&lines.collect::<String>());
     }
     let header = ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "TODAY", "WHY"].map(str::to_owned);
@@ -96,8 +97,8 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
 }
 
 /// What programs want to know of a backend.
-fn line(name: &str, roles: &[Role], window_s: u64, state: &BackendState, now: Timestamp) -> serde_json::Value {
-    let window_ms = i64::try_from(window_s).unwrap_or(i64::MAX).saturating_mul(1_000);
+fn line(name: &str, roles: &[Role], window: Duration, state: &BackendState, now: Timestamp) -> serde_json::Value {
+    let window_ms = window.as_millis();
     json!({
         "backend": name,
         "roles": roles,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{CliError, CliResult, Global, database, load, print};
-use crate::config::{Env, Reach};
+use crate::config::{Env, ConfigScope};
 use crate::failpoint;
 use crate::store;
 
@@ -24,7 +24,7 @@ pub fn run(args: &BackupArgs, global: &Global, env: &Env) -> CliResult {
     if let Some(point) = env.get(failpoint::VARIABLE) {
         failpoint::arm(point).map_err(CliError::Usage)?;
     }
-    let from = database(&load(Reach::Store, global, env)?);
+    let from = database(&load(ConfigScope::Store, global, env)?);
     let bytes = copy(&from, &args.file)?;
     if global.json {
         return print(&format!("{}\n", serde_json::json!({ "file": args.file.display().to_string(), "bytes": bytes })));

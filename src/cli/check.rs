@@ -16,7 +16,8 @@ pub(super) use backends::usual_variables;
 
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
-use crate::config::{Config, Env, Role, operator_file};
+use crate::config::{Config, Env, operator_file};
+use crate::domain::providers::backends::Role;
 use crate::workspace::{NEEDED_GIT, installed_git};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
@@ -87,6 +88,7 @@ pub fn run(global: &Global, env: &Env) -> CliResult {
         Err(problems) => return Err(problems.into()),
     };
     let mut findings = vec![Finding::ok("configuration", path.display().to_string())];
+    findings.extend(config.warnings.iter().map(|warning| Finding::warn("configuration", warning.to_string(), "")));
     findings.extend(machine(&config));
     block_on(async {
         findings.push(git().await);
@@ -119,7 +121,7 @@ fn embeddings(config: &Config) -> Option<Finding> {
 
 /// That nobody can help although that is wanted.
 fn assistants(config: &Config) -> Option<Finding> {
-    let none = !config.backends.values().any(|backend| backend.roles.contains(&Role::Assistant));
+    let none = !config.backends.values().any(|backend| backend.settings.roles.contains(&Role::Assistant));
     (config.intelligence.asks() && none).then(|| {
         let fix = "add a backend with `type: api`, or give one with `type: internal` the role `assistant`";
         Finding::warn("intelligence", "`full`, and no backend has the role `assistant`: it is as `fallback`", fix)

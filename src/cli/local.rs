@@ -18,7 +18,7 @@ use super::serve::Signals;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app::{self, App, Options};
 use crate::clock::Clock;
-use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, Reach, operator_file};
+use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, ConfigScope, operator_file};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
@@ -149,7 +149,7 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
     let file = operator_file(global.config.as_deref(), env);
     let named = global.config.is_some() || env.get(FILE_VARIABLE).is_some_and(|name| !name.is_empty());
     if named || file.exists() {
-        return Ok(Config::load_for(Reach::Local, &file, env)?);
+        return Ok(Config::load_for(ConfigScope::Local, &file, env)?);
     }
     let backend = args.backend.as_deref().unwrap_or("claude");
     if !PRESETS.contains(&backend) {
@@ -158,12 +158,12 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
         return Err(CliError::Usage(message));
     }
     let text = format!("backends: {{ {backend}: {{ enabled: true, env: {KEYS} }} }}\n");
-    Ok(Config::parse_for(Reach::Local, &file, &text, env)?)
+    Ok(Config::parse_for(ConfigScope::Local, &file, &text, env)?)
 }
 
 /// Name of the backend, once it is known that it can run here.
 fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
-    let agents = config.backends.iter().filter(|(_, b)| b.roles.contains(&crate::config::Role::Agent));
+    let agents = config.backends.iter().filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::Role::Agent));
     let names: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
     let name = match &args.backend {
         Some(name) if names.contains(&name.as_str()) => name.clone(),

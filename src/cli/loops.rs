@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Config, Env, Reach};
+use crate::config::{Config, Env, ConfigScope};
 use crate::domain::knowledge::intelligence::Claims;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
@@ -129,7 +129,7 @@ pub struct AbortArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, no such loop, or the loop refuses.
 pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(Reach::Store, global, env)?;
+    let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;
         let outcome = Shell::on(&store, &config, global).run(args).await;
@@ -140,7 +140,7 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
 
 /// Names of the backends that run agents.
 fn agents(config: &Config) -> Vec<String> {
-    let runs = config.backends.iter().filter(|(_, backend)| backend.roles.contains(&Role::Agent));
+    let runs = config.backends.iter().filter(|(_, backend)| backend.settings.roles.contains(&Role::Agent));
     runs.map(|(name, _)| name.clone()).collect()
 }
 
@@ -170,7 +170,7 @@ fn calls_table(booked: &[calls::Booked]) -> String {
 
 /// The stored loop of an id.
 pub(super) fn stored(id: &str, global: &Global, env: &Env) -> Result<Loop, CliError> {
-    let config = load(Reach::Store, global, env)?;
+    let config = load(ConfigScope::Store, global, env)?;
     let mut found = None;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(|error| CliError::Failed(error.to_string()))?;

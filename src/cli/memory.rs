@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
-use crate::config::{Env, Reach};
+use crate::config::{Env, ConfigScope};
 use crate::domain::knowledge::memory::{Learning, MemorySettings, State, correct};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
@@ -111,7 +111,7 @@ pub struct ImportArgs {
 /// # Errors
 /// When the configuration is wrong, there is no database, no such learning, or a file is broken.
 pub fn run(args: &MemoryArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(Reach::Store, global, env)?;
+    let config = load(ConfigScope::Store, global, env)?;
     block_on(async {
         let store = Store::attach(&database(&config)).map_err(failed)?;
         let (settings, now) = (config.memory.clone(), Clock::System.now());

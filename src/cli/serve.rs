@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{CliError, CliResult, Global, block_on_with, load, print};
 use crate::app::{App, Options};
-use crate::config::{Config, Env, Reach};
+use crate::config::{Config, Env, ConfigScope};
 use crate::engine::Role;
 use crate::forge::http::Pace;
 use crate::telemetry;
@@ -53,8 +53,11 @@ impl From<ServeRole> for Role {
 /// # Errors
 /// When the configuration is wrong, the service cannot start, or it stopped by itself.
 pub fn run(args: &ServeArgs, global: &Global, env: &Env) -> CliResult {
-    let config = load(Reach::Service, global, env)?;
+    let config = load(ConfigScope::Service, global, env)?;
     telemetry::init(env).map_err(|error| CliError::Usage(error.to_string()))?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     // Where deliveries are all there is to do, the database's writer is busy on a processor of its own.
     let ingest = matches!(args.role, ServeRole::Ingest);
     let threads = ingest.then(|| std::thread::available_parallelism().map_or(1, |n| n.get().saturating_sub(1).max(1)));

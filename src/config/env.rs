@@ -1,35 +1,51 @@
-//! The process's environment as a value, and `RALPH_…` variables that override keys of the operator's file.
+//! The environment of the process, the path of the operator's file, and `RALPH_…` variables that override its keys.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 
-use super::problem::{Place, Reporter};
-use super::shape::Shape;
-use super::tree::{Entry, Node, Value};
+use super::problem::{SourceLocation, ProblemCollector};
+use super::renamed;
+use super::schema_check::SchemaView;
+use super::yaml::{MapEntry, YamlNode, YamlValue};
 use crate::domain::model::settings::did_you_mean;
 
-/// What every variable that overrides a key begins with.
+/// Default name of the operator's file.
+pub const DEFAULT_FILE: &str = "ralph-control.yaml";
+
+/// Environment variable that names the operator's file.
+pub const FILE_VARIABLE: &str = "RALPH_CONFIG";
+
+/// Returns the path of the operator's file: `explicit` (`--config`), else `RALPH_CONFIG`, else `ralph-control.yaml`.
+pub fn operator_file(explicit: Option<&Path>, env: &Env) -> PathBuf {
+    explicit
+        .map(Path::to_path_buf)
+        .or_else(|| env.get(FILE_VARIABLE).filter(|name| !name.is_empty()).map(PathBuf::from))
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_FILE))
+}
+
+/// Prefix of variables that override keys.
 const PREFIX: &str = "RALPH_";
 
-/// Between the keys of a path: `RALPH_SERVER__LISTEN` is `server.listen`.
+/// Separator of the keys of a path: `RALPH_SERVER__LISTEN` is `server.listen`.
 const SEPARATOR: &str = "__";
 
-/// Environment variables. Shows only their names, as values can be secrets.
+/// Environment variables. `Debug` shows only their names, as values can be secrets.
 #[derive(Clone, Default)]
 pub struct Env(BTreeMap<String, String>);
 
 impl Env {
-    /// Those of this process, without the ones that are not valid text.
+    /// Variables of this process, without those that are not valid UTF-8.
     pub fn of_process() -> Self {
         Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
     }
 
-    /// These and no others.
+    /// The given variables and no others.
     pub fn of<'a>(variables: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         Self(variables.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect())
     }
 
-    /// Value of `name`, where it is set.
+    /// Returns the value of `name`, or `None` if it is not set.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -41,33 +57,39 @@ impl fmt::Debug for Env {
     }
 }
 
-/// Puts every overriding variable into `root`. A variable overrides when it has `__` in its name or names a key of the
-/// top; other `RALPH_…` variables are somebody's secrets or settings and none of our business.
-pub(super) fn apply(env: &Env, root: &mut Node, shape: Shape<'_>, report: &mut Reporter) {
+/// Applies every overriding variable to `root`. A variable overrides if its name contains `__` or is a top-level key; other
+/// `RALPH_…` variables, such as those that hold secrets, are ignored.
+pub(super) fn apply(env: &Env, root: &mut YamlNode, shape: SchemaView<'_>, report: &mut ProblemCollector) {
     for (name, text) in &env.0 {
         let Some(path) = name.strip_prefix(PREFIX) else { continue };
-        let steps: Vec<String> = path.split(SEPARATOR).map(str::to_lowercase).collect();
+        let mut steps: Vec<String> = path.split(SEPARATOR).map(str::to_lowercase).collect();
+        if let Some(first) = steps.first_mut()
+            && let Some((new, warning)) = renamed::current_name(first)
+        {
+            *first = new.to_owned();
+            report.warn(SourceLocation::Variable(name.clone()), name, warning);
+        }
         if steps.len() == 1 && !shape.keys().any(|key| Some(key) == steps.first().map(String::as_str)) {
             continue;
         }
-        let place = Place::Variable(name.clone());
+        let place = SourceLocation::Variable(name.clone());
         if let Err(message) = set(root, shape, &steps, text, &place, "") {
             report.add(place, name, message);
         }
     }
 }
 
-/// Sets the value `steps` below `node`, making what is missing on the way.
+/// Sets the value at `steps` below `node` and creates missing keys on the way.
 fn set(
-    node: &mut Node,
-    shape: Shape<'_>,
+    node: &mut YamlNode,
+    shape: SchemaView<'_>,
     steps: &[String],
     text: &str,
-    place: &Place,
+    place: &SourceLocation,
     path: &str,
 ) -> Result<(), String> {
     let Some((step, rest)) = steps.split_first() else {
-        *node = Node::from_json(value_of(text, shape), place);
+        *node = YamlNode::from_json(value_of(text, shape), place);
         return Ok(());
     };
     if let Some(item_shape) = shape.item() {
@@ -75,10 +97,10 @@ fn set(
         return set(item, item_shape, rest, text, place, &format!("{path}[{step}]"));
     }
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    if node.value == Value::Null {
-        *node = Node { place: place.clone(), value: Value::Map(Vec::new()) };
+    if node.value == YamlValue::Null {
+        *node = YamlNode { place: place.clone(), value: YamlValue::Map(Vec::new()) };
     }
-    let Value::Map(entries) = &mut node.value else {
+    let YamlValue::Map(entries) = &mut node.value else {
         return Err(format!("`{path}` is {} and has no keys", node.value.kind()));
     };
     let same = |key: &str| key.to_lowercase().replace('-', "_") == *step;
@@ -91,9 +113,9 @@ fn set(
             return Err(format!("unknown key `{step}`{place_name}{}", did_you_mean(step, shape.keys())));
         }
     };
-    let child_shape = shape.child(&key).unwrap_or(Shape::ANY);
+    let child_shape = shape.child(&key).unwrap_or(SchemaView::ANY);
     let index = entries.iter().position(|e| e.key == key).unwrap_or_else(|| {
-        entries.push(Entry { key: key.clone(), key_place: place.clone(), node: Node::default() });
+        entries.push(MapEntry { key: key.clone(), key_place: place.clone(), node: YamlNode::default() });
         entries.len() - 1
     });
     match entries.get_mut(index) {
@@ -102,16 +124,16 @@ fn set(
     }
 }
 
-/// The item of a list by its number (the next free one makes a new item) or by its `name`.
-fn item_of<'n>(node: &'n mut Node, step: &str, place: &Place, path: &str) -> Result<&'n mut Node, String> {
-    if node.value == Value::Null {
-        *node = Node { place: place.clone(), value: Value::List(Vec::new()) };
+/// Returns the item of a list with this 0-based index or this `name`; the index after the last item adds one.
+fn item_of<'n>(node: &'n mut YamlNode, step: &str, place: &SourceLocation, path: &str) -> Result<&'n mut YamlNode, String> {
+    if node.value == YamlValue::Null {
+        *node = YamlNode { place: place.clone(), value: YamlValue::List(Vec::new()) };
     }
     let kind = node.value.kind();
-    let Value::List(items) = &mut node.value else {
+    let YamlValue::List(items) = &mut node.value else {
         return Err(format!("`{path}` is {kind} and has no items"));
     };
-    let named = |item: &Node| matches!(item.get("name").map(|n| &n.value), Some(Value::Text(name)) if name.to_lowercase().replace('-', "_") == step);
+    let named = |item: &YamlNode| matches!(item.get("name").map(|n| &n.value), Some(YamlValue::Text(name)) if name.to_lowercase().replace('-', "_") == step);
     let index = match step.parse::<usize>() {
         Ok(index) => index,
         Err(_) => items.iter().position(named).ok_or_else(|| {
@@ -120,13 +142,13 @@ fn item_of<'n>(node: &'n mut Node, step: &str, place: &Place, path: &str) -> Res
     };
     let count = items.len();
     if index == count {
-        items.push(Node { place: place.clone(), value: Value::Null });
+        items.push(YamlNode { place: place.clone(), value: YamlValue::Null });
     }
     items.get_mut(index).ok_or_else(|| format!("`{path}` has no item {index}; the next new one is {count}"))
 }
 
-/// Text where only text is wanted; otherwise JSON where it is JSON.
-fn value_of(text: &str, shape: Shape<'_>) -> serde_json::Value {
+/// Parses a variable as JSON unless the key only takes text; text that is not JSON stays text.
+fn value_of(text: &str, shape: SchemaView<'_>) -> serde_json::Value {
     if shape.takes_only_text() {
         return serde_json::Value::String(text.to_owned());
     }

@@ -1,48 +1,48 @@
-//! What is wrong with a configuration, and where; reads like a compiler's errors.
+//! Problems of a configuration file, with their position, printed like a compiler's errors.
 
 use std::fmt;
 
-/// Where a value was written.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Place {
-    /// Line and column of the file, both from 1.
+pub enum SourceLocation {
+    /// Line and column of the file, both 1-based.
     At { line: u64, column: u64 },
-    /// An environment variable, by name.
+    /// An environment variable.
     Variable(String),
     /// The file as a whole.
     #[default]
     File,
 }
 
-/// One thing that is wrong. Messages never hold values that could be secrets.
+/// A problem of a configuration file. Messages never contain values that could be secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The file, as it was named.
+pub struct ConfigProblem {
+    /// Path of the file, as given.
     pub file: String,
-    /// Where in it, or which environment variable.
-    pub place: Place,
-    /// Path of the key (`forges[0].url`); empty for the file as a whole.
+    /// Position in the file, or the environment variable.
+    pub place: SourceLocation,
+    /// Path of the key (`forges[0].url`); empty for the whole file.
     pub key: String,
-    /// What is wrong, and what to do about it.
+    /// Description of the problem and what to do.
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::At { line, column } => write!(f, "{}:{line}:{column}: ", self.file)?,
-            Place::Variable(name) => write!(f, "environment variable {name}: ")?,
-            Place::File => write!(f, "{}: ", self.file)?,
+            SourceLocation::At { line, column } => write!(f, "{}:{line}:{column}: ", self.file)?,
+            SourceLocation::Variable(name) => write!(f, "environment variable {name}: ")?,
+            SourceLocation::File => write!(f, "{}: ", self.file)?,
         }
         f.write_str(&self.message)
     }
 }
 
-/// Everything that is wrong with a configuration, in the order of the file; never empty.
+/// All problems of a configuration, in the order of the file; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct ConfigProblems(pub Vec<ConfigProblem>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for problem in &self.0 {
             writeln!(f, "{problem}")?;
@@ -54,61 +54,72 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for ConfigProblems {}
 
-/// Collects problems of one file.
+/// Collects the problems and warnings of one file.
 #[derive(Debug)]
-pub(super) struct Reporter {
+pub(super) struct ProblemCollector {
     file: String,
-    found: Vec<Problem>,
-    /// Keys of values that were taken out before what follows was looked at.
-    settled: Vec<String>,
+    found: Vec<ConfigProblem>,
+    warnings: Vec<ConfigProblem>,
+    /// Keys of values that were removed because they are wrong.
+    removed: Vec<String>,
 }
 
-impl Reporter {
-    /// Nothing is wrong with `file` yet.
+impl ProblemCollector {
+    /// Creates an empty list for `file`.
     pub(super) fn new(file: impl Into<String>) -> Self {
-        Self { file: file.into(), found: Vec::new(), settled: Vec::new() }
+        Self { file: file.into(), found: Vec::new(), warnings: Vec::new(), removed: Vec::new() }
     }
 
-    /// Notes that the value at `key` is wrong. `message` is the whole sentence.
-    pub(super) fn add(&mut self, place: Place, key: impl Into<String>, message: impl Into<String>) {
-        let problem = Problem { file: self.file.clone(), place, key: key.into(), message: message.into() };
-        let follows = self.settled.iter().any(|key| key.is_empty() || key.starts_with(&problem.key));
+    /// Adds a problem of the value at `key`. `message` is the whole sentence.
+    pub(super) fn add(&mut self, place: SourceLocation, key: impl Into<String>, message: impl Into<String>) {
+        let problem = ConfigProblem { file: self.file.clone(), place, key: key.into(), message: message.into() };
+        let follows = self.removed.iter().any(|key| key.is_empty() || key.starts_with(&problem.key));
         if !follows && !self.found.contains(&problem) {
             self.found.push(problem);
         }
     }
 
-    /// Keys of what was found so far, to be taken out. From here on a problem that only follows from their absence (it
-    /// is about the same key or one around it) is left out.
-    pub(super) fn settle(&mut self) -> &[String] {
-        self.settled = self.found.iter().map(|problem| problem.key.clone()).collect();
-        &self.settled
+    /// Adds a warning about the value at `key`. `message` is the whole sentence.
+    pub(super) fn warn(&mut self, place: SourceLocation, key: impl Into<String>, message: impl Into<String>) {
+        self.warnings.push(ConfigProblem { file: self.file.clone(), place, key: key.into(), message: message.into() });
     }
 
-    /// Whether the value at `key` was taken out.
-    pub(super) fn is_settled(&self, key: &str) -> bool {
-        self.settled.iter().any(|settled| settled == key)
+    /// Returns the warnings so far and forgets them.
+    pub(super) fn take_warnings(&mut self) -> Vec<ConfigProblem> {
+        std::mem::take(&mut self.warnings)
     }
 
-    /// Whether nothing is wrong.
+    /// Returns the keys with a problem so far, whose values are to be removed. From here on, problems of the same key or of one
+    /// around it are ignored: they only follow from the removal.
+    pub(super) fn take_keys(&mut self) -> &[String] {
+        self.removed = self.found.iter().map(|problem| problem.key.clone()).collect();
+        &self.removed
+    }
+
+    /// Whether the value at `key` was removed.
+    pub(super) fn is_removed(&self, key: &str) -> bool {
+        self.removed.iter().any(|removed| removed == key)
+    }
+
+    /// Whether there are no problems.
     pub(super) fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// `value`, or everything that is wrong.
-    pub(super) fn into_result<T>(self, value: T) -> Result<T, Problems> {
+    /// Returns `value`, or all problems if there are any.
+    pub(super) fn into_result<T>(self, value: T) -> Result<T, ConfigProblems> {
         if self.found.is_empty() { Ok(value) } else { Err(self.into_problems()) }
     }
 
-    /// Everything that is wrong, sorted by place.
-    pub(super) fn into_problems(mut self) -> Problems {
+    /// Returns all problems, sorted by position.
+    pub(super) fn into_problems(mut self) -> ConfigProblems {
         self.found.sort_by_key(|problem| match &problem.place {
-            Place::File => (0, 0, 0, String::new()),
-            Place::At { line, column } => (1, *line, *column, String::new()),
-            Place::Variable(name) => (2, 0, 0, name.clone()),
+            SourceLocation::File => (0, 0, 0, String::new()),
+            SourceLocation::At { line, column } => (1, *line, *column, String::new()),
+            SourceLocation::Variable(name) => (2, 0, 0, name.clone()),
         });
-        Problems(self.found)
+        ConfigProblems(self.found)
     }
 }

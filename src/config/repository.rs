@@ -7,15 +7,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::operator::{ProgressStyle, ProtectedName};
-use super::problem::{Problem, Reporter};
-use super::shape::Shape;
-use super::thresholds::{self, Thresholds};
-use super::tree::Node;
+use super::problem::{ConfigProblem, ProblemCollector};
+use super::schema_check::SchemaView;
+use super::supervision_keys::{self, SupervisionKeys};
+use super::yaml::YamlNode;
 use super::{schema, typed, validate};
 use crate::domain::checks::criteria::{TaskType, report_path};
 use crate::domain::model::ids::Percent;
 use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::settings::{ConfigSection as _, config_section};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 use crate::domain::supervision::Preset;
 use crate::domain::supervision::control::ControlSettings;
@@ -23,7 +23,7 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{
-    CHECK_NAME_MAX, LimitOverrides, Policy, RepositorySettings, check_name_for, valid_check_name,
+    CHECK_NAME_MAX, LimitOverrides, Policy, Progress, ProtectedPolicy, RepositorySettings, check_name_for, valid_check_name,
 };
 
 /// Where the file may be, in the order in which it is looked for.
@@ -38,78 +38,78 @@ const COMMANDS_MAX: usize = 50;
 /// Longest command, in bytes.
 const COMMAND_MAX: usize = 4096;
 
-/// The repository's file. Limits can be lower than the operator's, never higher; protection can be stricter, never laxer.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RepositoryFile {
-    /// Commands that must hold for a loop to be complete, in order.
-    pub checks: Vec<CheckEntry>,
-    /// Commands that are run in a fresh work tree: before the first check, before each run of the agent, and before the
-    /// last check of all.
-    pub setup: Vec<String>,
-    /// The sort of work that issues here ask for; estimated where left out.
-    pub task_type: Option<TaskType>,
-    /// How a loop reports on its issue.
-    pub progress: Option<ProgressStyle>,
-    /// Paths that an agent may not change.
-    pub protected: RepositoryProtected,
-    /// Accounts that are asked for review, by login.
-    pub reviewers: Option<Vec<String>>,
-    /// Branch to work from; the default branch where left out.
-    pub base: Option<String>,
-    /// Where the bot stops by itself.
-    pub limits: RepositoryLimits,
-    /// Whether checks may be found from the tree where none are named.
-    pub detect: Option<bool>,
-    /// Whether prompts are made for the moment, and whether models help with it; the operator's where left out or more.
-    pub intelligence: Option<Intelligence>,
-    /// What the settings of control, oversight and strategy begin with; the operator's where left out.
-    pub preset: Option<Preset>,
-    /// How loops are controlled, over the operator's. The keys are those of the operator's file, without `auto_intervene`.
-    #[schemars(with = "ControlSettings")]
-    pub control: Map<String, Value>,
-    /// When the overseer acts, over the operator's. The keys are those of the operator's file, without those that are
-    /// `true` or `false`: only the operator switches anything of the overseer on or off.
-    #[schemars(with = "OversightSettings")]
-    pub oversight: Map<String, Value>,
-    /// How the next iteration is planned, over the operator's. The keys are those of the operator's file.
-    #[schemars(with = "StrategySettings")]
-    pub strategy: Map<String, Value>,
+config_section! {
+    /// The repository's file. Limits can be lower than the operator's, never higher; protection can be stricter, never laxer.
+    pub struct RepositoryFile {
+        /// Commands that must hold for a loop to be complete, in order.
+        pub checks: Vec<CheckEntry>;
+        /// Commands that are run in a fresh work tree: before the first check, before each run of the agent, and before the
+        /// last check of all.
+        pub setup: Vec<String>;
+        /// The sort of work that issues here ask for; estimated where left out.
+        pub task_type: Option<TaskType>;
+        /// How a loop reports on its issue.
+        pub progress: Option<Progress>;
+        /// Paths that an agent may not change.
+        pub protected: RepositoryProtected;
+        /// Accounts that are asked for review, by login.
+        pub reviewers: Option<Vec<String>>;
+        /// Branch to work from; the default branch where left out.
+        pub base: Option<String>;
+        /// Where the bot stops by itself.
+        pub limits: RepositoryLimits => section;
+        /// Whether checks may be found from the tree where none are named.
+        pub detect: Option<bool>;
+        /// Whether prompts are made for the moment, and whether models help with it; the operator's where left out or more.
+        pub intelligence: Option<Intelligence>;
+        /// What the settings of control, oversight and strategy begin with; the operator's where left out.
+        pub preset: Option<Preset>;
+        /// How loops are controlled, over the operator's. The keys are those of the operator's file, without `auto_intervene`.
+        #[schemars(with = "ControlSettings")]
+        pub control: Map<String, Value>;
+        /// When the overseer acts, over the operator's. The keys are those of the operator's file, without those that are
+        /// `true` or `false`: only the operator switches anything of the overseer on or off.
+        #[schemars(with = "OversightSettings")]
+        pub oversight: Map<String, Value>;
+        /// How the next iteration is planned, over the operator's. The keys are those of the operator's file.
+        #[schemars(with = "StrategySettings")]
+        pub strategy: Map<String, Value>;
+    }
 }
 
 /// A check: a command that must exit 0, or a command with a rule.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CheckEntry {
     Command(String),
     Full(CheckSection),
 }
 
-/// A command with a rule for its outcome.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct CheckSection {
-    /// Short name for people; made from the command where left out.
-    pub name: Option<String>,
-    /// Command, run by `sh -c` at the top of the tree. Required.
-    pub run: String,
-    /// When it holds: it exits 0; it also prints nothing; a percentage is high enough; a number is within bounds.
-    pub kind: CheckKind,
-    /// Regular expression whose first group is the number, for coverage and count.
-    pub pattern: Option<String>,
-    /// Lowest percentage, for coverage.
-    pub min: Option<f64>,
-    /// Lowest number, for count.
-    pub at_least: Option<f64>,
-    /// Highest number, for count.
-    pub at_most: Option<f64>,
-    /// Time of one run; 10m where left out.
-    pub timeout: Option<Duration>,
-    /// Regular expression with groups named passed, failed or skipped, to read test counts by.
-    pub counts: Option<String>,
-    /// Path of the JUnit file that it writes, or a pattern for several (`*` stays within a folder); their test counts come
-    /// before printed ones.
-    pub junit: Option<String>,
+config_section! {
+    /// A command with a rule for its outcome.
+    pub struct CheckSection {
+        /// Short name for people; made from the command where left out.
+        pub name: Option<String>;
+        /// Command, run by `sh -c` at the top of the tree. Required.
+        pub run: String;
+        /// When it holds: it exits 0; it also prints nothing; a percentage is high enough; a number is within bounds.
+        pub kind: CheckKind;
+        /// Regular expression whose first group is the number, for coverage and count.
+        pub pattern: Option<String>;
+        /// Lowest percentage, for coverage.
+        pub min: Option<f64>;
+        /// Lowest number, for count.
+        pub at_least: Option<f64>;
+        /// Highest number, for count.
+        pub at_most: Option<f64>;
+        /// Time of one run; 10m where left out.
+        pub timeout: Option<Duration>;
+        /// Regular expression with groups named passed, failed or skipped, to read test counts by.
+        pub counts: Option<String>;
+        /// Path of the JUnit file that it writes, or a pattern for several (`*` stays within a folder); their test counts come
+        /// before printed ones.
+        pub junit: Option<String>;
+    }
 }
 
 /// Rules for the outcome of a check.
@@ -123,49 +123,49 @@ pub enum CheckKind {
     Count,
 }
 
-/// Paths that an agent may not change.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RepositoryProtected {
-    /// What happens to a change; the operator's where left out or laxer.
-    pub policy: Option<ProtectedName>,
-    /// Globs from the top of the tree, beside the operator's; `*` stays within a folder.
-    pub paths: Vec<String>,
+config_section! {
+    /// Paths that an agent may not change.
+    pub struct RepositoryProtected {
+        /// What happens to a change; the operator's where left out or laxer.
+        pub policy: Option<ProtectedPolicy>;
+        /// Globs from the top of the tree, beside the operator's; `*` stays within a folder.
+        pub paths: Vec<String>;
+    }
 }
 
-/// Limits; the operator's where left out or higher.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RepositoryLimits {
-    /// Iterations of one loop.
-    pub iterations: Option<u32>,
-    /// Running time of one loop.
-    pub timeout: Option<Duration>,
-    /// Money of one loop.
-    pub cost_usd: Option<Usd>,
-    /// Money of this repository, a day.
-    pub cost_usd_per_day: Option<Usd>,
-    /// Loops of this repository at the same time.
-    pub loops: Option<u32>,
-    /// Comments on one issue, a day.
-    pub comments_per_day: Option<u32>,
-    /// Comments on one issue, an hour.
-    pub comments_per_hour: Option<u32>,
+config_section! {
+    /// Limits; the operator's where left out or higher.
+    pub struct RepositoryLimits {
+        /// Iterations of one loop.
+        pub iterations: Option<u32>, in 1..;
+        /// Running time of one loop.
+        pub timeout: Option<Duration>, in Duration::seconds(1)..;
+        /// Money of one loop.
+        pub cost_usd: Option<Usd>, in Usd::MIN..;
+        /// Money of this repository, a day.
+        pub cost_usd_per_day: Option<Usd>, in Usd::MIN..;
+        /// Loops of this repository at the same time.
+        pub loops: Option<u32>, in 1..;
+        /// Comments on one issue, a day.
+        pub comments_per_day: Option<u32>, in 1..;
+        /// Comments on one issue, an hour.
+        pub comments_per_hour: Option<u32>, in 1..;
+    }
 }
 
 /// Reads `text`, which was found at `path`. Thresholds must hold over those of `operator`.
 ///
 /// # Errors
 /// Everything that is wrong with it, in the order of the file; never empty.
-pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<Problem>> {
-    let mut report = Reporter::new(path);
+pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<ConfigProblem>> {
+    let mut report = ProblemCollector::new(path);
     if text.len() > FILE_MAX {
         report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are read", text.len()));
         return Err(report.into_problems().0);
     }
-    let Some(root) = Node::parse(text, &mut report) else { return Err(report.into_problems().0) };
+    let Some(root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
     let schema = schema::repository_shape();
-    let Some(file) = typed::<RepositoryFile>(&root, Shape::new(&schema), &mut report) else {
+    let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(&schema), &mut report) else {
         return Err(report.into_problems().0);
     };
     let mut check = Reading { root: &root, operator, report };
@@ -174,9 +174,9 @@ pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<Rep
 }
 
 struct Reading<'a> {
-    root: &'a Node,
+    root: &'a YamlNode,
     operator: &'a Policy,
-    report: Reporter,
+    report: ProblemCollector,
 }
 
 impl Reading<'_> {
@@ -186,6 +186,9 @@ impl Reading<'_> {
     }
 
     fn settings(&mut self, file: RepositoryFile) -> RepositorySettings {
+        for problem in file.check("") {
+            self.report.add(self.root.place_at(&problem.key), problem.key, problem.message);
+        }
         let checks = self.checks(&file.checks);
         self.setup(&file.setup);
         for (index, glob) in file.protected.paths.iter().enumerate() {
@@ -202,8 +205,8 @@ impl Reading<'_> {
         if file.base.as_ref().is_some_and(|base| !validate::valid_branch_prefix(base) || base.ends_with(['/', '.'])) {
             self.wrong("base", "expected the name of a branch");
         }
-        thresholds::refuse_switches(self.root, &mut self.report);
-        let thresholds = Thresholds {
+        supervision_keys::refuse_operator_keys(self.root, &mut self.report);
+        let thresholds = SupervisionKeys {
             preset: file.preset,
             control: file.control,
             oversight: file.oversight,
@@ -214,41 +217,15 @@ impl Reading<'_> {
             checks,
             setup: file.setup,
             task_type: file.task_type,
-            progress: file.progress.map(validate::progress),
-            protected: file.protected.policy.map(validate::protected),
+            progress: file.progress,
+            protected: file.protected.policy,
             protected_paths: file.protected.paths,
             reviewers: file.reviewers,
             base: file.base,
-            limits: self.limits(&file.limits),
+            limits: limits(&file.limits),
             detect_checks: file.detect,
             intelligence: file.intelligence,
             thresholds,
-        }
-    }
-
-    fn limits(&mut self, limits: &RepositoryLimits) -> LimitOverrides {
-        let zero = [
-            ("iterations", limits.iterations == Some(0)),
-            ("timeout", limits.timeout.is_some_and(|t| t.as_seconds() == 0)),
-            ("cost_usd", limits.cost_usd.is_some_and(|c| c.0.0 == 0)),
-            ("cost_usd_per_day", limits.cost_usd_per_day.is_some_and(|c| c.0.0 == 0)),
-            ("loops", limits.loops == Some(0)),
-            ("comments_per_day", limits.comments_per_day == Some(0)),
-            ("comments_per_hour", limits.comments_per_hour == Some(0)),
-        ];
-        for (key, is_zero) in zero {
-            if is_zero {
-                self.wrong(&format!("limits.{key}"), "0 would stop every loop at once");
-            }
-        }
-        LimitOverrides {
-            iterations: limits.iterations,
-            timeout_s: limits.timeout.map(Duration::as_seconds),
-            cost: limits.cost_usd.map(|usd| usd.0),
-            cost_per_day: limits.cost_usd_per_day.map(|usd| usd.0),
-            loops: limits.loops,
-            comments_per_day: limits.comments_per_day,
-            comments_per_hour: limits.comments_per_hour,
         }
     }
 
@@ -411,5 +388,17 @@ impl Reading<'_> {
             Err(_) => self.wrong(&key, "not a regular expression"),
         }
         None
+    }
+}
+
+fn limits(limits: &RepositoryLimits) -> LimitOverrides {
+    LimitOverrides {
+        iterations: limits.iterations,
+        timeout_s: limits.timeout.map(Duration::as_seconds),
+        cost: limits.cost_usd.map(|usd| usd.0),
+        cost_per_day: limits.cost_usd_per_day.map(|usd| usd.0),
+        loops: limits.loops,
+        comments_per_day: limits.comments_per_day,
+        comments_per_hour: limits.comments_per_hour,
     }
 }

@@ -4,8 +4,7 @@ use serde_json::Value as Json;
 
 use super::operator::OperatorFile;
 use super::repository::RepositoryFile;
-use crate::domain::knowledge::memory::MemorySettings;
-use crate::domain::model::settings::{ANY_NAME, Settings};
+use crate::domain::model::settings::{ANY_NAME, ConfigSection, Settings as _};
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::operators_alone;
 use crate::domain::supervision::oversight::OversightSettings;
@@ -13,12 +12,12 @@ use crate::domain::supervision::strategy::StrategySettings;
 
 /// JSON Schema of the operator's file.
 pub fn operator() -> Json {
-    with_ranges(operator_shape())
+    with_ranges::<OperatorFile>(operator_shape())
 }
 
 /// JSON Schema of the repository's file.
 pub fn repository() -> Json {
-    let mut schema = with_ranges(repository_shape());
+    let mut schema = with_ranges::<RepositoryFile>(repository_shape());
     for key in operators_alone() {
         let property = find(&schema, &key);
         let place = property.as_deref().and_then(|property| property.rsplit_once('/'));
@@ -42,24 +41,21 @@ pub(super) fn repository_shape() -> Json {
     schemars::schema_for!(RepositoryFile).to_value()
 }
 
-fn with_ranges(mut schema: Json) -> Json {
-    add_ranges::<ControlSettings>(&mut schema);
-    add_ranges::<OversightSettings>(&mut schema);
-    add_ranges::<StrategySettings>(&mut schema);
-    add_ranges::<MemorySettings>(&mut schema);
-    schema
-}
-
-fn add_ranges<S: Settings>(schema: &mut Json) {
+/// Adds the bounds of numbers. The groups of supervision are partial in a file, so their types do not name them.
+fn with_ranges<F: ConfigSection>(mut schema: Json) -> Json {
     let mut rules = Vec::new();
-    S::rules(S::GROUP, &mut rules);
+    F::rules("", &mut rules);
+    ControlSettings::rules(ControlSettings::GROUP, &mut rules);
+    OversightSettings::rules(OversightSettings::GROUP, &mut rules);
+    StrategySettings::rules(StrategySettings::GROUP, &mut rules);
     for rule in rules {
-        let property = find(schema, &rule.key).and_then(|pointer| schema.pointer_mut(&pointer));
+        let property = find(&schema, &rule.key).and_then(|pointer| schema.pointer_mut(&pointer));
         let Some(Json::Object(property)) = property else { continue };
         for (keyword, bound) in [("minimum", rule.min), ("maximum", rule.max)] {
             property.extend(bound.map(|bound| (keyword.to_owned(), number(bound))));
         }
     }
+    schema
 }
 
 /// Returns a JSON number, without a decimal point if it is whole.

@@ -61,7 +61,7 @@ fn env() -> Env {
     ])
 }
 
-fn parse(text: &str) -> Result<Config, Problems> {
+fn parse(text: &str) -> Result<Config, ConfigProblems> {
     Config::parse(Path::new("conf/ralph-control.yaml"), text, &env())
 }
 
@@ -74,7 +74,7 @@ fn forge_problems(text: &str) -> String {
     problems(&format!("forges: [{{ {text} }}]\nbackends: {{ claude: {{}} }}\n"))
 }
 
-fn with_env(text: &str, variables: &[(&str, &str)]) -> Result<Config, Problems> {
+fn with_env(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigProblems> {
     let all: Vec<_> = [("T", "token"), ("S", SECRET)].iter().chain(variables).copied().collect();
     Config::parse(Path::new("ralph-control.yaml"), text, &Env::of(all))
 }
@@ -95,8 +95,8 @@ fn the_sample_is_read_as_it_is_meant() {
     assert!(matches!(&config.forges[1].auth, ForgeAuth::App { id: 12345, private_key }
         if private_key.expose_secret().starts_with("-----BEGIN")));
     assert_eq!(config.backends.keys().collect::<Vec<_>>(), ["claude", "mine"]);
-    assert_eq!(config.backends["mine"].command, ["conf/./agent.sh"]);
-    assert_eq!(config.backends["claude"].models.default.as_deref(), Some("sonnet"));
+    assert_eq!(config.backends["mine"].settings.command, ["conf/./agent.sh"]);
+    assert_eq!(config.backends["claude"].settings.models.default.as_deref(), Some("sonnet"));
     assert_eq!(config.policy(&ForgeName::new("gh")).supervision().control.stuck_iterations, 4);
     assert!(!format!("{config:?}").contains(SECRET));
 }
@@ -156,12 +156,12 @@ fn wrong_types_and_values_say_what_is_expected() {
     conf/ralph-control.yaml:1:9: `server`: expected a map, found a number
     conf/ralph-control.yaml:2:9: `forges`: expected a list, found a map
     conf/ralph-control.yaml:4:10: `limits.loops`: expected a whole number, found text
-    conf/ralph-control.yaml:5:15: `limits.iterations`: the number must be between 0 and 4294967295
+    conf/ralph-control.yaml:5:15: `limits.iterations`: must be between 0 and 4294967295
     conf/ralph-control.yaml:6:12: `limits.timeout`: expected a duration such as 90s, 30m, 2h or 1h30m, at most a year
     conf/ralph-control.yaml:7:13: `limits.cost_usd`: expected an amount in US dollars such as 10 or 2.50, from 0 to 1000000, found text
     conf/ralph-control.yaml:8:21: `limits.comments_per_day`: expected a whole number, found a fraction
-    conf/ralph-control.yaml:9:11: `progress`: unknown value `loud`; it is one of `comments`, `status-only`
-    conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; it is one of `auto`, `bubblewrap`, `none`; did you mean `bubblewrap`?
+    conf/ralph-control.yaml:9:11: `progress`: unknown value `loud`; allowed: `comments`, `status-only`
+    conf/ralph-control.yaml:10:22: `sandbox.required`: unknown value `bubblwrap`; allowed: `auto`, `bubblewrap`, `none`; did you mean `bubblewrap`?
     conf/ralph-control.yaml:10:43: `sandbox.network[0]`: expected text, found nothing
     conf/ralph-control.yaml:10:49: `sandbox.network[1]`: expected text, found a number
     conf/ralph-control.yaml:11:16: `delete_branch`: expected true or false, found text
@@ -191,14 +191,14 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account (names can change hands), or `forge:id`
     conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected a team, as `organisation/team`
     conf/ralph-control.yaml:3:61: `permissions.teams[1]`: there is no forge named `wrk`; did you mean `work`?
-    conf/ralph-control.yaml:4:43: `limits.loops_per_repository`: more than `limits.loops`, which is 1
-    conf/ralph-control.yaml:4:63: `limits.loops_per_forge`: more than `limits.loops`, which is 1
-    conf/ralph-control.yaml:4:78: `limits.iterations`: 0 would stop every loop at once
-    conf/ralph-control.yaml:4:90: `limits.timeout`: 0 would stop every loop at once
-    conf/ralph-control.yaml:4:104: `limits.cost_usd`: more than `limits.cost_usd_per_day`, which is $50.00
+    conf/ralph-control.yaml:4:43: `limits.loops_per_repository` is 2; it must be at most `limits.loops`, which is 1
+    conf/ralph-control.yaml:4:63: `limits.loops_per_forge` is 3; it must be at most `limits.loops`, which is 1
+    conf/ralph-control.yaml:4:78: `limits.iterations` is 0; it must be at least 1
+    conf/ralph-control.yaml:4:90: `limits.timeout` is 0s; it must be at least 1s
+    conf/ralph-control.yaml:4:104: `limits.cost_usd` is $60.00; it must be at most `limits.cost_usd_per_day`, which is $50.00
     conf/ralph-control.yaml:5:15: `label_prefix`: expected 1 to 20 characters without commas, such as `ralph:`
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
-    conf/ralph-control.yaml:7:20: `checks.timeout`: 0 would stop every check at once
+    conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
     conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is no host; write `example.org`, `*.example.org` or `models.lan:8080`
     21 errors in the configuration; nothing was started
@@ -229,7 +229,7 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: nothing }}\n")), @r"
-    conf/ralph-control.yaml:4:21: `sandbox.network`: unknown value `nothing`; it is one of `all`, `none`
+    conf/ralph-control.yaml:4:21: `sandbox.network`: unknown value `nothing`; allowed: `all`, `none`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: none }}\n")), @r"
@@ -259,16 +259,16 @@ fn texts_of_the_operators_are_read_from_their_folder() {
             .map_err(|why| why.to_string().replace(&folder.path().display().to_string(), "DIR"))
     };
     let missing = parse().expect_err("there is no folder");
-    assert!(missing.contains("4:12: `templates`: the folder DIR/texts is not readable"), "{missing}");
+    assert!(missing.contains("4:12: `templates`: cannot read folder DIR/texts"), "{missing}");
     write("comment/status.md", b"Status");
     write("prompt/iteration.md", b"Prompt");
     write(".git/config", b"passed over");
     let read = [("comment/status.md", "Status"), ("prompt/iteration.md", "Prompt")];
     assert_eq!(parse().expect("read"), read.map(|(name, text)| (name.to_owned(), text.to_owned())));
     for (name, text, why) in [
-        ("comment/status.txt", &b"x"[..], "is no template; their names end in .md"),
-        ("comment/deep/er/x.md", b"x", "is no template"),
-        ("comment/latin.md", b"\xff", "is not readable"),
+        ("comment/status.txt", &b"x"[..], "is not a template; names of templates end in .md"),
+        ("comment/deep/er/x.md", b"x", "is not a template"),
+        ("comment/latin.md", b"\xff", "cannot read"),
         ("comment/large.md", &vec![b' '; 1 << 21], "too many for a template"),
     ] {
         write(name, text);
@@ -307,7 +307,7 @@ fn forges_must_be_whole() {
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems("name: g, kind: gitlab, token_env: T, webhook_secret_env: S"), @r"
-    conf/ralph-control.yaml:1:27: `forges[0].kind`: unknown value `gitlab`; it is one of `github`, `gitea`, `forgejo`; did you mean `gitea`?
+    conf/ralph-control.yaml:1:27: `forges[0].kind`: unknown value `gitlab`; allowed: `github`, `gitea`, `forgejo`; did you mean `gitea`?
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(
@@ -349,9 +349,9 @@ fn secrets_in_the_file_are_refused_and_not_repeated() {
     let shown = forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
     assert!(!shown.contains("hunter2"));
     insta::assert_snapshot!(shown, @r"
-    conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `token_env`, or into a file and name that with `token_file`
-    conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `webhook_secret_env`, or into a file and name that with `webhook_secret_file`
-    conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets are never written into this file; put it into an environment variable and name that with `private_key_env`, or into a file and name that with `private_key_file`
+    conf/ralph-control.yaml:1:35: `token` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `token_env` to its name, or into a file and set `token_file` to its path
+    conf/ralph-control.yaml:1:51: `webhook_secret` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `webhook_secret_env` to its name, or into a file and set `webhook_secret_file` to its path
+    conf/ralph-control.yaml:1:76: `private_key` in `forges[0]`: secrets must not be in this file; put it into an environment variable and set `private_key_env` to its name, or into a file and set `private_key_file` to its path
     3 errors in the configuration; nothing was started
     ");
     let shown = problems(&format!("{SMALL}limits: {{ loops: hunter2, timeout: hunter2 }}\n"));
@@ -362,13 +362,13 @@ fn secrets_in_the_file_are_refused_and_not_repeated() {
 fn secrets_that_are_none_are_refused() {
     let start = "name: g, kind: github,";
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: NOT_SET, webhook_secret_env: SHORT")), @r"
-    conf/ralph-control.yaml:1:46: `forges[0].token_env`: the environment variable NOT_SET is not set
+    conf/ralph-control.yaml:1:46: `forges[0].token_env`: environment variable NOT_SET is not set
     conf/ralph-control.yaml:1:75: `forges[0].webhook_secret_env`: the secret has 16 bytes, and needs 32 to be safe
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: EMPTY, webhook_secret_env: EMPTY")), @r"
-    conf/ralph-control.yaml:1:46: `forges[0].token_env`: the environment variable EMPTY is empty
-    conf/ralph-control.yaml:1:73: `forges[0].webhook_secret_env`: the environment variable EMPTY is empty
+    conf/ralph-control.yaml:1:46: `forges[0].token_env`: environment variable EMPTY is empty
+    conf/ralph-control.yaml:1:73: `forges[0].webhook_secret_env`: environment variable EMPTY is empty
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
@@ -377,7 +377,7 @@ fn secrets_that_are_none_are_refused() {
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
-    conf/ralph-control.yaml:1:47: `forges[0].token_file`: the file conf/nowhere is not readable: No such file or directory (os error 2)
+    conf/ralph-control.yaml:1:47: `forges[0].token_file`: cannot read file conf/nowhere: No such file or directory (os error 2)
     1 error in the configuration; nothing was started
     ");
 }
@@ -433,8 +433,8 @@ fn channels_must_be_whole() {
     3 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [info, urgent]"), @r"
-    conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `info`; it is one of `warning`, `critical`, `emergency`
-    conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; it is one of `warning`, `critical`, `emergency`
+    conf/ralph-control.yaml:4:63: `escalation.channels[0].levels[0]`: unknown value `info`; allowed: `warning`, `critical`, `emergency`
+    conf/ralph-control.yaml:4:69: `escalation.channels[0].levels[1]`: unknown value `urgent`; allowed: `warning`, `critical`, `emergency`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', secret_env: SHORT"), @r"
@@ -442,7 +442,7 @@ fn channels_must_be_whole() {
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', url_env: T, secret: x"), @r"
-    conf/ralph-control.yaml:4:90: `secret` in `escalation.channels[0]`: secrets are never written into this file; put it into an environment variable and name that with `secret_env`, or into a file and name that with `secret_file`
+    conf/ralph-control.yaml:4:90: `secret` in `escalation.channels[0]`: secrets must not be in this file; put it into an environment variable and set `secret_env` to its name, or into a file and set `secret_file` to its path
     1 error in the configuration; nothing was started
     ");
     let both = "name: a, kind: generic, url: 'https://a.example', url_env: T, secret_env: S";
@@ -461,7 +461,7 @@ fn channels_must_be_whole() {
     }
     let one = "{ name: a, kind: pagerduty, secret_env: T }";
     insta::assert_snapshot!(problems(&format!("{SMALL}escalation: {{ remind_after: 0, channels: [{one}, {one}] }}")), @r"
-    conf/ralph-control.yaml:4:29: `escalation.remind_after`: 0 would remind at once
+    conf/ralph-control.yaml:4:29: `escalation.remind_after` is 0s; it must be at least 1s
     conf/ralph-control.yaml:4:96: `escalation.channels[1].name`: two channels are named `a`
     2 errors in the configuration; nothing was started
     ");
@@ -493,7 +493,7 @@ fn backends_must_be_usable() {
     conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; the address of the HTTP interface
     conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP interface has no model of its own choice
     conf/ralph-control.yaml:8:37: `backends.blank.command`: the program has no name
-    conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets are never written into this file; put it into an environment variable and name that with `api_key_env`, or into a file and name that with `api_key_file`
+    conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets must not be in this file; put it into an environment variable and set `api_key_env` to its name, or into a file and set `api_key_file` to its path
     8 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
@@ -560,7 +560,7 @@ fn variables_override_values_of_every_depth() {
     assert_eq!(config.forges[0].url.as_str(), "https://other.example.org/");
     assert_eq!(config.forges[0].own_id, Some(UserId(12)));
     assert_eq!(config.repositories.len(), 1);
-    assert_eq!(config.backends["claude"].models.default.as_deref(), Some("123"));
+    assert_eq!(config.backends["claude"].settings.models.default.as_deref(), Some("123"));
     assert!(config.backends.contains_key("codex"));
     let policy = config.policy(&ForgeName::new("work"));
     let supervision = policy.supervision();
@@ -604,7 +604,7 @@ fn wrong_variables_are_named() {
     insta::assert_snapshot!(wrong, @r"
     environment variable RALPH_FORGES__7__URL: `forges` has no item 7; the next new one is 1
     environment variable RALPH_FORGES__HOME__URL: `forges` has no item named `home`; use its name or its number, counted from 0
-    environment variable RALPH_LIMITS__ITERATIONS: `limits.iterations`: 0 would stop every loop at once
+    environment variable RALPH_LIMITS__ITERATIONS: `limits.iterations` is 0; it must be at least 1
     environment variable RALPH_LIMITS__LOOPS: `limits.loops`: expected a whole number, found text
     environment variable RALPH_SERVER__LISTEN__X: `server.listen`: expected text, found a map
     environment variable RALPH_SERVER__LISTN: unknown key `listn` in `server`; did you mean `listen`?
@@ -658,8 +658,8 @@ fn every_key_of_both_files_is_described() {
 #[test]
 fn editors_can_use_the_schemas() {
     let to_json = |text: &str| {
-        let mut report = Reporter::new("f");
-        Node::parse(text, &mut report).expect("readable").to_json()
+        let mut report = ProblemCollector::new("f");
+        YamlNode::parse(text, &mut report).expect("readable").to_json()
     };
     let validator = jsonschema::validator_for(&schema::operator()).expect("a JSON Schema");
     assert!(validator.is_valid(&to_json(SAMPLE)));
@@ -763,7 +763,7 @@ fn mistakes_in_the_rest_of_a_repository_file() {
     .ralph.yml:1:1: unknown key `check`; did you mean `checks`?
     .ralph.yml:2:1: unknown key `progres`; did you mean `progress`?
     .ralph.yml:3:21: `protected.paths`: expected a list, found text
-    .ralph.yml:4:12: `task_type`: unknown value `tests`; it is one of `test-fix`, `type-errors`, `lint`, `migration`, `refactor`, `coverage`, `feature`, `docs`, `dependency`, `other`; did you mean `test-fix`?
+    .ralph.yml:4:12: `task_type`: unknown value `tests`; allowed: `test-fix`, `type-errors`, `lint`, `migration`, `refactor`, `coverage`, `feature`, `docs`, `dependency`, `other`; did you mean `test-fix`?
     ");
     insta::assert_snapshot!(repository_problems(
         "setup: ['']\nreviewers: ['@x', '']\nbase: '-x'\nlimits: { iterations: 0, cost_usd: 0 }\nprotected: { paths: ['{'] }\n"
@@ -772,12 +772,12 @@ fn mistakes_in_the_rest_of_a_repository_file() {
     .ralph.yml:2:13: `reviewers[0]`: expected a login, without `@`
     .ralph.yml:2:19: `reviewers[1]`: expected a login, without `@`
     .ralph.yml:3:7: `base`: expected the name of a branch
-    .ralph.yml:4:23: `limits.iterations`: 0 would stop every loop at once
-    .ralph.yml:4:36: `limits.cost_usd`: 0 would stop every loop at once
+    .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
+    .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001
     .ralph.yml:5:22: `protected.paths[0]`: not a pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
     ");
     insta::assert_snapshot!(repository_problems("- a\n"), @r".ralph.yml:1:1: `the file`: expected a map, found a list");
-    insta::assert_snapshot!(repository_problems("a: [\n"), @r".ralph.yml:1:4: not readable as YAML: unclosed bracket '['");
+    insta::assert_snapshot!(repository_problems("a: [\n"), @r".ralph.yml:1:4: invalid YAML: unclosed bracket '['");
     insta::assert_snapshot!(repository_problems(&"#".repeat(300_000)), @r".ralph.yml: 300000 bytes; at most 262144 are read");
 }
 
@@ -796,7 +796,7 @@ proptest! {
             prop_assert!(!problems.is_empty());
             prop_assert!(problems.iter().all(|p| !p.message.is_empty()), "{:?}", problems);
             // What the schema lets through, the type takes.
-            prop_assert!(problems.iter().all(|p| p.place != Place::File), "{}\n{:?}", text, problems);
+            prop_assert!(problems.iter().all(|p| p.place != SourceLocation::File), "{}\n{:?}", text, problems);
         }
     }
 }

@@ -11,37 +11,38 @@ use serde_json::Map;
 use url::Url;
 
 use super::operator::{
-    AccountEntry, Backend, FloorName, Forge, ForgeKindName, LimitsSection, OperatorFile, ProgressStyle, ProtectedName,
-    SandboxRequired,
+    AccountEntry, ForgeKindName, ForgeSection, LimitsSection, OperatorFile, SandboxRequired,
 };
-use super::problem::{Problems, Reporter};
+use super::problem::{ConfigProblems, ProblemCollector};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
-use super::thresholds::Thresholds;
-use super::tree::Node;
+use super::supervision_keys::SupervisionKeys;
+use super::yaml::YamlNode;
 use super::{
-    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, Reach, RepoPattern, ServerConfig, templates,
+    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, ConfigScope, RepoPattern, ServerConfig, templates,
 };
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
 use crate::domain::model::ids::{ForgeName, UserId};
-use crate::domain::model::settings::{self, Settings as _, did_you_mean};
+use crate::domain::model::settings::{self, ConfigSection as _, Settings as _, did_you_mean};
+use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::Preset;
 use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::Team;
-use crate::domain::trust::policy::{AgentLimits, Floor, Limits, Policy, Progress, Protected, ProtectedPolicy};
+use crate::domain::trust::policy::{AgentLimits, Limits, Policy, Protected};
 
 /// Checks `file`, of which `root` knows the places.
 pub(super) fn operator(
     file: OperatorFile,
-    root: &Node,
+    root: &YamlNode,
     base: &Path,
-    (reach, env): (Reach, &Env),
-    report: Reporter,
-) -> Result<Config, Problems> {
+    (reach, env): (ConfigScope, &Env),
+    report: ProblemCollector,
+) -> Result<Config, ConfigProblems> {
     let mut check = Check { root, base, reach, env, report };
+    check.settings(file.check(""));
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
-    let forges = if reach == Reach::Service { check.forges(&file.forges) } else { Vec::new() };
+    let forges = if reach == ConfigScope::Service { check.forges(&file.forges) } else { Vec::new() };
     let names: Vec<&str> = file.forges.iter().map(|forge| forge.name.as_str()).collect();
     let repositories = check.patterns(&file.repositories, &names);
     let allow = check.accounts("permissions.allow", &file.permissions.allow, &names);
@@ -53,13 +54,13 @@ pub(super) fn operator(
     check.settings(file.context.validate());
     check.settings(file.memory.validate());
     let embeddings = check.embeddings(file.memory.embeddings.as_deref());
-    let channels = if reach == Reach::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
+    let channels = if reach == ConfigScope::Service { check.channels(&file.escalation.channels) } else { Vec::new() };
     let policy = check.policy(&file);
     check.network(&file);
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
-    let Check { report, .. } = check;
+    let Check { mut report, .. } = check;
     let config = Config {
         server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
         data_dir: base.join(&file.data_dir),
@@ -78,6 +79,7 @@ pub(super) fn operator(
             per_service_day: Some(file.limits.cost_usd_per_day.0),
         },
         channels,
+        warnings: report.take_warnings(),
         intelligence: file.intelligence,
         context: file.context,
         memory: MemorySettings { embeddings, ..file.memory },
@@ -90,11 +92,11 @@ pub(super) fn operator(
 }
 
 struct Check<'a> {
-    root: &'a Node,
+    root: &'a YamlNode,
     base: &'a Path,
-    reach: Reach,
+    reach: ConfigScope,
     env: &'a Env,
-    report: Reporter,
+    report: ProblemCollector,
 }
 
 impl Check<'_> {
@@ -105,9 +107,9 @@ impl Check<'_> {
     }
 
     /// Reports what settings say of themselves, where the file has it.
-    fn settings(&mut self, problems: Vec<settings::Problem>) {
+    fn settings(&mut self, problems: Vec<settings::KeyProblem>) {
         for problem in problems {
-            // A value can be wrong because of another one that this file sets.
+            // The file may set only the other one of two contradicting keys.
             let other = problem.other.as_deref().unwrap_or_default();
             let written = if self.root.has(&problem.key) || !self.root.has(other) { &problem.key } else { other };
             let place = self.root.place_at(written);
@@ -165,7 +167,7 @@ impl Check<'_> {
         None
     }
 
-    fn forges(&mut self, forges: &[Forge]) -> Vec<ForgeConfig> {
+    fn forges(&mut self, forges: &[ForgeSection]) -> Vec<ForgeConfig> {
         if forges.is_empty() {
             self.wrong("forges", "at least one forge is needed; `ralph-bot init` writes one");
         }
@@ -197,7 +199,7 @@ impl Check<'_> {
         true
     }
 
-    fn forge_name(&mut self, key: &str, forge: &Forge) -> bool {
+    fn forge_name(&mut self, key: &str, forge: &ForgeSection) -> bool {
         let name = &forge.name;
         if !self.short_name(key, name) {
             return false;
@@ -214,7 +216,7 @@ impl Check<'_> {
         true
     }
 
-    fn forge(&mut self, key: &str, forge: &Forge) -> Option<ForgeConfig> {
+    fn forge(&mut self, key: &str, forge: &ForgeSection) -> Option<ForgeConfig> {
         let kind = match forge.kind {
             Some(ForgeKindName::Github) => Some(ForgeKind::GitHub),
             Some(ForgeKindName::Gitea | ForgeKindName::Forgejo) => Some(ForgeKind::Gitea),
@@ -243,7 +245,7 @@ impl Check<'_> {
         })
     }
 
-    fn forge_auth(&mut self, key: &str, forge: &Forge, kind: Option<ForgeKind>) -> Option<ForgeAuth> {
+    fn forge_auth(&mut self, key: &str, forge: &ForgeSection, kind: Option<ForgeKind>) -> Option<ForgeAuth> {
         let token = self.one_of(key, "token", &forge.token_env, &forge.token_file);
         let private_key = self.one_of(key, "private_key", &forge.private_key_env, &forge.private_key_file);
         if forge.app_id.is_some() && token.is_some() {
@@ -296,7 +298,7 @@ impl Check<'_> {
     }
 
     fn secret(&mut self, key: &str, source: &SecretSource) -> Option<SecretString> {
-        if self.reach == Reach::Store {
+        if self.reach == ConfigScope::Store {
             return Some(SecretString::default());
         }
         match secret::read(source, self.env, self.base) {
@@ -308,7 +310,7 @@ impl Check<'_> {
         }
     }
 
-    fn webhook_secrets(&mut self, key: &str, forge: &Forge) -> Vec<SecretString> {
+    fn webhook_secrets(&mut self, key: &str, forge: &ForgeSection) -> Vec<SecretString> {
         let mut sources = Vec::new();
         for variable in forge.webhook_secret_env.iter().flat_map(|list| list.as_slice()) {
             sources.push((format!("{key}.webhook_secret_env"), SecretSource::Variable(variable.clone())));
@@ -425,7 +427,7 @@ impl Check<'_> {
         if egress != Ok(Egress::Nothing) {
             return;
         }
-        let calls_out = |(name, backend): &(&String, &Backend)| backend.enabled && PRESETS.contains(&name.as_str());
+        let calls_out = |(name, backend): &(&String, &BackendSettings)| backend.enabled && PRESETS.contains(&name.as_str());
         for (name, _) in file.backends.iter().filter(calls_out) {
             let why = format!(
                 "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, \
@@ -445,7 +447,6 @@ impl Check<'_> {
     }
 
     fn policy(&mut self, file: &OperatorFile) -> Policy {
-        self.limits(&file.limits);
         let prefix = &file.label_prefix;
         if prefix.is_empty() || prefix.len() > 20 || prefix.contains(|c: char| c.is_control() || c == ',') {
             self.wrong("label_prefix", "expected 1 to 20 characters without commas, such as `ralph:`");
@@ -453,18 +454,12 @@ impl Check<'_> {
         if !valid_branch_prefix(&file.branch_prefix) {
             self.wrong("branch_prefix", "expected letters, digits and `-_./`, such as `ralph/`");
         }
-        if file.checks.timeout.as_seconds() == 0 {
-            self.wrong("checks.timeout", "0 would stop every check at once");
-        }
-        if file.escalation.remind_after.as_seconds() == 0 {
-            self.wrong("escalation.remind_after", "0 would remind at once");
-        }
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
                 self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
             }
         }
-        let thresholds = Thresholds {
+        let thresholds = SupervisionKeys {
             preset: Some(file.preset).filter(|preset| *preset != Preset::default()),
             control: file.control.clone(),
             oversight: file.oversight.clone(),
@@ -473,11 +468,11 @@ impl Check<'_> {
         let thresholds = thresholds.check(&Map::new(), self.root, &mut self.report);
         Policy {
             label_prefix: prefix.clone(),
-            floor: floor(file.permissions.command),
+            floor: file.permissions.command,
             limits: limits(&file.limits),
-            progress: progress(file.progress),
+            progress: file.progress,
             detect_checks: file.checks.detect,
-            protected: Protected { policy: protected(file.protected.policy), paths: file.protected.paths.clone() },
+            protected: Protected { policy: file.protected.policy, paths: file.protected.paths.clone() },
             branch_prefix: file.branch_prefix.clone(),
             delete_branch: file.delete_branch,
             agent: AgentLimits {
@@ -490,49 +485,6 @@ impl Check<'_> {
             schedule: file.schedule.clone(),
             intelligence: file.intelligence,
             ..Policy::default()
-        }
-    }
-
-    fn limits(&mut self, limits: &LimitsSection) {
-        let zero = [
-            ("loops", limits.loops == 0),
-            ("loops_per_forge", limits.loops_per_forge == Some(0)),
-            ("loops_per_repository", limits.loops_per_repository == 0),
-            ("iterations", limits.iterations == 0),
-            ("timeout", limits.timeout.as_seconds() == 0),
-            ("agent_timeout", limits.agent_timeout.as_seconds() == 0),
-            ("agent_idle", limits.agent_idle.as_seconds() == 0),
-            ("cost_usd", limits.cost_usd.0.0 == 0),
-            ("cost_usd_per_day", limits.cost_usd_per_day.0.0 == 0),
-            ("cost_usd_per_repository_per_day", limits.cost_usd_per_repository_per_day.is_some_and(|usd| usd.0.0 == 0)),
-            ("comments_per_day", limits.comments_per_day == 0),
-            ("comments_per_hour", limits.comments_per_hour == 0),
-        ];
-        for (key, is_zero) in zero {
-            if is_zero {
-                self.wrong(&format!("limits.{key}"), "0 would stop every loop at once");
-            }
-        }
-        for (key, loops) in
-            [("loops_per_forge", limits.loops_per_forge), ("loops_per_repository", Some(limits.loops_per_repository))]
-        {
-            if loops.is_some_and(|loops| loops > limits.loops) {
-                let why = format!("more than `limits.loops`, which is {}", limits.loops);
-                self.wrong(&format!("limits.{key}"), why);
-            }
-        }
-        if limits.cost_usd > limits.cost_usd_per_day {
-            let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
-            self.wrong("limits.cost_usd", why);
-        }
-        let Some(repository) = limits.cost_usd_per_repository_per_day.filter(|usd| usd.0.0 > 0) else { return };
-        if repository > limits.cost_usd_per_day {
-            let why = format!("more than `limits.cost_usd_per_day`, which is {}", limits.cost_usd_per_day.0);
-            self.wrong("limits.cost_usd_per_repository_per_day", why);
-        }
-        if limits.cost_usd > repository {
-            let why = format!("less than `limits.cost_usd`, which is {}", limits.cost_usd.0);
-            self.wrong("limits.cost_usd_per_repository_per_day", why);
         }
     }
 }
@@ -548,29 +500,6 @@ pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
         && !prefix.starts_with(['-', '/'])
         && !prefix.contains("..")
         && !prefix.contains("//")
-}
-
-fn floor(name: FloorName) -> Floor {
-    match name {
-        FloorName::Write => Floor::Write,
-        FloorName::Maintain => Floor::Maintain,
-        FloorName::Admin => Floor::Admin,
-    }
-}
-
-pub(super) fn progress(style: ProgressStyle) -> Progress {
-    match style {
-        ProgressStyle::Comments => Progress::Comments,
-        ProgressStyle::StatusOnly => Progress::StatusOnly,
-    }
-}
-
-pub(super) fn protected(name: ProtectedName) -> ProtectedPolicy {
-    match name {
-        ProtectedName::Restore => ProtectedPolicy::Restore,
-        ProtectedName::Block => ProtectedPolicy::Block,
-        ProtectedName::Allow => ProtectedPolicy::Allow,
-    }
 }
 
 fn limits(section: &LimitsSection) -> Limits {

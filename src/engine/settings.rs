@@ -8,11 +8,11 @@ use std::time::Duration;
 use globset::GlobMatcher;
 
 use super::notify::NotifySettings;
-use crate::config::{Models, MoneyLimits};
+use crate::config::MoneyLimits;
 use crate::domain::knowledge::intelligence::ContextSettings;
 use crate::domain::knowledge::memory::MemorySettings;
 use crate::domain::model::ids::{ForgeName, RepoRef};
-use crate::domain::providers::backends::BackendsSettings;
+use crate::domain::providers::backends::{BackendModels, BackendsSettings};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
 use crate::domain::trust::egress::Egress;
@@ -38,7 +38,7 @@ pub struct EngineSettings {
     /// Backend that is used where a loop names none.
     pub default_backend: String,
     /// Models of a backend, by its name.
-    pub models: HashMap<String, Models>,
+    pub models: HashMap<String, BackendModels>,
     /// What the choice of a backend depends on; one that cannot be used here is switched off.
     pub backends: BackendsSettings,
     /// For each backend a text that changes when its settings, its program or its key do.

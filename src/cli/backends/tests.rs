@@ -56,7 +56,7 @@ async fn a_backend_is_shown_as_it_is_and_brought_back() {
     let cells = row("claude", &[Role::Agent], &parked, NOW);
     assert!(cells[2].starts_with("parked until 2027-01-15 09:0"), "{cells:?}");
     assert!(cells[8].starts_with("used-up quota: You've hit your limit") && !cells[8].contains('\u{1b}'), "{cells:?}");
-    let json = line("claude", &[Role::Agent], 3_600, &parked, NOW);
+    let json = line("claude", &[Role::Agent], Duration::hours(1), &parked, NOW);
     assert_eq!(
         (json["state"].as_str(), json["calls"].as_u64(), json["failed"].as_u64()),
         (Some("parked"), Some(2), Some(1))

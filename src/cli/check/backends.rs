@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::Finding;
 use crate::app;
 use crate::cli::table;
-use crate::config::{BackendConfig, BackendKind, Config, Env, Role};
+use crate::config::{BackendConfig, Config, Env};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::Thresholds;
+use crate::domain::providers::backends::{BackendThresholds, BackendType, Role};
 
 /// Longest wait for one backend.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -107,11 +107,11 @@ pub(super) async fn look(config: &Config, env: &Env) -> Vec<Finding> {
             .unwrap_or_else(|_| (vec![silent(name)], None));
         let row = Row {
             name: name.clone(),
-            kind: backend.kind.map_or("preset", BackendKind::as_str),
-            roles: backend.roles.clone(),
+            kind: backend.settings.kind.map_or("preset", BackendType::as_str),
+            roles: backend.settings.roles.clone(),
             version,
             models: models(backend),
-            thresholds: thresholds(&backend.thresholds),
+            thresholds: thresholds(&backend.settings.thresholds),
         };
         if let Some(first) = findings.first_mut() {
             first.backend = Some(row);
@@ -162,7 +162,7 @@ fn silent(name: &str) -> Finding {
 }
 
 async fn ask(config: &Config, name: &str, backend: &BackendConfig, env: &Env) -> (Vec<Finding>, Option<String>) {
-    match backend.kind {
+    match backend.settings.kind {
         Some(kind) if kind.is_http() => (vec![ask_interface(config, name, backend, env).await], None),
         _ => ask_command(config, name, backend, env).await,
     }
@@ -175,7 +175,7 @@ async fn ask_command(
     backend: &BackendConfig,
     env: &Env,
 ) -> (Vec<Finding>, Option<String>) {
-    let known = KNOWN.iter().find(|known| backend.kind.is_none() && known.name == name);
+    let known = KNOWN.iter().find(|known| backend.settings.kind.is_none() && known.name == name);
     let install = known.map_or("install it, or mend its `command`".to_owned(), |known| {
         format!("`{}` installs it; `command` names it where it is elsewhere", known.pinned())
     });
@@ -234,16 +234,16 @@ fn version_in(text: &str) -> Option<(String, (u32, u32))> {
 /// Why limits of money do not hold a program's runs, where nobody could say what they cost.
 fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
     let warn = |detail: String, fix: &str| Some(Finding::warn(format!("cost of {}", title(name)), detail, fix));
-    let own = if backend.kind.is_none() { name } else { "text" };
-    let format = backend.output.map_or(own, |format| format.as_str());
-    let asked_for = [&backend.models.default, &backend.models.cheap, &backend.models.strong].into_iter().flatten();
-    let asked_for = asked_for.chain(backend.models.rules.iter().map(|rule| &rule.model));
+    let own = if backend.settings.kind.is_none() { name } else { "text" };
+    let format = backend.settings.output.map_or(own, |format| format.as_str());
+    let asked_for = [&backend.settings.models.default, &backend.settings.models.cheap, &backend.settings.models.strong].into_iter().flatten();
+    let asked_for = asked_for.chain(backend.settings.models.rules.iter().map(|rule| &rule.model));
     let unpriced: Vec<&str> =
         asked_for.clone().filter(|model| backend.prices.price(model).is_none()).map(String::as_str).collect();
     match format {
         // These say what they cost.
         "claude" | "aider" => None,
-        _ if backend.kind == Some(BackendKind::Script) && format == "text" => None,
+        _ if backend.settings.kind == Some(BackendType::Script) && format == "text" => None,
         "text" => warn(
             "its text tells neither tokens nor cost, so limits of money do not hold it".to_owned(),
             "limit its iterations and its time, or have its output read in another format (`output`)",
@@ -253,7 +253,7 @@ fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
             "add what it costs to its `prices`",
         ),
         // Their output or their sessions name the model.
-        "codex" | "gemini" | "kimi" if backend.kind.is_none() => None,
+        "codex" | "gemini" | "kimi" if backend.settings.kind.is_none() => None,
         "gemini" => None,
         _ if asked_for.count() == 0 => warn(
             "it need not say what it costs, nor does it name its model: limits of money do not hold it then".to_owned(),
@@ -272,7 +272,7 @@ fn keys(name: &str, backend: &BackendConfig, hidden: &[&str]) -> Option<Finding>
     match (given.as_slice(), hidden) {
         ([], []) => None,
         ([], hidden) => Some(Finding::ok(title, format!("its runs do not see {}", hidden.join(", ")))),
-        (given, _) if !backend.hide_keys => {
+        (given, _) if !backend.settings.hide_keys => {
             Some(Finding::ok(title, format!("its runs can read {}, as `hide_keys` says", given.join(", "))))
         }
         (given, _) => {
@@ -302,7 +302,7 @@ async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env
         Err(why) => return Finding::fail(title(name), bare(name, &why), "mend its entry in `backends`"),
     };
     // Our own agent needs a shell here as well.
-    if backend.roles.contains(&Role::Agent)
+    if backend.settings.roles.contains(&Role::Agent)
         && let Err(why) = app::backend(config, name, env)
     {
         return Finding::fail(
@@ -311,7 +311,7 @@ async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env
             "mend its entry in `backends`, or install what is missing",
         );
     }
-    let wanted = backend.models.default.as_deref().unwrap_or_default();
+    let wanted = backend.settings.models.default.as_deref().unwrap_or_default();
     match client.offered().await {
         Ok(offered) if offered.is_empty() || offered.iter().any(|model| model == wanted) => {
             Finding::ok(title(name), format!("answers; {} models", offered.len()))
@@ -330,7 +330,7 @@ async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env
 }
 
 fn models(backend: &BackendConfig) -> String {
-    let models = &backend.models;
+    let models = &backend.settings.models;
     let tiers = [("", &models.default), ("cheap ", &models.cheap), ("strong ", &models.strong)];
     let tiers = tiers.into_iter().filter_map(|(tier, model)| Some(format!("{tier}{}", model.as_deref()?)));
     let rules = match models.rules.len() {
@@ -342,8 +342,8 @@ fn models(backend: &BackendConfig) -> String {
 }
 
 /// The thresholds that are not as usual, as the file would write them.
-fn thresholds(thresholds: &Thresholds) -> String {
-    let (usual, given) = (serde_json::to_value(Thresholds::default()), serde_json::to_value(thresholds));
+fn thresholds(thresholds: &BackendThresholds) -> String {
+    let (usual, given) = (serde_json::to_value(BackendThresholds::default()), serde_json::to_value(thresholds));
     let (Ok(serde_json::Value::Object(usual)), Ok(serde_json::Value::Object(given))) = (usual, given) else {
         return String::new();
     };

@@ -83,7 +83,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
     missing.jsonl: not readable: No such file or directory (os error 2)
     : this is a folder; a file is needed
     typo.yaml: `control.windov` is 3; there is no such key; did you mean `window`?
-    range.yaml: `control.window` is 1; it must be between 2 and 100; `control.oscillation_count` is 2; it must be below `control.window`, which is 1; `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1; `oversight.climb_after` is 0; it must be between 1 and 100
+    range.yaml: `control.window` is 1; it must be between 2 and 100; `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1; `control.oscillation_count` is 2; it must be below `control.window`, which is 1; `oversight.climb_after` is 0; it must be between 1 and 100
     other.yaml: it has none of the keys preset, control, oversight, strategy
     strategy.yaml: `strategy.patience` is "soon"; expected a non-negative whole number
     "#);

@@ -77,5 +77,5 @@ fn a_mix_comes_by_name_or_from_a_file() {
     };
     assert!(refused("nowhere").contains("one of the mixes everyday, rough"));
     assert!(refused(&file("typo.yaml", "agent: {flakey: 1}\n")).contains("flakey"));
-    assert!(refused(&file("range.yaml", "max_iterations: 0\n")).ends_with("1 to 1000 is allowed"));
+    assert!(refused(&file("range.yaml", "max_iterations: 0\n")).ends_with("it must be between 1 and 1000"));
 }

@@ -1,7 +1,8 @@
 //! Backends, what is decided about them, memory and money in the operator's file.
 
 use super::*;
-use crate::domain::providers::backends::{Role, RotationMode};
+use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::providers::backends::{OutputFormatName, Role, RotationMode};
 use crate::domain::providers::rules::{ActionName, Facts, Rule};
 
 /// A file with these backends, in which `rest` stands as well.
@@ -25,9 +26,9 @@ const EVERYTHING: &str = r#"
   local: { type: internal, url: "http://localhost:11434", models: { default: qwen } }
   odd: { type: api, url: "https://gate.example/v1", wire: messages, models: { default: x }, api_key_file: key }
   codex: { enabled: false }
-order: { agent: [claude, local, codex], assistant: [router] }
+priority: { agent: [claude, local, codex], assistant: [router] }
 rotation: { mode: time_sliced, interval: 2h, order: [claude, local], iteration_cost: 0.25 }
-parking: { backoff_first: 30s, backoff_max: 30m }
+cooldown: { backoff_first: 30s, backoff_max: 30m }
 schedule:
   - { trigger: { when: "cost > 8.5", on_error: "rate limit" }, action: switch_backend, backend: local }
   - { trigger: { cron: "0 9 * * MON-FRI" }, action: pause, reason: "people are back" }
@@ -46,11 +47,11 @@ fn everything_about_backends_is_read_as_it_is_meant() {
     assert_eq!(settings.in_order(Role::Agent), ["claude", "local", "mine", "router"]);
     assert_eq!(settings.in_order(Role::Assistant), ["router", "helper", "odd"]);
     assert!(settings.validate().iter().all(|problem| problem.message.contains("codex")), "one is off");
-    assert_eq!((settings.rotation.mode, settings.rotation.interval_s), (RotationMode::TimeSliced, 7_200));
-    assert_eq!((settings.parking.backoff_first_s, settings.parking.backoff_max_s), (30, 1_800));
+    assert_eq!((settings.rotation.mode, settings.rotation.interval), (RotationMode::TimeSliced, Duration::hours(2)));
+    assert_eq!((settings.cooldown.backoff_first, settings.cooldown.backoff_max), (Duration::seconds(30), Duration::minutes(30)));
     let thresholds = settings.thresholds("claude");
-    assert_eq!((thresholds.max_requests_per_window, thresholds.window_s), (Some(50), 18_000));
-    assert_eq!((thresholds.max_cost_per_hour, thresholds.max_context_pct), (Some(Money(5_000_000)), 70));
+    assert_eq!((thresholds.max_requests_per_window, thresholds.window), (Some(50), Duration::hours(5)));
+    assert_eq!((thresholds.max_cost_per_hour, thresholds.max_context_pct), (Some(Usd::dollars(5)), 70));
 
     let claude = &config.backends["claude"];
     let facts = |consec_errors| Facts { consec_errors, ..Facts::default() };
@@ -59,14 +60,14 @@ fn everything_about_backends_is_read_as_it_is_meant() {
     assert_eq!(claude.prices.price("gpt-5.2").map(|price| price.output), Some(Money(6_000_000)));
     assert_eq!(claude.prices.price("house-small").map(|price| price.input), Some(Money(0)));
     assert!(claude.prices.price("opus").is_some(), "published prices lie below");
-    assert_eq!(claude.context_window, Some(200_000));
+    assert_eq!(claude.settings.context_window, Some(200_000));
 
     let wires: Vec<_> = ["helper", "router", "local", "odd", "mine"].map(|name| config.backends[name].wire).into();
     use WireName::{Chat, Messages, Responses};
     assert_eq!(wires, [Some(Messages), Some(Responses), Some(Chat), Some(Messages), None]);
-    assert_eq!(config.backends["helper"].roles, [Role::Assistant], "it can do nothing else");
+    assert_eq!(config.backends["helper"].settings.roles, [Role::Assistant], "it can do nothing else");
     assert_eq!(config.backends["odd"].api_key.as_ref().map(|key| key.expose_secret()), Some("k"));
-    assert_eq!(config.backends["mine"].output, Some(OutputFormat::Jsonl));
+    assert_eq!(config.backends["mine"].settings.output, Some(OutputFormatName::Jsonl));
 
     assert_eq!((config.memory.limit, config.memory.share_within_owner, config.memory.strategies), (3, true, 3));
     assert_eq!(config.money.per_repository_day, Some(Money(20_000_000)));
@@ -136,31 +137,31 @@ fn rules_say_where_they_are_wrong() {
     conf/ralph-control.yaml:3:31: `backends.claude.models.rules[0]`: `model` is missing
     conf/ralph-control.yaml:4:12: `schedule[0]`: `trigger` is missing
     conf/ralph-control.yaml:4:44: unknown key `whn` in `schedule[1].trigger`; did you mean `when`?
-    conf/ralph-control.yaml:4:62: `schedule[1].action`: unknown value `pausse`; it is one of `pause`, `abort`, `switch_backend`, `set_model`, `escalate`; did you mean `pause`?
+    conf/ralph-control.yaml:4:62: `schedule[1].action`: unknown value `pausse`; allowed: `pause`, `abort`, `switch_backend`, `set_model`, `escalate`; did you mean `pause`?
     4 errors in the configuration; nothing was started
     ");
 }
 
 #[test]
-fn orders_rotation_and_parking_name_what_there_is() {
+fn priority_rotation_and_cooldown_are_checked() {
     insta::assert_snapshot!(problems(&file(
         "  claude: { thresholds: { max_cost_per_hour: 9, max_cost_per_day: 4, max_context_pct: 0, window: 2d } }\n  \
          helper: { type: api, url: 'https://h.example', models: { default: x } }\n  mine: { type: script, command: [sh], roles: [] }\n",
-        "order: { agent: [cluade, helper, claude, claude] }\n\
+        "priority: { agent: [cluade, helper, claude, claude] }\n\
          rotation: { mode: round_robbin, interval: 5s, order: [codex] }\n\
-         parking: { backoff_first: 2h, backoff_max: 1h }\n",
+         cooldown: { backoff_first: 2h, backoff_max: 1h }\n",
     )), @r"
     conf/ralph-control.yaml:3:46: `backends.claude.thresholds.max_cost_per_hour` is $9.00; it must be at most `backends.claude.thresholds.max_cost_per_day`, which is $4.00
-    conf/ralph-control.yaml:3:87: `backends.claude.thresholds.max_context_pct`: the number must be between 1 and 100
+    conf/ralph-control.yaml:3:87: `backends.claude.thresholds.max_context_pct` is 0; it must be between 1 and 100
     conf/ralph-control.yaml:3:98: `backends.claude.thresholds.window` is 2d; it must be between 1s and 1d
-    conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; give it `agent`, `assistant` or both
-    conf/ralph-control.yaml:6:18: `order.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
-    conf/ralph-control.yaml:6:26: `order.agent[1]` is `helper`, which does not have this role
-    conf/ralph-control.yaml:6:42: `order.agent[3]` is `claude`, which is named before
-    conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; it is one of `none`, `round_robin`, `time_sliced`, `adaptive`; did you mean `round_robin`?
+    conf/ralph-control.yaml:5:47: `backends.mine.roles` is empty; list `agent`, `assistant` or both
+    conf/ralph-control.yaml:6:21: `priority.agent[0]` is `cluade`; there is no such backend; did you mean `claude`?
+    conf/ralph-control.yaml:6:29: `priority.agent[1]` is `helper`, which does not have this role
+    conf/ralph-control.yaml:6:45: `priority.agent[3]` is `claude`, which is already listed
+    conf/ralph-control.yaml:7:19: `rotation.mode`: unknown value `round_robbin`; allowed: `none`, `round_robin`, `time_sliced`, `adaptive`; did you mean `round_robin`?
     conf/ralph-control.yaml:7:43: `rotation.interval` is 5s; it must be between 1m and 31d
     conf/ralph-control.yaml:7:55: `rotation.order[0]` is `codex`; there is no such backend
-    conf/ralph-control.yaml:8:27: `parking.backoff_first` is 2h; it must be at most `parking.backoff_max`, which is 1h
+    conf/ralph-control.yaml:8:28: `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
     11 errors in the configuration; nothing was started
     ");
 }
@@ -178,20 +179,21 @@ fn prices_memory_and_money_are_in_range() {
     conf/ralph-control.yaml:4:18: `memory.limit` is 1000; it must be between 0 and 100
     conf/ralph-control.yaml:4:39: `memory.archive_below` is 0.9; it must be below `memory.min_confidence`, which is 0.7
     conf/ralph-control.yaml:4:53: `memory.enabled`: expected true or false, found text
-    conf/ralph-control.yaml:5:58: `limits.cost_usd_per_repository_per_day`: less than `limits.cost_usd`, which is $10.00
+    conf/ralph-control.yaml:5:21: `limits.cost_usd` is $10.00; it must be at most `limits.cost_usd_per_repository_per_day`, which is $5.00
     7 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(
         problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 60 }}\nintelligence: most\n")),
         @r"
-    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day`: more than `limits.cost_usd_per_day`, which is $50.00
-    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; it is one of `off`, `fallback`, `full`
+    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $60.00; it must be at most `limits.cost_usd_per_day`, which is $50.00
+    conf/ralph-control.yaml:5:15: `intelligence`: unknown value `most`; allowed: `off`, `fallback`, `full`
     2 errors in the configuration; nothing was started
     "
     );
     insta::assert_snapshot!(problems(&format!("{SMALL}limits: {{ cost_usd_per_repository_per_day: 0 }}\n")), @r"
-    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day`: 0 would stop every loop at once
-    1 error in the configuration; nothing was started
+    conf/ralph-control.yaml:4:44: `limits.cost_usd_per_repository_per_day` is $0.00; it must be at least $0.000001
+    conf/ralph-control.yaml:4:44: `limits.cost_usd` is $10.00; it must be at most `limits.cost_usd_per_repository_per_day`, which is $0.00
+    2 errors in the configuration; nothing was started
     ");
 }
 
@@ -238,8 +240,8 @@ fn what_a_backend_has_no_use_for_is_told() {
     conf/ralph-control.yaml:4:59: `backends.own.output`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:4:72: `backends.own.stdin`: only read for commands; `type: internal` starts none
     conf/ralph-control.yaml:4:93: `backends.own.session_files`: only read for commands; `type: internal` starts none
-    conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; it is one of `messages`, `responses`, `chat`; did you mean `chat`?
-    conf/ralph-control.yaml:5:116: `backends.ask.context_window`: the number must be between 4000 and 100000000
+    conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
+    conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
     16 errors in the configuration; nothing was started
     ");
     let key = file("  own: { type: internal, url: 'http://x', models: { default: x }, api_key: hunter2 }\n", "");
@@ -267,8 +269,8 @@ fn keys_that_are_to_be_hidden_have_to_be_there() {
     let unset = with_env(&text, &[]).expect_err("nobody knows where the model is").to_string();
     assert!(unset.contains("`backends.own.keys.S`: `KEY_URL` is not set; it says where the model is"), "{unset}");
     let config = with_env(&text, &[("KEY_URL", "http://models.lan:8080/v1")]).expect("valid");
-    assert_eq!(config.backends["own"].keys["S"], "KEY_URL");
-    assert!(config.backends["own"].hide_keys);
+    assert_eq!(config.backends["own"].settings.keys["S"], "KEY_URL");
+    assert!(config.backends["own"].settings.hide_keys);
 }
 
 #[test]
@@ -304,4 +306,36 @@ fn the_reference_names_what_conditions_can_name() {
     for example in ["consec_errors >= 2 && cost < 8", r#"task_type in ["lint", "docs"] || urgency == "critical""#] {
         assert!(section.contains(example) && Rule::compile(example, "when").is_ok(), "{example}");
     }
+}
+
+#[test]
+fn old_keys_are_read_with_a_warning() {
+    let old = file("  claude: {}\n  codex: {}\n", "order: { agent: [codex] }\nparking: { longest: 2d }\n");
+    let config = with_env(&old, &[("RALPH_PARKING__BACKOFF_MAX", "2h")]).expect("valid");
+    let settings = config.backends_settings();
+    assert_eq!(settings.in_order(Role::Agent), ["codex", "claude"]);
+    assert_eq!((settings.cooldown.longest, settings.cooldown.backoff_max), (Duration::days(2), Duration::hours(2)));
+    let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+    insta::assert_snapshot!(warnings.join("\n"), @r"
+    ralph-control.yaml:5:1: `order` is now called `priority`; rename it, the old name is read until version 1.0
+    ralph-control.yaml:6:1: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
+    environment variable RALPH_PARKING__BACKOFF_MAX: `parking` is now called `cooldown`; rename it, the old name is read until version 1.0
+    ");
+    let new = file("  claude: {}\n", "priority: { agent: [claude] }\ncooldown: { longest: 2d }\n");
+    assert_eq!(parse(&new).expect("valid").warnings, []);
+}
+
+#[test]
+fn old_key_beside_its_new_name_is_refused() {
+    insta::assert_snapshot!(problems(&file("  claude: {}\n", "order: { agent: [x] }\npriority: { agent: [claude] }\n")), @r"
+    conf/ralph-control.yaml:4:1: `order` is the old name of `priority`, which is also set; keep `priority`
+    1 error in the configuration; nothing was started
+    ");
+}
+
+#[test]
+fn documentation_names_no_old_keys() {
+    let page = schema::markdown();
+    assert!(page.contains("| `priority` |") && page.contains("| `cooldown` |"));
+    assert!(!page.contains("`order` | map") && !page.contains("parking"));
 }

@@ -41,11 +41,11 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
          oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, window: 4, same_error_count: 2.5 }}\n  climb_after: 0\n\
          strategy: {{ early: 0.9, patience: 13, tool_error: 1 }}\n"
     )), @r"
-    conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; it is one of `default`, `seed`; did you mean `seed`?
+    conf/ralph-control.yaml:4:9: `preset`: unknown value `sead`; allowed: `default`, `seed`; did you mean `seed`?
     conf/ralph-control.yaml:6:3: unknown key `windw` in `control`; did you mean `window`?
     conf/ralph-control.yaml:7:11: `control.window` is 1; it must be between 2 and 100
-    conf/ralph-control.yaml:7:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
     conf/ralph-control.yaml:7:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1
+    conf/ralph-control.yaml:7:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
     conf/ralph-control.yaml:8:10: `control.decay`: expected a number, found text
     conf/ralph-control.yaml:9:17: `control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?
     conf/ralph-control.yaml:10:21: `control.profiles.mine.ki` is missing; a profile of your own needs kp, ki and kd
@@ -80,8 +80,8 @@ fn what_contradicts_a_value_that_is_wrong_itself_is_not_told() {
 #[test]
 fn a_value_that_makes_a_default_wrong_is_where_the_mistake_is_told() {
     insta::assert_snapshot!(problems(&format!("{SMALL}control:\n  window: 2\n")), @r"
-    conf/ralph-control.yaml:5:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 2
     conf/ralph-control.yaml:5:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 2
+    conf/ralph-control.yaml:5:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 2
     2 errors in the configuration; nothing was started
     ");
 }
@@ -100,7 +100,7 @@ fn wrong_variables_are_named() {
     insta::assert_snapshot!(wrong.expect_err("mistakes"), @r"
     environment variable RALPH_CONTROL__WINDOW: `control.window` is 1000; it must be between 2 and 100
     environment variable RALPH_OVERSIGHT__STUK__WINDOW: unknown key `stuk` in `oversight`; did you mean `stuck`?
-    environment variable RALPH_PRESET: `preset`: unknown value `seeds`; it is one of `default`, `seed`; did you mean `seed`?
+    environment variable RALPH_PRESET: `preset`: unknown value `seeds`; allowed: `default`, `seed`; did you mean `seed`?
     environment variable RALPH_STRATEGY__LATE: `strategy.late`: expected a number, found text
     4 errors in the configuration; nothing was started
     ");
@@ -112,8 +112,8 @@ fn mistakes_in_the_repositorys_file_are_told_where_they_are() {
     insta::assert_snapshot!(over(&plain, "thresholds: {}\ncontrol:\n  window: 1\noversight:\n  stuck: { windw: 1 }\nstrategy: { late: 0.1 }\n"), @r"
     .ralph.yml:1:1: unknown key `thresholds`
     .ralph.yml:3:11: `control.window` is 1; it must be between 2 and 100
-    .ralph.yml:3:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
     .ralph.yml:3:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 1
+    .ralph.yml:3:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 1
     .ralph.yml:5:12: unknown key `windw` in `oversight.stuck`; did you mean `window`?
     .ralph.yml:6:19: `strategy.early` is 0.2; it must be below `strategy.late`, which is 0.1
     ");
@@ -136,12 +136,12 @@ oversight:
   stuck: { enabled: true, observe: false, window: 12 }
   test_tampering: { enabled: false }
 "), @r"
-    .ralph.yml:2:19: `control.auto_intervene`: only the operator's file can set this
-    .ralph.yml:5:18: `oversight.auto_escalate`: only the operator's file can set this
-    .ralph.yml:6:22: `oversight.strict_regression`: only the operator's file can set this
-    .ralph.yml:7:21: `oversight.stuck.enabled`: only the operator's file can set this
-    .ralph.yml:7:36: `oversight.stuck.observe`: only the operator's file can set this
-    .ralph.yml:8:30: `oversight.test_tampering.enabled`: only the operator's file can set this
+    .ralph.yml:2:19: `control.auto_intervene`: only the operator's file can set this key
+    .ralph.yml:5:18: `oversight.auto_escalate`: only the operator's file can set this key
+    .ralph.yml:6:22: `oversight.strict_regression`: only the operator's file can set this key
+    .ralph.yml:7:21: `oversight.stuck.enabled`: only the operator's file can set this key
+    .ralph.yml:7:36: `oversight.stuck.observe`: only the operator's file can set this key
+    .ralph.yml:8:30: `oversight.test_tampering.enabled`: only the operator's file can set this key
     ");
     let validator = jsonschema::validator_for(&schema::repository()).expect("a JSON Schema");
     for (file, valid) in [

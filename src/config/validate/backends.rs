@@ -1,4 +1,4 @@
-//! `backends` and what is decided about them: `order`, `rotation`, `parking`, `schedule`.
+//! `backends` and what is decided about them: `priority`, `rotation`, `cooldown`, `schedule`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -7,15 +7,15 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::Check;
-use crate::config::operator::{Backend, BackendKind, OperatorFile, Role, WireName};
+use crate::config::operator::OperatorFile;
 use crate::config::{BackendConfig, PRESETS};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{BackendSettings, BackendsSettings};
+use crate::domain::providers::backends::{BackendSettings, BackendType, BackendsSettings, Role, WireName};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 
 impl Check<'_> {
-    pub(super) fn backends(&mut self, backends: &BTreeMap<String, Backend>) -> BTreeMap<String, BackendConfig> {
+    pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
         let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
         if !enabled.iter().any(|(name, backend)| self.roles(name, backend).contains(&Role::Agent)) {
             self.wrong(
@@ -35,19 +35,14 @@ impl Check<'_> {
     /// What the choice of a backend depends on. Names of those that are switched off are known too: they may stay in an
     /// order.
     pub(super) fn choice(&mut self, file: &OperatorFile) -> BackendsSettings {
-        let one = |(name, backend): (&String, &Backend)| {
-            let settings = BackendSettings {
-                enabled: backend.enabled,
-                roles: self.roles(name, backend),
-                thresholds: backend.thresholds.clone(),
-            };
-            (name.clone(), settings)
+        let with_roles = |(name, backend): (&String, &BackendSettings)| {
+            (name.clone(), BackendSettings { roles: self.roles(name, backend), ..backend.clone() })
         };
         let mut settings = BackendsSettings {
-            backends: file.backends.iter().map(one).collect(),
-            order: file.order.clone(),
+            backends: file.backends.iter().map(with_roles).collect(),
+            priority: file.priority.clone(),
             rotation: file.rotation.clone(),
-            parking: file.parking.clone(),
+            cooldown: file.cooldown.clone(),
         };
         self.settings(settings.validate());
         settings.backends.retain(|_, backend| backend.enabled);
@@ -63,14 +58,14 @@ impl Check<'_> {
     }
 
     /// What a backend is used for; an `api` backend can only answer questions, so it need not be said.
-    fn roles(&self, name: &str, backend: &Backend) -> Vec<Role> {
-        if backend.kind == Some(BackendKind::Api) && !self.root.has(&format!("backends.{name}.roles")) {
+    fn roles(&self, name: &str, backend: &BackendSettings) -> Vec<Role> {
+        if backend.kind == Some(BackendType::Api) && !self.root.has(&format!("backends.{name}.roles")) {
             return vec![Role::Assistant];
         }
         backend.roles.clone()
     }
 
-    fn backend(&mut self, key: &str, name: &str, backend: &Backend) -> Option<BackendConfig> {
+    fn backend(&mut self, key: &str, name: &str, backend: &BackendSettings) -> Option<BackendConfig> {
         let roles = self.roles(name, backend);
         match backend.kind {
             None if !PRESETS.contains(&name) => {
@@ -97,28 +92,17 @@ impl Check<'_> {
         let env = backend.env.iter().filter_map(passed_on).collect();
         let (rules, prices) = self.models(key, backend);
         Some(BackendConfig {
-            kind: backend.kind,
-            command,
-            args: backend.args.clone(),
-            stdin: backend.stdin,
-            session_files: backend.session_files.clone(),
+            settings: BackendSettings { command, roles, ..backend.clone() },
             env,
-            hide_keys: backend.hide_keys,
-            keys: backend.keys.clone(),
-            output: backend.output,
-            roles,
-            models: backend.models.clone(),
             rules: rules?,
             url,
             wire,
             api_key,
-            context_window: backend.context_window,
-            thresholds: backend.thresholds.clone(),
             prices: prices?,
         })
     }
 
-    fn models(&mut self, key: &str, backend: &Backend) -> (Option<ModelRules>, Option<PriceTable>) {
+    fn models(&mut self, key: &str, backend: &BackendSettings) -> (Option<ModelRules>, Option<PriceTable>) {
         let section = format!("{key}.models");
         let tiers = [("cheap", &backend.models.cheap), ("strong", &backend.models.strong)];
         for (tier, model) in tiers.into_iter().filter_map(|(tier, model)| Some((tier, model.as_deref()?))) {
@@ -136,11 +120,11 @@ impl Check<'_> {
     }
 
     /// What a model behind an HTTP interface needs, and what it has no use for.
-    fn http(&mut self, key: &str, kind: BackendKind, backend: &Backend, roles: &[Role]) {
+    fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[Role]) {
         if backend.url.is_none() {
             self.wrong(key, "`url` is missing; the address of the HTTP interface");
         }
-        if kind == BackendKind::Api && roles.contains(&Role::Agent) {
+        if kind == BackendType::Api && roles.contains(&Role::Agent) {
             self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
         }
         if backend.models.default.is_none() {
@@ -162,7 +146,7 @@ impl Check<'_> {
     }
 
     /// What is to be hidden has to be there, with a place where it is of use.
-    fn keys(&mut self, key: &str, backend: &Backend) {
+    fn keys(&mut self, key: &str, backend: &BackendSettings) {
         if !backend.hide_keys && !backend.keys.is_empty() {
             self.wrong(&format!("{key}.keys"), "says what is to be hidden, and `hide_keys` is false");
         }
@@ -187,7 +171,7 @@ impl Check<'_> {
     }
 
     /// What a command needs, and what it has no use for.
-    fn command(&mut self, key: &str, kind: Option<BackendKind>, backend: &Backend, roles: &[Role]) {
+    fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[Role]) {
         if kind.is_some() && backend.command.is_empty() {
             self.wrong(key, "`command` is missing; a list of the program and its arguments");
         }

@@ -32,6 +32,21 @@ impl Duration {
         Self(minutes * 60)
     }
 
+    /// So many hours.
+    pub const fn hours(hours: u64) -> Self {
+        Self(hours * 3600)
+    }
+
+    /// So many days.
+    pub const fn days(days: u64) -> Self {
+        Self(days * 24 * 3600)
+    }
+
+    /// In milliseconds; saturates.
+    pub fn as_millis(self) -> i64 {
+        i64::try_from(self.0).unwrap_or(i64::MAX).saturating_mul(1_000)
+    }
+
     /// In seconds.
     pub const fn as_seconds(self) -> u64 {
         self.0
@@ -121,6 +136,9 @@ impl Usd {
     /// Smallest amount that is not zero.
     pub const MIN: Self = Self(Money(1));
 
+    /// One cent.
+    pub const CENT: Self = Self(Money(10_000));
+
     /// Whole dollars.
     pub const fn dollars(dollars: i64) -> Self {
         Self(Money(dollars * 1_000_000))
@@ -157,69 +175,6 @@ impl JsonSchema for Usd {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "number", "format": "us-dollars", "minimum": 0, "maximum": MONEY_MAX_USD })
-    }
-}
-
-/// Durations that are kept as a number of seconds, for `#[serde(with)]`.
-pub mod seconds {
-    use super::{Deserialize, Deserializer, Duration, JsonSchema, Schema, SchemaGenerator, Serialize, Serializer};
-
-    /// As text.
-    pub fn serialize<S: Serializer>(seconds: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        Duration(*seconds).serialize(serializer)
-    }
-
-    /// From text or a number of seconds.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        Duration::deserialize(deserializer).map(Duration::as_seconds)
-    }
-
-    /// What is read.
-    pub fn schema(generator: &mut SchemaGenerator) -> Schema {
-        Duration::json_schema(generator)
-    }
-}
-
-/// Money that may be left out, for `#[serde(with)]`.
-pub mod dollars {
-    use super::{Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd};
-    use super::{MONEY_MAX_USD, json_schema};
-
-    /// As a number of dollars, a whole one where it is one.
-    pub fn serialize<S: Serializer>(money: &Option<Money>, serializer: S) -> Result<S::Ok, S::Error> {
-        money.map(Usd).serialize(serializer)
-    }
-
-    /// From a number of dollars, or nothing.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Money>, D::Error> {
-        Ok(Option::<Usd>::deserialize(deserializer)?.map(|usd| usd.0))
-    }
-
-    /// What is read.
-    pub fn schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["number", "null"], "format": "us-dollars", "minimum": 0, "maximum": MONEY_MAX_USD })
-    }
-
-    /// Money that is always there.
-    pub mod whole {
-        use super::{
-            Deserialize, Deserializer, JsonSchema, Money, Schema, SchemaGenerator, Serialize, Serializer, Usd,
-        };
-
-        /// As a number of dollars, a whole one where it is one.
-        pub fn serialize<S: Serializer>(money: &Money, serializer: S) -> Result<S::Ok, S::Error> {
-            Usd(*money).serialize(serializer)
-        }
-
-        /// From a number of dollars.
-        pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Money, D::Error> {
-            Usd::deserialize(deserializer).map(|usd| usd.0)
-        }
-
-        /// What is read.
-        pub fn schema(generator: &mut SchemaGenerator) -> Schema {
-            Usd::json_schema(generator)
-        }
     }
 }
 

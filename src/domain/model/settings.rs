@@ -59,7 +59,7 @@ macro_rules! config_section {
         }
 
         impl $crate::domain::model::settings::ConfigSection for $name {
-            fn check_ranges(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::Problem>) {
+            fn check_ranges(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::KeyProblem>) {
                 $(
                     $($crate::domain::model::settings::check_range(
                         &$crate::domain::model::settings::join(key, stringify!($field)), &self.$field, $range, problems,
@@ -69,7 +69,7 @@ macro_rules! config_section {
                 let _ = (key, problems);
             }
 
-            fn check_order(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::Problem>) {
+            fn check_order(&self, key: &str, problems: &mut Vec<$crate::domain::model::settings::KeyProblem>) {
                 $(
                     $($crate::domain::model::settings::check_order(
                         key, (stringify!($field), &self.$field), (stringify!($below), &self.$below), true, problems,
@@ -113,16 +113,16 @@ pub(crate) use config_section;
 /// A group of configuration keys; implemented by [`config_section!`].
 pub trait ConfigSection {
     /// Adds a problem for each number that is out of its range. `key` is the section's own, empty at the top.
-    fn check_ranges(&self, key: &str, problems: &mut Vec<Problem>);
+    fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
     /// Adds a problem for each key that contradicts another key of its section.
-    fn check_order(&self, key: &str, problems: &mut Vec<Problem>);
+    fn check_order(&self, key: &str, problems: &mut Vec<KeyProblem>);
 
     /// Adds the rules of each number, in the order of declaration.
     fn rules(key: &str, rules: &mut Vec<KeyRule>);
 
     /// Returns all problems of the section: numbers out of range first, then contradictions.
-    fn check(&self, key: &str) -> Vec<Problem> {
+    fn check(&self, key: &str) -> Vec<KeyProblem> {
         let mut problems = Vec::new();
         self.check_ranges(key, &mut problems);
         self.check_order(key, &mut problems);
@@ -131,11 +131,11 @@ pub trait ConfigSection {
 }
 
 impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
-    fn check_ranges(&self, key: &str, problems: &mut Vec<Problem>) {
+    fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>) {
         self.iter().for_each(|(name, section)| section.check_ranges(&join(key, name), problems));
     }
 
-    fn check_order(&self, key: &str, problems: &mut Vec<Problem>) {
+    fn check_order(&self, key: &str, problems: &mut Vec<KeyProblem>) {
         self.iter().for_each(|(name, section)| section.check_order(&join(key, name), problems));
     }
 
@@ -243,7 +243,7 @@ pub fn check_range<T: ConfigNumber>(
     key: &str,
     value: &T,
     range: impl RangeBounds<T::Bound>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<KeyProblem>,
 ) {
     let Some(value) = value.number().filter(|value| !range.contains(value)) else { return };
     let allowed = match (included(range.start_bound()), included(range.end_bound())) {
@@ -252,7 +252,7 @@ pub fn check_range<T: ConfigNumber>(
         (None, Some(max)) => format!("at most {max}"),
         (None, None) => "a number".to_owned(),
     };
-    problems.push(Problem::new(key, format!("is {value}; it must be {allowed}")));
+    problems.push(KeyProblem::new(key, format!("is {value}; it must be {allowed}")));
 }
 
 /// Adds a problem if a value exceeds another one of its section, or equals it where `strictly` below is required.
@@ -261,7 +261,7 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     (key, value): (&str, &A),
     (other, bound): (&str, &B),
     strictly: bool,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<KeyProblem>,
 ) {
     let (Some(value), Some(bound)) = (value.number(), bound.number()) else { return };
     if value < bound || (!strictly && value <= bound) {
@@ -272,13 +272,13 @@ pub fn check_order<A: ConfigNumber, B: ConfigNumber<Bound = A::Bound>>(
     if value >= bound {
         let rule = if strictly { "it must be below" } else { "it must be at most" };
         let message = format!("`{key}` is {value}; {rule} `{other}`, which is {bound}");
-        problems.push(Problem { key, other: Some(other), message });
+        problems.push(KeyProblem { key, other: Some(other), message });
     }
 }
 
 /// Something that is wrong with settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct KeyProblem {
     /// Full key, with dots.
     pub key: String,
     /// Key that it contradicts.
@@ -287,8 +287,8 @@ pub struct Problem {
     pub message: String,
 }
 
-impl Problem {
-    /// Problem of `key`; `what` is the rest of the sentence that begins with the key.
+impl KeyProblem {
+    /// KeyProblem of `key`; `what` is the rest of the sentence that begins with the key.
     pub fn new(key: impl Into<String>, what: impl fmt::Display) -> Self {
         let key = key.into();
         let message = format!("`{key}` {what}");
@@ -296,13 +296,13 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for KeyProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for KeyProblem {}
 
 /// A top-level section of the configuration whose values can be merged with those of another file.
 pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
@@ -322,8 +322,8 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     ///
     /// # Errors
     /// Everything that is wrong with the result.
-    fn merged(&self, layer: &Value) -> Result<Self, Vec<Problem>> {
-        let unreadable = |error: serde_json::Error| vec![Problem::new(Self::GROUP, format!("cannot be read: {error}"))];
+    fn merged(&self, layer: &Value) -> Result<Self, Vec<KeyProblem>> {
+        let unreadable = |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
         let mut value = serde_json::to_value(self).map_err(unreadable)?;
         let mut merge = Merge { problems: SectionProblems::new(Self::GROUP), new_name: Self::new_name };
         merge.value(&mut value, layer, "");
@@ -336,7 +336,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     }
 
     /// Returns all problems: ranges, then contradictions, then the rest.
-    fn validate(&self) -> Vec<Problem> {
+    fn validate(&self) -> Vec<KeyProblem> {
         let mut problems = SectionProblems { section: Self::GROUP, list: self.check(Self::GROUP) };
         self.check_further(&mut problems);
         problems.list
@@ -347,7 +347,7 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
 #[derive(Debug)]
 pub struct SectionProblems {
     section: &'static str,
-    list: Vec<Problem>,
+    list: Vec<KeyProblem>,
 }
 
 impl SectionProblems {
@@ -361,7 +361,7 @@ impl SectionProblems {
 
     /// Adds a problem of `key`; `what` is the rest of the sentence that begins with the key.
     pub fn add(&mut self, key: &str, what: impl fmt::Display) {
-        self.list.push(Problem::new(self.full(key), what));
+        self.list.push(KeyProblem::new(self.full(key), what));
     }
 
     /// Adds a problem if `value` is out of `range`.
@@ -468,7 +468,7 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
 
 /// Returns the messages, one per line.
 #[cfg(test)]
-pub(in crate::domain) fn lines(problems: &[Problem]) -> String {
+pub(in crate::domain) fn lines(problems: &[KeyProblem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
-use crate::domain::model::settings::Problem;
+use crate::domain::model::settings::KeyProblem;
 
 pub use published::PUBLISHED_ON;
 
@@ -159,7 +159,7 @@ impl PriceTable {
     ///
     /// # Errors
     /// Everything that is wrong with the entries, with its path.
-    pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<Problem>> {
+    pub fn with_entries(entries: &BTreeMap<String, PriceEntry>, key: &str) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
         let mut own = Vec::new();
         for (name, entry) in entries {
@@ -203,10 +203,10 @@ impl Default for PriceTable {
     }
 }
 
-fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<Problem>) {
+fn problem_with(key: &str, name: &str, entry: &PriceEntry, problems: &mut Vec<KeyProblem>) {
     let mut wrong = |key: String, what: String| {
         let message = format!("`{key}` {what}");
-        problems.push(Problem { key, other: None, message });
+        problems.push(KeyProblem { key, other: None, message });
     };
     if name.trim().is_empty() {
         wrong(key.to_owned(), "names no model".to_owned());

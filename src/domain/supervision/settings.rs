@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::domain::model::settings::{Problem, Settings, did_you_mean, shortened};
+use crate::domain::model::settings::{KeyProblem, Settings, did_you_mean, shortened};
 use crate::domain::supervision::control::ControlSettings;
 use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
@@ -64,7 +64,7 @@ impl SupervisionSettings {
     ///
     /// # Errors
     /// Everything that is wrong with them.
-    pub fn layered(overlay: &Map<String, Value>) -> Result<Self, Vec<Problem>> {
+    pub fn layered(overlay: &Map<String, Value>) -> Result<Self, Vec<KeyProblem>> {
         let mut problems = Vec::new();
         let settings = Self::laid(overlay, &mut problems);
         if problems.is_empty() { Ok(settings) } else { Err(problems) }
@@ -75,7 +75,7 @@ impl SupervisionSettings {
         Self::laid(overlay, &mut Vec::new())
     }
 
-    fn laid(overlay: &Map<String, Value>, problems: &mut Vec<Problem>) -> Self {
+    fn laid(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> Self {
         let mut settings = Self::of(preset(overlay, problems));
         lay(&mut settings.control, overlay, problems);
         lay(&mut settings.oversight, overlay, problems);
@@ -84,18 +84,18 @@ impl SupervisionSettings {
     }
 }
 
-fn preset(overlay: &Map<String, Value>, problems: &mut Vec<Problem>) -> Preset {
+fn preset(overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) -> Preset {
     let Some(named) = overlay.get(PRESET) else { return Preset::default() };
     let name = named.as_str().unwrap_or_default();
     Preset::parse(name).unwrap_or_else(|| {
         let near = did_you_mean(name, ["default", "seed"]);
         let message = format!("`{PRESET}` is {}; `default` or `seed` is allowed{near}", shortened(&named.to_string()));
-        problems.push(Problem { key: PRESET.to_owned(), other: None, message });
+        problems.push(KeyProblem { key: PRESET.to_owned(), other: None, message });
         Preset::default()
     })
 }
 
-fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &mut Vec<Problem>) {
+fn lay<S: Settings>(settings: &mut S, overlay: &Map<String, Value>, problems: &mut Vec<KeyProblem>) {
     match overlay.get(S::GROUP).map(|layer| settings.merged(layer)) {
         Some(Ok(merged)) => *settings = merged,
         Some(Err(wrong)) => problems.extend(wrong),

@@ -81,7 +81,7 @@ impl Intelligence {
 pub const CHECK_NAME_MAX: usize = 60;
 
 /// The least right that somebody needs for a command or the label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Floor {
     /// May push.
@@ -94,7 +94,7 @@ pub enum Floor {
 }
 
 /// How a loop reports on its issue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Progress {
     /// A comment an iteration, beside the status comment.
@@ -105,7 +105,7 @@ pub enum Progress {
 }
 
 /// What happens to a change of a protected path; laxest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProtectedPolicy {
     /// It is kept, and the pull request names it among what to look at first.

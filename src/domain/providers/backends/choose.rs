@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::luck;
-use super::parking::{millis, settling_ms};
+use super::parking::settling_ms;
 use super::proactive::{self, Threshold};
 use super::rotation;
 use super::settings::{BackendsSettings, Role};
@@ -213,7 +213,7 @@ fn availability(
             return Availability::Blocked(BlockedBy::Disabled(*kind, reason.clone()), None);
         }
         Status::Parked(park) => {
-            let ends = park.ends(millis(settings.parking.longest_s), now);
+            let ends = park.ends(settings.cooldown.longest.as_millis(), now);
             if ends > now {
                 return Availability::Blocked(BlockedBy::Parked(park.kind, park.reason.clone()), Some(ends));
             }

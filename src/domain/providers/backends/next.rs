@@ -2,7 +2,7 @@
 
 use super::ledger::HOUR_MS;
 use super::observation::{Advice, Call, Change, Observation, Transition};
-use super::parking::{self, millis};
+use super::parking;
 use super::proactive;
 use super::settings::{BackendsSettings, Role};
 use super::state::{BackendState, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation, Status};
@@ -50,14 +50,13 @@ impl Step<'_> {
             backend.in_flight.values_mut().for_each(|call| call.since = call.since.min(now));
             backend.in_flight.retain(|_, call| now.since(call.since) < LONGEST_CALL_MS);
             backend.parks.iter_mut().for_each(|at| *at = (*at).min(now));
-            let window = self.settings.backends.get(name).map_or(3600, |backend| backend.thresholds.window_s);
-            backend.ledger.settle(millis(window), now);
+            backend.ledger.settle(self.settings.thresholds(name).window.as_millis(), now);
             match &mut backend.status {
                 Status::Active { since, .. } => {
                     *since = since.map(|since| since.min(now));
                 }
                 Status::Parked(park) => {
-                    let ends = park.ends(millis(self.settings.parking.longest_s), now);
+                    let ends = park.ends(self.settings.cooldown.longest.as_millis(), now);
                     park.since = park.since.min(now);
                     park.until = ends;
                     if ends <= now {
@@ -257,7 +256,7 @@ impl Step<'_> {
         };
         // Calls that were under way together meet one limit, not many.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
-        let (mut until, known) = parking::end(told, step, &settings.parking, seed, now);
+        let (mut until, known) = parking::end(told, step, &settings.cooldown, seed, now);
         if let Status::Parked(own) = &backend.status
             && own.kind == ParkedFor::Threshold
         {

@@ -1,7 +1,7 @@
 //! How long a backend is left alone.
 
 use super::luck;
-use super::settings::ParkingSettings;
+use super::settings::CooldownSettings;
 use super::state::BackendState;
 use crate::domain::model::ids::Timestamp;
 
@@ -20,11 +20,11 @@ pub(super) const MAX_SETTLING_MS: i64 = 30 * 60_000;
 pub(super) fn end(
     told: Option<Timestamp>,
     step: u32,
-    settings: &ParkingSettings,
+    settings: &CooldownSettings,
     seed: u64,
     now: Timestamp,
 ) -> (Timestamp, bool) {
-    let longest = millis(settings.longest_s);
+    let longest = settings.longest.as_millis();
     let told = told.filter(|until| *until > now && until.since(now) <= PLAUSIBLE_MS);
     let length = match told {
         Some(until) => {
@@ -39,12 +39,12 @@ pub(super) fn end(
 }
 
 /// `first · 2^step`, at most the longest back-off, less up to 10 %.
-fn backoff(step: u32, settings: &ParkingSettings, seed: u64) -> i64 {
+fn backoff(step: u32, settings: &CooldownSettings, seed: u64) -> i64 {
     let full = 1_i64
         .checked_shl(step.min(40))
-        .and_then(|times| millis(settings.backoff_first_s).checked_mul(times))
+        .and_then(|times| settings.backoff_first.as_millis().checked_mul(times))
         .unwrap_or(i64::MAX)
-        .min(millis(settings.backoff_max_s))
+        .min(settings.backoff_max.as_millis())
         .max(1_000);
     full - luck(seed, "backoff").i64(0..=full / 10)
 }
@@ -57,9 +57,4 @@ pub(super) fn settling_ms(backend: &BackendState, now: Timestamp) -> i64 {
         0 | 1 => 0,
         parks => (60_000_i64 << (parks - 1).min(10)).min(MAX_SETTLING_MS),
     }
-}
-
-/// Milliseconds of so many seconds; saturates.
-pub(super) fn millis(seconds: u64) -> i64 {
-    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000)
 }

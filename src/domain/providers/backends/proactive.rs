@@ -5,9 +5,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{DAY_MS, HOUR_MS};
-use super::parking::millis;
-use super::settings::Thresholds;
+use super::settings::BackendThresholds;
 use super::state::BackendState;
+use crate::domain::model::quantity::Usd;
 use crate::domain::model::ids::{Money, Timestamp};
 
 /// Share of a threshold that has to be free again before a backend that reached it is used: else each place that gets
@@ -37,16 +37,16 @@ impl fmt::Display for Threshold {
 }
 
 /// The threshold that is reached, and when a quarter of it is free again: the one that takes longest.
-pub(super) fn reached(backend: &BackendState, of: &Thresholds, now: Timestamp) -> Option<(Threshold, Timestamp)> {
-    let window = millis(of.window_s);
+pub(super) fn reached(backend: &BackendState, of: &BackendThresholds, now: Timestamp) -> Option<(Threshold, Timestamp)> {
+    let window = of.window.as_millis();
     let room = |most: i64| most - (most as f64 * ROOM).ceil() as i64;
     let requests =
         of.max_requests_per_window.filter(|most| backend.ledger.requests(window, now) >= *most).map(|most| {
             let target = u32::try_from(room(i64::from(most))).unwrap_or(0);
             (Threshold::Requests, backend.ledger.requests_fall_to(target, window, now))
         });
-    let cost = |most: Option<Money>, window: i64, threshold: Threshold| {
-        let most = most.filter(|most| backend.ledger.cost(window, now) >= *most)?;
+    let cost = |most: Option<Usd>, window: i64, threshold: Threshold| {
+        let most = most.map(|usd| usd.0).filter(|most| backend.ledger.cost(window, now) >= *most)?;
         Some((threshold, backend.ledger.cost_falls_to(Money(room(most.0)), window, now)))
     };
     let hour = cost(of.max_cost_per_hour, HOUR_MS, Threshold::CostPerHour);
@@ -59,19 +59,19 @@ pub(super) fn reached(backend: &BackendState, of: &Thresholds, now: Timestamp) -
 /// that is dearer than the threshold would wait for ever.
 pub(super) fn crossed(
     backend: &BackendState,
-    of: &Thresholds,
+    of: &BackendThresholds,
     likely: Money,
     now: Timestamp,
 ) -> Option<(Threshold, Timestamp)> {
-    let window = millis(of.window_s);
+    let window = of.window.as_millis();
     let requests = of.max_requests_per_window.map(|most| most.max(1)).and_then(|most| {
         let used = backend.ledger.requests(window, now);
         let free = || backend.ledger.requests_fall_to(most - 1, window, now);
         (used >= most).then(|| (Threshold::Requests, free()))
     });
     let reserved = backend.reserved();
-    let cost = |most: Option<Money>, window: i64, threshold: Threshold| {
-        let (most, spent) = (most?, backend.ledger.cost(window, now));
+    let cost = |most: Option<Usd>, window: i64, threshold: Threshold| {
+        let (most, spent) = (most?.0, backend.ledger.cost(window, now));
         let used = spent.plus(reserved);
         let over = used > Money(0) && used.plus(likely.max(Money(0))) > most;
         let left = Money(most.0.saturating_sub(likely.0.max(0)).saturating_sub(reserved.0).max(0));

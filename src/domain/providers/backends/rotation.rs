@@ -2,7 +2,6 @@
 
 use super::choose::{Request, Why};
 use super::luck;
-use super::parking::millis;
 use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
 use crate::domain::model::ids::Timestamp;
@@ -32,13 +31,13 @@ pub(super) fn ranking<'s>(
             (turned(turns, first, in_order), Why::Turn)
         }
         RotationMode::TimeSliced => {
-            let slice = now.0.div_euclid(millis(settings.rotation.interval_s).max(1));
+            let slice = now.0.div_euclid(settings.rotation.interval.as_millis().max(1));
             let count = i64::try_from(turns.len()).unwrap_or(i64::MAX).max(1);
             let first = usize::try_from(slice.rem_euclid(count)).unwrap_or(0);
             (turned(turns, first, in_order), Why::Slice)
         }
         RotationMode::Adaptive => {
-            let cost = settings.rotation.iteration_cost;
+            let cost = settings.rotation.iteration_cost.0;
             let scores = state.posteriors.draw(&in_order, request.task_type, cost, |name| luck(seed, name));
             let stays = |name: &str| request.previous.as_deref() == Some(name);
             let mut scored: Vec<(f64, &str)> = scores

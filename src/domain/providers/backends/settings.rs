@@ -1,34 +1,36 @@
-//! What the operator decides about backends: who does what, in which order, how far each is used, how they take turns.
+//! Configuration of backends: what each one is, its roles, priority, limits, rotation and cool-down.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
-use crate::domain::model::quantity::{Duration, dollars, seconds as duration};
-use crate::domain::model::settings::{Problem, did_you_mean};
+use crate::domain::model::quantity::{Duration, Usd};
+use crate::domain::model::settings::{ConfigSection as _, KeyProblem, config_section, did_you_mean};
+use crate::domain::providers::prices::PriceEntry;
+use crate::domain::providers::rules::ModelRule;
+use crate::domain::supervision::control::ModelTier;
 
-/// A day, in seconds.
-const DAY_S: u64 = 24 * 3600;
-/// Longest duration of these settings, in seconds: a month.
-const LONGEST_S: u64 = 31 * DAY_S;
+/// Longest interval and cool-down.
+const MONTH: Duration = Duration::days(31);
 
-/// Everything that the choice of a backend depends on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BackendsSettings {
-    /// The backends by name.
-    pub backends: BTreeMap<String, BackendSettings>,
-    /// Which backend comes first, by role.
-    pub order: Orders,
-    /// How backends take turns.
-    pub rotation: RotationSettings,
-    /// How long a backend is left alone.
-    pub parking: ParkingSettings,
+config_section! {
+    /// Everything that the choice of a backend depends on.
+    pub struct BackendsSettings {
+        /// The backends by name.
+        pub backends: BTreeMap<String, BackendSettings> => section;
+        /// Which backend comes first, by role.
+        pub priority: BackendPriority;
+        /// How backends take turns.
+        pub rotation: RotationSettings => section;
+        /// How long a backend is not used after a limit or repeated failures.
+        pub cooldown: CooldownSettings => section;
+    }
 }
 
-/// What a backend is used for.
+/// Use of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -48,273 +50,322 @@ impl Role {
     }
 }
 
-/// What is decided for one backend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct BackendSettings {
-    /// Whether it is used.
-    pub enabled: bool,
-    /// What it is used for.
-    pub roles: Vec<Role>,
-    /// How far it is used before another one gets the work.
-    pub thresholds: Thresholds,
-}
-
-impl Default for BackendSettings {
-    fn default() -> Self {
-        Self { enabled: true, roles: vec![Role::Agent], thresholds: Thresholds::default() }
+config_section! {
+    /// A program or model API that runs agents or answers questions.
+    pub struct BackendSettings {
+        /// Type: a coding agent's command, an HTTP model API, the built-in agent on such an API, or any command. Omit it for
+        /// the presets.
+        #[serde(rename = "type")]
+        pub kind: Option<BackendType>;
+        /// Whether the backend is used.
+        pub enabled: bool = true;
+        /// Program and its first arguments; a list, never a shell string. A program with a slash is relative to this file.
+        pub command: Vec<String>;
+        /// Further arguments. `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and `{mcp_config}` are replaced,
+        /// by nothing where a run has no such value; other braces stay. A prompt that is too long for an argument (128 KiB on
+        /// Linux) is replaced by a pointer to its file.
+        pub args: Vec<String>;
+        /// Whether the prompt is given on standard input; `prompt` by default.
+        pub stdin: Option<StdinUse>;
+        /// Files and folders in which a command keeps its sessions, as paths from its home. Only these are kept between runs, so
+        /// that the next iteration can continue the session (`{session}`); do not list programs or settings. The presets for
+        /// claude, codex, gemini and opencode know theirs.
+        pub session_files: Vec<String>;
+        /// Names of environment variables that are passed on.
+        pub env: Vec<String>;
+        /// Whether API keys stay with the service. Runs get a one-time token in place of a key and an address of the service in
+        /// place of the model's; other hosts of the provider are reachable if `sandbox.network` lists them. The presets know
+        /// the variables of their keys and tokens; logins in files, and keys that your own configuration names, are passed on
+        /// unchanged.
+        pub hide_keys: bool = true;
+        /// Further variables of `env` that hold an API key, each with the variable that holds the model's address:
+        /// `{ MY_KEY: MY_MODEL_URL }`.
+        pub keys: BTreeMap<String, String>;
+        /// Format of a command's output; the preset's format, or text, by default.
+        pub output: Option<OutputFormatName>;
+        /// Uses of the backend. A backend of type `api` can only be an assistant, a command can only be an agent.
+        pub roles: Vec<Role> = vec![Role::Agent];
+        /// Models that are requested.
+        pub models: BackendModels;
+        /// Address of the HTTP API, for `api` and `internal`: `https://api.anthropic.com`, `http://localhost:11434`.
+        pub url: Option<String>;
+        /// Protocol of the HTTP API, for `api` and `internal`. By default it follows from the address: `messages` for
+        /// Anthropic, `responses` for OpenAI, `chat` for all others.
+        pub wire: Option<WireName>;
+        /// Environment variable with the key of the HTTP API.
+        pub api_key_env: Option<String>;
+        /// File with the key of the HTTP API.
+        pub api_key_file: Option<PathBuf>;
+        /// Size of the context window in tokens; 128000 by default for `internal`. Claude Code and codex report theirs after a
+        /// run, for `max_context_pct`; `context.budget_pct` and all other backends use only this value.
+        pub context_window: Option<u64>, in 4_000..=100_000_000;
+        /// Limits above which another backend is preferred.
+        pub thresholds: BackendThresholds => section;
+        /// Prices by model in US dollars per million tokens, used before the built-in ones, for backends that do not report
+        /// cost. A name that ends with `*` matches all models that begin with it.
+        pub prices: BTreeMap<String, PriceEntry>;
     }
 }
 
-/// How far a backend is used before another one gets the work. What is left out does not limit.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Thresholds {
-    /// Calls within `window`.
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub max_requests_per_window: Option<u32>,
-    /// The time within which calls are counted.
-    #[serde(rename = "window", with = "duration")]
-    #[schemars(schema_with = "duration::schema")]
-    pub window_s: u64,
-    /// Money within an hour. A call that alone costs more is made when nothing was spent within the hour.
-    #[serde(with = "dollars")]
-    #[schemars(schema_with = "dollars::schema")]
-    pub max_cost_per_hour: Option<Money>,
-    /// Money within 24 hours, by the same rule.
-    #[serde(with = "dollars")]
-    #[schemars(schema_with = "dollars::schema")]
-    pub max_cost_per_day: Option<Money>,
-    /// Percent of the context window, from which on a session is not resumed but begun anew. Claude Code and codex tell their
-    /// window, `internal` has one; of gemini, opencode, kimi and programs of your own it is known where `context_window` is
-    /// set alone, and a session goes on until it is too long for the model otherwise.
-    #[schemars(range(min = 1, max = 100))]
-    pub max_context_pct: u8,
-    /// Errors in a row, of whichever loops, after which it is left alone for a while.
-    #[schemars(range(min = 1, max = 1_000))]
-    pub max_consecutive_errors: u32,
+/// Type of a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BackendType {
+    /// A coding agent's command.
+    External,
+    /// An HTTP model API, for questions.
+    Api,
+    /// The built-in agent on an HTTP model API.
+    Internal,
+    /// Any command.
+    Script,
 }
 
-impl Default for Thresholds {
-    fn default() -> Self {
-        Self {
-            max_requests_per_window: None,
-            window_s: 3600,
-            max_cost_per_hour: None,
-            max_cost_per_day: None,
-            max_context_pct: 85,
-            max_consecutive_errors: 3,
+impl BackendType {
+    /// Whether it is a model behind an HTTP API rather than a command.
+    pub fn is_http(self) -> bool {
+        matches!(self, Self::Api | Self::Internal)
+    }
+
+    /// Name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::External => "external",
+            Self::Api => "api",
+            Self::Internal => "internal",
+            Self::Script => "script",
         }
     }
 }
 
-/// Which backend comes first, by role. Those with the role that are not named follow in the order of their names.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Orders {
-    /// For runs of the agent.
-    pub agent: Vec<String>,
-    /// For calls of the assistant.
-    pub assistant: Vec<String>,
+/// Protocol of an HTTP model API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WireName {
+    /// Anthropic Messages.
+    Messages,
+    /// OpenAI Responses.
+    Responses,
+    /// OpenAI Chat Completions, as most other servers use it (Ollama, vLLM, llama.cpp, gateways).
+    Chat,
 }
 
-/// How backends take turns.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct RotationSettings {
-    /// Whether and how they do.
-    pub mode: RotationMode,
-    /// How long each has its turn, where `mode` is `time_sliced`; turns are counted from 1970-01-01.
-    #[serde(rename = "interval", with = "duration")]
-    #[schemars(schema_with = "duration::schema")]
-    pub interval_s: u64,
-    /// Who has a turn, where `mode` is `time_sliced` or `round_robin`; all with the role where it is empty.
-    pub order: Vec<String>,
-    /// What an iteration costs beside the model's price (time, checks, one of the loop's iterations), where `mode` is
-    /// `adaptive`: with 0, a free model that hardly gets on would always be best.
-    #[serde(with = "dollars::whole")]
-    #[schemars(schema_with = "dollars::whole::schema")]
-    pub iteration_cost: Money,
-}
-
-impl Default for RotationSettings {
-    fn default() -> Self {
-        Self { mode: RotationMode::None, interval_s: 1800, order: Vec::new(), iteration_cost: Money::from_usd(0.1) }
+impl WireName {
+    /// Returns the usual protocol of the API at `host`.
+    pub fn of_host(host: &str) -> Self {
+        let is = |domain: &str| host == domain || host.ends_with(&format!(".{domain}"));
+        if is("anthropic.com") {
+            Self::Messages
+        } else if is("api.openai.com") {
+            Self::Responses
+        } else {
+            Self::Chat
+        }
     }
 }
 
-/// Whether and how backends take turns.
+/// Use of standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StdinUse {
+    /// The prompt.
+    Prompt,
+    /// Nothing.
+    None,
+}
+
+/// Format of a backend's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutputFormatName {
+    Claude,
+    Codex,
+    Gemini,
+    Opencode,
+    Jsonl,
+    Text,
+}
+
+impl OutputFormatName {
+    /// Name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Gemini => "gemini",
+            Self::Opencode => "opencode",
+            Self::Jsonl => "jsonl",
+            Self::Text => "text",
+        }
+    }
+}
+
+config_section! {
+    /// Models that a backend is asked for.
+    pub struct BackendModels {
+        /// Default model; the backend's own default if omitted. Required for `api` and `internal`.
+        pub default: Option<String>;
+        /// Cheaper model.
+        pub cheap: Option<String>;
+        /// Stronger model.
+        pub strong: Option<String>;
+        /// Rules that choose another model; the first that matches wins, before the tiers above.
+        pub rules: Vec<ModelRule>;
+    }
+}
+
+impl BackendModels {
+    /// Returns the model of a tier; the default one if the tier has none.
+    pub fn of(&self, tier: ModelTier) -> Option<&String> {
+        let wanted = match tier {
+            ModelTier::Cheap => self.cheap.as_ref(),
+            ModelTier::Strong => self.strong.as_ref(),
+            ModelTier::Default => None,
+        };
+        wanted.or(self.default.as_ref())
+    }
+}
+
+config_section! {
+    /// Limits above which another backend is preferred. An omitted key does not limit.
+    pub struct BackendThresholds {
+        /// Maximum number of calls within `window`.
+        pub max_requests_per_window: Option<u32>, in 1..=1_000_000;
+        /// Time within which calls are counted.
+        pub window: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1);
+        /// Maximum cost within an hour. A call that alone costs more is made if nothing was spent within the hour.
+        pub max_cost_per_hour: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000), at_most max_cost_per_day;
+        /// Maximum cost within 24 hours, by the same rule.
+        pub max_cost_per_day: Option<Usd>, in Usd::CENT..=Usd::dollars(1_000_000);
+        /// Percentage of the context window at which a new session is started instead of resuming the last one. Claude Code and
+        /// codex report their window, `internal` has one; for gemini, opencode, kimi and your own programs it is known only if
+        /// `context_window` is set.
+        pub max_context_pct: u8 = 85, in 1..=100;
+        /// Number of consecutive errors, in any loops, after which the backend cools down.
+        pub max_consecutive_errors: u32 = 3, in 1..=1_000;
+    }
+}
+
+config_section! {
+    /// Which backend comes first, by role. Backends with the role that are not listed follow in the order of their names.
+    pub struct BackendPriority {
+        /// For runs of the agent.
+        pub agent: Vec<String>;
+        /// For questions to an assistant.
+        pub assistant: Vec<String>;
+    }
+}
+
+config_section! {
+    /// How backends take turns.
+    pub struct RotationSettings {
+        /// Kind of rotation.
+        pub mode: RotationMode;
+        /// Length of a turn, for `time_sliced`; turns are counted from 1970-01-01.
+        pub interval: Duration = Duration::minutes(30), in Duration::minutes(1)..=MONTH;
+        /// Backends that take turns, for `time_sliced` and `round_robin`; all with the role if empty.
+        pub order: Vec<String>;
+        /// Cost of an iteration beside the model's price (time, checks, one of the loop's iterations), for `adaptive`: with 0,
+        /// a free model that makes hardly any progress would always be best.
+        pub iteration_cost: Usd = Usd(Money::from_usd(0.1)), in Usd::dollars(0)..=Usd::dollars(1_000_000);
+    }
+}
+
+/// Kind of rotation among backends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RotationMode {
-    /// The first that can be used.
+    /// The first backend that can be used.
     #[default]
     None,
-    /// Another one at each iteration.
+    /// Another backend at each iteration.
     RoundRobin,
-    /// Another one after each interval.
+    /// Another backend after each interval.
     TimeSliced,
-    /// The one that is likely to make most progress for the money, by the sort of task (Thompson sampling).
+    /// The backend that is likely to make most progress for the money, by type of task (Thompson sampling).
     Adaptive,
 }
 
-/// How long a backend is left alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct ParkingSettings {
-    /// First wait where the provider does not say how long; doubles until a call succeeds.
-    #[serde(rename = "backoff_first", with = "duration")]
-    #[schemars(schema_with = "duration::schema")]
-    pub backoff_first_s: u64,
-    /// Longest wait where the provider does not say how long.
-    #[serde(rename = "backoff_max", with = "duration")]
-    #[schemars(schema_with = "duration::schema")]
-    pub backoff_max_s: u64,
-    /// Longest wait in any case; then one call looks whether the provider was right.
-    #[serde(rename = "longest", with = "duration")]
-    #[schemars(schema_with = "duration::schema")]
-    pub longest_s: u64,
-}
-
-impl Default for ParkingSettings {
-    fn default() -> Self {
-        Self { backoff_first_s: 60, backoff_max_s: 3600, longest_s: 8 * DAY_S }
+config_section! {
+    /// How long a backend is not used after a limit or repeated failures.
+    pub struct CooldownSettings {
+        /// First wait if the provider does not say how long; doubles until a call succeeds.
+        pub backoff_first: Duration = Duration::minutes(1), in Duration::seconds(1)..=Duration::days(1), at_most backoff_max;
+        /// Longest wait if the provider does not say how long.
+        pub backoff_max: Duration = Duration::hours(1), in Duration::seconds(1)..=Duration::days(1), at_most longest;
+        /// Longest wait in any case; then one call tests whether the provider accepts calls again.
+        pub longest: Duration = Duration::days(8), in Duration::hours(1)..=MONTH;
     }
 }
 
 impl BackendsSettings {
-    /// The thresholds of a backend; the defaults for one that is not configured.
-    pub fn thresholds(&self, backend: &str) -> Thresholds {
-        self.backends.get(backend).map_or_else(Thresholds::default, |settings| settings.thresholds.clone())
+    /// Returns the thresholds of a backend; the defaults if it is not configured.
+    pub fn thresholds(&self, backend: &str) -> BackendThresholds {
+        self.backends.get(backend).map_or_else(BackendThresholds::default, |settings| settings.thresholds.clone())
     }
 
-    /// Whether a session that fills `context_pct` percent of its window is better begun anew.
+    /// Whether a session that fills `context_pct` percent of its window should be replaced by a new one.
     pub fn wants_fresh_session(&self, backend: &str, context_pct: f64) -> bool {
         context_pct.is_nan() || context_pct >= f64::from(self.thresholds(backend).max_context_pct)
     }
 
-    /// The backends with a role, enabled or not: those that `order` names first, then the rest by name.
+    /// Returns the backends with a role, enabled or not: those in `priority` first, then the rest by name.
     pub fn in_order(&self, role: Role) -> Vec<&str> {
-        let order = match role {
-            Role::Agent => &self.order.agent,
-            Role::Assistant => &self.order.assistant,
+        let first = match role {
+            Role::Agent => &self.priority.agent,
+            Role::Assistant => &self.priority.assistant,
         };
-        self.sorted_by(order, role, true)
+        self.sorted_by(first, role, true)
     }
 
-    /// Those of `order` that have the role, each once, and `with_rest` the others with it.
-    pub(super) fn sorted_by(&self, order: &[String], role: Role, with_rest: bool) -> Vec<&str> {
-        let mut found: Vec<&str> = Vec::new();
+    /// Returns the backends of `names` that have the role, each once; with `with_rest`, followed by all others with the role.
+    pub(super) fn sorted_by(&self, names: &[String], role: Role, with_rest: bool) -> Vec<&str> {
+        let mut sorted: Vec<&str> = Vec::new();
         let rest = self.backends.keys().filter(|_| with_rest);
-        for name in order.iter().chain(rest) {
+        for name in names.iter().chain(rest) {
             let entry = self.backends.get_key_value(name).filter(|(_, settings)| settings.roles.contains(&role));
-            if let Some((name, _)) = entry.filter(|(name, _)| !found.contains(&name.as_str())) {
-                found.push(name);
+            if let Some((name, _)) = entry.filter(|(name, _)| !sorted.contains(&name.as_str())) {
+                sorted.push(name);
             }
         }
-        found
+        sorted
     }
 
-    /// Everything that is wrong: numbers out of range, then names that are none, then contradictions.
-    pub fn validate(&self) -> Vec<Problem> {
-        let mut found = Vec::new();
+    /// Returns all problems: numbers out of range, contradictions, then roles and names.
+    pub fn validate(&self) -> Vec<KeyProblem> {
+        let mut problems = self.check("");
         for (name, backend) in &self.backends {
-            backend.thresholds.validate(&format!("backends.{name}.thresholds"), &mut found);
             if backend.roles.is_empty() {
-                wrong(&mut found, format!("backends.{name}.roles"), "is empty; give it `agent`, `assistant` or both");
+                let key = format!("backends.{name}.roles");
+                problems.push(KeyProblem::new(key, "is empty; list `agent`, `assistant` or both"));
             }
         }
-        seconds(&mut found, "rotation.interval", self.rotation.interval_s, 60, LONGEST_S);
-        money(&mut found, "rotation.iteration_cost", Some(self.rotation.iteration_cost), 0);
-        seconds(&mut found, "parking.backoff_first", self.parking.backoff_first_s, 1, DAY_S);
-        seconds(&mut found, "parking.backoff_max", self.parking.backoff_max_s, 1, DAY_S);
-        seconds(&mut found, "parking.longest", self.parking.longest_s, 3600, LONGEST_S);
-        let orders = [
-            ("order.agent", &self.order.agent, Some(Role::Agent)),
-            ("order.assistant", &self.order.assistant, Some(Role::Assistant)),
+        for (key, names, role) in [
+            ("priority.agent", &self.priority.agent, Some(Role::Agent)),
+            ("priority.assistant", &self.priority.assistant, Some(Role::Assistant)),
             ("rotation.order", &self.rotation.order, None),
-        ];
-        for (key, names, role) in orders {
-            self.validate_names(key, names, role, &mut found);
+        ] {
+            self.validate_names(key, names, role, &mut problems);
         }
-        let ParkingSettings { backoff_first_s: first, backoff_max_s: most, longest_s: longest } = self.parking;
-        for (key, value, other, bound) in
-            [("backoff_first", first, "backoff_max", most), ("backoff_max", most, "longest", longest)]
-        {
-            if value > bound {
-                let (key, other) = (format!("parking.{key}"), format!("parking.{other}"));
-                let (value, bound) = (Duration::seconds(value), Duration::seconds(bound));
-                let message = format!("`{key}` is {value}; at most `{other}`, which is {bound}, is allowed");
-                found.push(Problem { key, other: Some(other), message });
-            }
-        }
-        found
+        problems
     }
 
-    fn validate_names(&self, key: &str, names: &[String], role: Option<Role>, found: &mut Vec<Problem>) {
+    fn validate_names(&self, key: &str, names: &[String], role: Option<Role>, problems: &mut Vec<KeyProblem>) {
         for (index, name) in names.iter().enumerate() {
-            let key = format!("{key}[{index}]");
-            match self.backends.get(name) {
+            let what = match self.backends.get(name) {
                 None => {
                     let near = did_you_mean(name, self.backends.keys().map(String::as_str));
-                    wrong(found, key, &format!("is `{}`; there is no such backend{near}", super::shortened(name)));
+                    format!("is `{}`; there is no such backend{near}", super::shortened(name))
                 }
                 Some(backend) if role.is_some_and(|role| !backend.roles.contains(&role)) => {
-                    wrong(found, key, &format!("is `{name}`, which does not have this role"));
+                    format!("is `{name}`, which does not have this role")
                 }
                 Some(_) if names.iter().take(index).any(|earlier| earlier == name) => {
-                    wrong(found, key, &format!("is `{name}`, which is named before"));
+                    format!("is `{name}`, which is already listed")
                 }
-                Some(_) => {}
-            }
+                Some(_) => continue,
+            };
+            problems.push(KeyProblem::new(format!("{key}[{index}]"), what));
         }
-    }
-}
-
-impl Thresholds {
-    fn validate(&self, path: &str, found: &mut Vec<Problem>) {
-        if self.max_requests_per_window.is_some_and(|most| !(1..=1_000_000).contains(&most)) {
-            let value = self.max_requests_per_window.unwrap_or_default();
-            wrong(found, format!("{path}.max_requests_per_window"), &format!("is {value}; it must be between 1 and 1000000"));
-        }
-        seconds(found, &format!("{path}.window"), self.window_s, 1, DAY_S);
-        money(found, &format!("{path}.max_cost_per_hour"), self.max_cost_per_hour, 10_000);
-        money(found, &format!("{path}.max_cost_per_day"), self.max_cost_per_day, 10_000);
-        if !(1..=100).contains(&self.max_context_pct) {
-            let key = format!("{path}.max_context_pct");
-            wrong(found, key, &format!("is {}; it must be between 1 and 100", self.max_context_pct));
-        }
-        if !(1..=1_000).contains(&self.max_consecutive_errors) {
-            let key = format!("{path}.max_consecutive_errors");
-            wrong(found, key, &format!("is {}; it must be between 1 and 1000", self.max_consecutive_errors));
-        }
-        if let (Some(hour), Some(day)) = (self.max_cost_per_hour, self.max_cost_per_day)
-            && hour > day
-        {
-            let (key, other) = (format!("{path}.max_cost_per_hour"), format!("{path}.max_cost_per_day"));
-            let message = format!("`{key}` is {hour}; at most `{other}`, which is {day}, is allowed");
-            found.push(Problem { key, other: Some(other), message });
-        }
-    }
-}
-
-fn wrong(found: &mut Vec<Problem>, key: String, what: &str) {
-    let message = format!("`{key}` {what}");
-    found.push(Problem { key, other: None, message });
-}
-
-fn seconds(found: &mut Vec<Problem>, key: &str, value: u64, least: u64, most: u64) {
-    if !(least..=most).contains(&value) {
-        let [value, least, most] = [value, least, most].map(Duration::seconds);
-        wrong(found, key.to_owned(), &format!("is {value}; {least} to {most} is allowed"));
-    }
-}
-
-/// `least` is in millionths of a dollar.
-fn money(found: &mut Vec<Problem>, key: &str, value: Option<Money>, least: i64) {
-    const MOST: i64 = 1_000_000_000_000;
-    if let Some(value) = value.filter(|value| !(least..=MOST).contains(&value.0)) {
-        let (least, most) = (Money(least).usd(), Money(MOST).usd());
-        wrong(found, key.to_owned(), &format!("is {}; {least} to {most} is allowed", value.usd()));
     }
 }

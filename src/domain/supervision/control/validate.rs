@@ -190,9 +190,9 @@ mod tests {
             "min_progress_rate": 0,
             "actuators": { "memory": { "base": 0.6 } },
         })), @r"
-        `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
-        `control.oscillation_count` is 5; it must be below `control.window`, which is 5
         `control.stuck_iterations` is 8; it must be at most `control.window`, which is 5
+        `control.oscillation_count` is 5; it must be below `control.window`, which is 5
+        `control.regression_rate` is 0.3; it must be below `control.regression_critical`, which is 0.2
         `control.actuators.memory.base` is 0.6; it must be at most `control.actuators.memory.max`, which is 0.5
         `control.integral_windup_limit` is 5; nothing can be above that, so give less
         `control.min_progress_rate` is 0; no change can be below that, so give more

@@ -1,11 +1,11 @@
-//! Orders, rotation, return to the better backend.
+//! BackendPriority, rotation, return to the better backend.
 
 use super::*;
 
 #[test]
 fn each_role_has_its_own_order_and_the_rest_follows() {
     let mut scene = Scene::new(settings());
-    scene.settings.order = Orders { agent: vec!["c".to_owned()], assistant: vec!["b".to_owned()] };
+    scene.settings.priority = BackendPriority { agent: vec!["c".to_owned()], assistant: vec!["b".to_owned()] };
     scene.settings.backends.get_mut("b").unwrap().roles = vec![Role::Assistant];
     assert_eq!(scene.settings.in_order(Role::Agent), ["c", "a"]);
     assert_eq!(scene.settings.in_order(Role::Assistant), ["b", "a", "c"]);

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::domain::model::quantity::Usd;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -90,8 +91,8 @@ fn modes() -> impl Strategy<Value = BackendsSettings> {
         settings.rotation.mode = mode;
         let thresholds = &mut settings.backends.get_mut("b").unwrap().thresholds;
         thresholds.max_requests_per_window = requests;
-        thresholds.max_cost_per_hour = cost.map(Money);
-        thresholds.max_cost_per_day = cost.map(|cost| Money(cost * 2));
+        thresholds.max_cost_per_hour = cost.map(|cost| Usd(Money(cost)));
+        thresholds.max_cost_per_day = cost.map(|cost| Usd(Money(cost * 2)));
         settings
     })
 }

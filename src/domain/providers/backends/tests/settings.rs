@@ -1,6 +1,7 @@
 //! Settings as they are written, and what is said about those that are wrong.
 
 use super::*;
+use crate::domain::model::quantity::{Duration, Usd};
 use crate::domain::model::settings::lines;
 
 #[test]
@@ -11,16 +12,16 @@ fn settings_are_read_as_people_write_them_and_written_as_they_are_read() {
                 "max_requests_per_window": 50, "window": "5h", "max_cost_per_hour": 5.00, "max_context_pct": 80 } },
             "kimi": { "enabled": false, "thresholds": { "window": 90, "max_cost_per_day": 2.5 } }
         },
-        "order": { "agent": ["kimi", "claude"] },
+        "priority": { "agent": ["kimi", "claude"] },
         "rotation": { "mode": "time_sliced", "interval": "1h30m", "order": ["claude"] },
-        "parking": { "longest": "7d" }
+        "cooldown": { "longest": "7d" }
     }"#;
     let settings: BackendsSettings = serde_json::from_str(text).unwrap();
     let claude = &settings.backends["claude"].thresholds;
-    assert_eq!((claude.window_s, claude.max_cost_per_hour), (5 * 3600, Some(Money::from_usd(5.0))));
+    assert_eq!((claude.window, claude.max_cost_per_hour), (Duration::hours(5), Some(Usd::dollars(5))));
     assert_eq!((claude.max_context_pct, claude.max_consecutive_errors), (80, 3));
-    assert_eq!(settings.backends["kimi"].thresholds.window_s, 90);
-    assert_eq!((settings.rotation.mode, settings.rotation.interval_s), (RotationMode::TimeSliced, 5400));
+    assert_eq!(settings.backends["kimi"].thresholds.window, Duration::seconds(90));
+    assert_eq!((settings.rotation.mode, settings.rotation.interval), (RotationMode::TimeSliced, Duration::minutes(90)));
     assert_eq!(settings.validate(), []);
     let written = serde_json::to_string(&settings).unwrap();
     assert!(written.contains(r#""interval":"1h30m""#) && written.contains(r#""max_cost_per_day":2.5"#), "{written}");
@@ -53,26 +54,26 @@ fn everything_wrong_is_told_with_its_key() {
                 "max_context_pct": 0, "max_consecutive_errors": 0 } },
             "kimi": { "thresholds": { "max_cost_per_hour": 5, "max_cost_per_day": 4 } }
         },
-        "order": { "agent": ["kimmi", "kimi", "kimi", "claude"] },
+        "priority": { "agent": ["kimmi", "kimi", "kimi", "claude"] },
         "rotation": { "interval": 5, "order": ["codex"] },
-        "parking": { "backoff_first": "2h", "longest": "40d" }
+        "cooldown": { "backoff_first": "2h", "longest": "40d" }
     }"#;
     let settings: BackendsSettings = serde_json::from_str(text).unwrap();
     insta::assert_snapshot!(lines(&settings.validate()), @r"
     `backends.claude.thresholds.max_requests_per_window` is 0; it must be between 1 and 1000000
     `backends.claude.thresholds.window` is 2d; it must be between 1s and 1d
-    `backends.claude.thresholds.max_cost_per_hour` is 0; it must be between 0.01 and 1000000
+    `backends.claude.thresholds.max_cost_per_hour` is $0.00; it must be between $0.01 and $1000000.00
     `backends.claude.thresholds.max_context_pct` is 0; it must be between 1 and 100
     `backends.claude.thresholds.max_consecutive_errors` is 0; it must be between 1 and 1000
-    `backends.claude.roles` is empty; give it `agent`, `assistant` or both
-    `backends.kimi.thresholds.max_cost_per_hour` is $5.00; it must be at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00
     `rotation.interval` is 5s; it must be between 1m and 31d
-    `parking.longest` is 40d; it must be between 1h and 31d
-    `order.agent[0]` is `kimmi`; there is no such backend; did you mean `kimi`?
-    `order.agent[2]` is `kimi`, which is named before
-    `order.agent[3]` is `claude`, which does not have this role
+    `cooldown.longest` is 40d; it must be between 1h and 31d
+    `backends.kimi.thresholds.max_cost_per_hour` is $5.00; it must be at most `backends.kimi.thresholds.max_cost_per_day`, which is $4.00
+    `cooldown.backoff_first` is 2h; it must be at most `cooldown.backoff_max`, which is 1h
+    `backends.claude.roles` is empty; list `agent`, `assistant` or both
+    `priority.agent[0]` is `kimmi`; there is no such backend; did you mean `kimi`?
+    `priority.agent[2]` is `kimi`, which is already listed
+    `priority.agent[3]` is `claude`, which does not have this role
     `rotation.order[0]` is `codex`; there is no such backend
-    `parking.backoff_first` is 2h; it must be at most `parking.backoff_max`, which is 1h
     ");
 }
 
@@ -92,7 +93,7 @@ fn every_key_is_described_and_the_numbers_of_the_schema_are_those_that_hold() {
     let mut missing = Vec::new();
     keys(&schema, "", &mut missing);
     assert_eq!(missing, Vec::<String>::new());
-    let thresholds = &schema["$defs"]["Thresholds"]["properties"];
+    let thresholds = &schema["$defs"]["BackendThresholds"]["properties"];
     assert_eq!(thresholds["window"]["format"], "duration-text");
     assert_eq!(thresholds["max_cost_per_hour"]["format"], "us-dollars");
 }

@@ -1,6 +1,7 @@
 //! Parks, back-off, probation, clocks that jump, thresholds.
 
 use super::*;
+use crate::domain::model::quantity::{Duration, Usd};
 
 #[test]
 fn a_told_end_is_kept_with_a_little_jitter() {
@@ -169,7 +170,7 @@ fn clocks_that_jump_leave_no_park_behind() {
     }
     // Money spent "in the future" still counts, and is forgotten in time.
     let mut scene = Scene::new(settings());
-    scene.settings.backends.get_mut("a").unwrap().thresholds.max_cost_per_hour = Some(Money::from_usd(5.0));
+    scene.settings.backends.get_mut("a").unwrap().thresholds.max_cost_per_hour = Some(Usd(Money::from_usd(5.0)));
     scene.spend("x", "a", 4.0, at(0));
     let back = at(-600);
     scene.spend("x", "a", 4.0, back);
@@ -179,12 +180,12 @@ fn clocks_that_jump_leave_no_park_behind() {
 
 #[test]
 fn thresholds_hold_back_before_the_call_and_say_until_when() {
-    let of = |change: fn(&mut Thresholds)| {
+    let of = |change: fn(&mut BackendThresholds)| {
         let mut scene = Scene::new(settings());
         change(&mut scene.settings.backends.get_mut("a").unwrap().thresholds);
         scene
     };
-    let mut scene = of(|t| (t.max_requests_per_window, t.window_s) = (Some(4), 600));
+    let mut scene = of(|t| (t.max_requests_per_window, t.window) = (Some(4), Duration::minutes(10)));
     for minute in 0..4 {
         assert_eq!(scene.chosen(None, at(minute)), "a");
         scene.start("x", "a", at(minute));
@@ -195,7 +196,7 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
     assert_eq!((park.kind, park.until), (ParkedFor::Threshold, at(10)));
     assert_eq!(scene.chosen(None, at(10)), "a");
 
-    let mut scene = of(|t| t.max_cost_per_hour = Some(Money::from_usd(5.0)));
+    let mut scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(5.0))));
     scene.spend("x", "a", 4.0, at(0));
     let mut dear = request(None);
     dear.likely_cost = Some(Money::from_usd(2.0));
@@ -205,7 +206,7 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
     scene.spend("x", "a", 1.0, at(30));
     assert_eq!(scene.until("a"), at(60));
     // What is under way counts with what it is likely to cost.
-    let mut scene = of(|t| t.max_cost_per_day = Some(Money::from_usd(5.0)));
+    let mut scene = of(|t| t.max_cost_per_day = Some(Usd(Money::from_usd(5.0))));
     let likely_cost = Some(Money::from_usd(4.0));
     scene.see(Observation::CallStarted { call: call("x", "a"), likely_cost }, at(0));
     let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
@@ -213,7 +214,7 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
     scene.spend("x", "a", 6.0, at(1));
     assert_eq!(scene.until("a"), at(1).plus_ms(24 * HOUR));
     // A call that is dearer than the threshold is made where nothing was spent.
-    let scene = of(|t| t.max_cost_per_hour = Some(Money::from_usd(0.5)));
+    let scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(0.5))));
     let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
     assert!(matches!(&choice, Choice::Use { backend, .. } if backend == "a"), "{choice:?}");
 }

@@ -1,14 +1,14 @@
-//! Checks a tree against a JSON Schema and reports every difference with its place. Covers what schemars writes for our
-//! own types; a keyword that is not covered here is left to deserialisation.
+//! Checks a YAML document against a JSON Schema and reports every difference with its position. Supports the keywords that
+//! schemars writes for the configuration's types; all others are left to deserialisation.
 
 use serde_json::Value as Json;
 
-use super::problem::Reporter;
-use super::tree::{Node, Value};
+use super::problem::ProblemCollector;
+use super::yaml::{YamlNode, YamlValue};
 use crate::domain::model::quantity::{DURATION_EXPECTED, MONEY_EXPECTED, duration_of, money_of};
 use crate::domain::model::settings::did_you_mean;
 
-/// Keys that would hold a secret, and the keys that name where it is.
+/// Keys that would hold a secret, each with the prefix of the keys (`_env`, `_file`) that name its source.
 const SECRET_KEYS: &[(&str, &str)] = &[
     ("token", "token"),
     ("access_token", "token"),
@@ -22,21 +22,21 @@ const SECRET_KEYS: &[(&str, &str)] = &[
     ("key", "api_key"),
 ];
 
-/// Looks up the schema of parts within one root schema.
+/// A schema within a root schema, with references resolved.
 #[derive(Clone, Copy)]
-pub(super) struct Shape<'s> {
+pub(super) struct SchemaView<'s> {
     root: &'s Json,
     here: &'s Json,
 }
 
-impl<'s> Shape<'s> {
-    /// The whole of `schema`.
+impl<'s> SchemaView<'s> {
+    /// The root schema.
     pub(super) fn new(schema: &'s Json) -> Self {
         Self { root: schema, here: schema }.resolved()
     }
 
-    /// Takes everything.
-    pub(super) const ANY: Shape<'static> = Shape { root: &Json::Null, here: &Json::Null };
+    /// A schema that accepts every value.
+    pub(super) const ANY: SchemaView<'static> = SchemaView { root: &Json::Null, here: &Json::Null };
 
     fn at(self, here: &'s Json) -> Self {
         Self { root: self.root, here }.resolved()
@@ -53,30 +53,30 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// Names of the keys it may have, in the order of the type.
+    /// Names of the known keys, in the order of the type.
     pub(super) fn keys(self) -> impl Iterator<Item = &'s str> {
         self.here.get("properties").and_then(Json::as_object).into_iter().flat_map(|p| p.keys().map(String::as_str))
     }
 
-    /// Shape of the value of `key`.
+    /// Schema of the value of `key`.
     pub(super) fn child(self, key: &str) -> Option<Self> {
         let known = self.here.get("properties").and_then(|p| p.get(key));
         let other = self.here.get("additionalProperties").filter(|other| other.is_object());
         known.or(other).map(|schema| self.at(schema))
     }
 
-    /// Shape of the items of a list.
+    /// Schema of the items of a list.
     pub(super) fn item(self) -> Option<Self> {
         self.here.get("items").map(|schema| self.at(schema))
     }
 
-    /// Whether text is what it wants and nothing that only looks like a number would do.
+    /// Whether only text is accepted, so that a number has to be read as text.
     pub(super) fn takes_only_text(self) -> bool {
         let types = self.types();
         types.contains(&"string") && types.iter().all(|t| matches!(*t, "string" | "null"))
     }
 
-    /// Whether keys beside the named ones are allowed.
+    /// Whether unknown keys are allowed.
     pub(super) fn is_open(self) -> bool {
         self.here.get("additionalProperties").is_none_or(|other| other != &Json::Bool(false))
     }
@@ -94,7 +94,7 @@ impl<'s> Shape<'s> {
         list.into_iter().flatten().map(|schema| self.at(schema)).collect()
     }
 
-    /// The words that are allowed, where it is one of a few.
+    /// Allowed values of an enumeration; empty for all other types.
     fn words(self) -> Vec<&'s str> {
         if let Some(Json::Array(words)) = self.here.get("enum") {
             return words.iter().filter_map(Json::as_str).collect();
@@ -105,7 +105,7 @@ impl<'s> Shape<'s> {
         self.choices().into_iter().flat_map(Self::words).collect()
     }
 
-    /// What it wants, for people ("a whole number").
+    /// Description of the accepted types, for messages ("a whole number").
     fn expected(self) -> String {
         match self.format() {
             Some("duration-text") => return DURATION_EXPECTED.to_owned(),
@@ -133,41 +133,41 @@ impl<'s> Shape<'s> {
         self.here.get("format").and_then(Json::as_str)
     }
 
-    fn takes(self, value: &Value) -> bool {
+    fn takes(self, value: &YamlValue) -> bool {
         let types = self.types();
         let any = |names: &[&str]| types.is_empty() || names.iter().any(|name| types.contains(name));
         match value {
             // A key without a value means its default.
-            Value::Null => true,
-            Value::Bool(_) => any(&["boolean"]),
-            Value::Number(n) if n.is_f64() => any(&["number"]),
-            Value::Number(_) => any(&["integer", "number"]),
-            Value::Text(_) => any(&["string"]),
-            Value::List(_) => any(&["array"]),
-            Value::Map(_) => any(&["object"]),
+            YamlValue::Null => true,
+            YamlValue::Bool(_) => any(&["boolean"]),
+            YamlValue::Number(n) if n.is_f64() => any(&["number"]),
+            YamlValue::Number(_) => any(&["integer", "number"]),
+            YamlValue::Text(_) => any(&["string"]),
+            YamlValue::List(_) => any(&["array"]),
+            YamlValue::Map(_) => any(&["object"]),
         }
     }
 
-    /// Reports everything in `node` that is not of this shape. `path` is the node's path, empty at the top.
-    pub(super) fn check(self, node: &Node, path: &str, report: &mut Reporter) {
+    /// Reports every difference between `node` and this schema. `path` is the node's path, empty at the top.
+    pub(super) fn check(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         if !self.takes(&node.value) {
             let found = node.value.kind();
             let message = format!("`{}`: expected {}, found {found}", shown(path), self.expected());
             return report.add(node.place.clone(), path, message);
         }
         let words = self.words();
-        if let (Value::Text(word), false) = (&node.value, words.is_empty()) {
+        if let (YamlValue::Text(word), false) = (&node.value, words.is_empty()) {
             if !words.contains(&word.as_str()) {
                 let list = words.iter().map(|w| format!("`{w}`")).collect::<Vec<_>>().join(", ");
                 let near = did_you_mean(word, words.iter().copied());
-                let message = format!("`{path}`: unknown value `{}`; it is one of {list}{near}", printable(word));
+                let message = format!("`{path}`: unknown value `{}`; allowed: {list}{near}", printable(word));
                 report.add(node.place.clone(), path, message);
             }
             return;
         }
         match &node.value {
-            Value::Map(_) => self.check_map(node, path, report),
-            Value::List(items) => {
+            YamlValue::Map(_) => self.check_map(node, path, report),
+            YamlValue::List(items) => {
                 let shape = self.choices().into_iter().find_map(Self::item).or_else(|| self.item());
                 if let Some(shape) = shape {
                     for (index, item) in items.iter().enumerate() {
@@ -175,27 +175,27 @@ impl<'s> Shape<'s> {
                     }
                 }
             }
-            Value::Number(_) | Value::Text(_) => self.check_scalar(node, path, report),
-            Value::Null | Value::Bool(_) => {}
+            YamlValue::Number(_) | YamlValue::Text(_) => self.check_scalar(node, path, report),
+            YamlValue::Null | YamlValue::Bool(_) => {}
         }
     }
 
-    /// As [`Self::check`], for places where a value cannot be left out.
-    fn check_present(self, node: &Node, path: &str, report: &mut Reporter) {
-        if node.value == Value::Null {
+    /// Like [`Self::check`], for items of a list, which must have a value.
+    fn check_present(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
+        if node.value == YamlValue::Null {
             let message = format!("`{path}`: expected {}, found nothing", self.expected());
             return report.add(node.place.clone(), path, message);
         }
         self.check(node, path, report);
     }
 
-    fn check_map(self, node: &Node, path: &str, report: &mut Reporter) {
+    fn check_map(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         let shape = if self.here.get("properties").is_none() {
             self.choices().into_iter().find(|choice| choice.here.get("properties").is_some()).unwrap_or(self)
         } else {
             self
         };
-        let Value::Map(entries) = &node.value else { return };
+        let YamlValue::Map(entries) = &node.value else { return };
         for entry in entries {
             let key_path = if path.is_empty() { entry.key.clone() } else { format!("{path}.{}", entry.key) };
             match shape.child(&entry.key) {
@@ -218,8 +218,8 @@ impl<'s> Shape<'s> {
         let named = |base: &str| self.keys().any(|known| known == format!("{base}_env"));
         if let Some((_, base)) = SECRET_KEYS.iter().find(|(name, base)| *name == key && named(base)) {
             return format!(
-                "`{key}` in `{}`: secrets are never written into this file; put it into an environment variable and \
-                 name that with `{base}_env`, or into a file and name that with `{base}_file`",
+                "`{key}` in `{}`: secrets must not be in this file; put it into an environment variable and set \
+                 `{base}_env` to its name, or into a file and set `{base}_file` to its path",
                 shown(path)
             );
         }
@@ -232,7 +232,7 @@ impl<'s> Shape<'s> {
         }
     }
 
-    fn check_scalar(self, node: &Node, path: &str, report: &mut Reporter) {
+    fn check_scalar(self, node: &YamlNode, path: &str, report: &mut ProblemCollector) {
         let json = node.to_json();
         let good = match self.format() {
             Some("duration-text") => duration_of(&json).is_some(),
@@ -241,7 +241,7 @@ impl<'s> Shape<'s> {
                 let (low, high) = self.bounds();
                 let number = json.as_f64();
                 if number.is_some_and(|n| n < low || n > high) {
-                    let message = format!("`{path}`: the number must be between {low} and {high}");
+                    let message = format!("`{path}`: must be between {low} and {high}");
                     report.add(node.place.clone(), path, message);
                 }
                 true
@@ -252,7 +252,7 @@ impl<'s> Shape<'s> {
         }
     }
 
-    /// Lowest and highest number, from the schema or from the width of the integer.
+    /// Returns the lowest and highest number, from the schema or from the integer type.
     fn bounds(self) -> (f64, f64) {
         let chosen = self.choices().into_iter().find(|c| c.types().iter().any(|t| matches!(*t, "integer" | "number")));
         let here = chosen.unwrap_or(self).here;
@@ -267,12 +267,12 @@ impl<'s> Shape<'s> {
     }
 }
 
-/// A path for people; the top of the file has none.
+/// Returns a path for messages; the top of the file has none.
 fn shown(path: &str) -> &str {
     if path.is_empty() { "the file" } else { path }
 }
 
-/// At most 40 characters, none of which moves a terminal's cursor.
+/// Returns at most 40 characters, with control characters replaced.
 fn printable(word: &str) -> String {
     word.chars().take(40).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

@@ -1,25 +1,25 @@
-//! `preset`, `control`, `oversight` and `strategy` of both files: what they set, checked together with what lies below.
+//! `preset`, `control`, `oversight` and `strategy` of both files: they are checked after merging with the layer below.
 
 use serde_json::{Map, Value};
 
-use super::problem::Reporter;
-use super::tree::Node;
+use super::problem::ProblemCollector;
+use super::yaml::YamlNode;
 use crate::domain::model::settings::{self, Settings};
 use crate::domain::supervision::{PRESET, Preset, SupervisionSettings, operators_alone};
 use crate::domain::supervision::{control::ControlSettings, oversight::OversightSettings, strategy::StrategySettings};
 
-/// The four keys as a file has them.
-pub(super) struct Thresholds {
+/// Values of the four keys in one file.
+pub(super) struct SupervisionKeys {
     pub(super) preset: Option<Preset>,
     pub(super) control: Map<String, Value>,
     pub(super) oversight: Map<String, Value>,
     pub(super) strategy: Map<String, Value>,
 }
 
-impl Thresholds {
-    /// What they set, and nothing else. Everything that does not hold over `under`, the layer below, is reported where
-    /// `root` has it.
-    pub(super) fn check(self, under: &Map<String, Value>, root: &Node, report: &mut Reporter) -> Map<String, Value> {
+impl SupervisionKeys {
+    /// Returns the keys that the file sets. Problems of their merge with `base`, the layer below, are added to `report` with
+    /// their position in `root`.
+    pub(super) fn check(self, base: &Map<String, Value>, root: &YamlNode, report: &mut ProblemCollector) -> Map<String, Value> {
         let mut given = Map::new();
         if let Some(preset) = self.preset.and_then(|preset| serde_json::to_value(preset).ok()) {
             given.insert(PRESET.to_owned(), preset);
@@ -33,14 +33,14 @@ impl Thresholds {
                 given.insert(group.to_owned(), Value::Object(layer));
             }
         }
-        let mut whole = under.clone();
-        settings::overlay(&mut whole, &given);
-        for problem in SupervisionSettings::layered(&whole).err().into_iter().flatten() {
+        let mut merged = base.clone();
+        settings::overlay(&mut merged, &given);
+        for problem in SupervisionSettings::layered(&merged).err().into_iter().flatten() {
             let other = problem.other.as_deref().unwrap_or_default();
-            if report.is_settled(other) {
+            if report.is_removed(other) {
                 continue;
             }
-            // A value can be wrong because of another one that this file sets.
+            // The file may set only the other one of two contradicting keys.
             let written = if root.has(&problem.key) || !root.has(other) { &problem.key } else { other };
             report.add(root.place_at(written), problem.key.clone(), problem.message);
         }
@@ -48,9 +48,9 @@ impl Thresholds {
     }
 }
 
-/// Reports what a repository's file sets though only the operator may.
-pub(super) fn refuse_switches(root: &Node, report: &mut Reporter) {
+/// Adds a problem for each key in a repository's file that only the operator may set.
+pub(super) fn refuse_operator_keys(root: &YamlNode, report: &mut ProblemCollector) {
     for key in operators_alone().iter().filter(|key| root.has(key)) {
-        report.add(root.place_at(key), key.as_str(), format!("`{key}`: only the operator's file can set this"));
+        report.add(root.place_at(key), key.as_str(), format!("`{key}`: only the operator's file can set this key"));
     }
 }
