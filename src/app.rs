@@ -471,7 +471,10 @@ fn settings(
         models: backends().map(|(name, backend)| (name.clone(), backend.settings.models.clone())).collect(),
         rules: backends().map(|(name, backend)| (name.clone(), backend.rules.clone())).collect(),
         prices: backends().map(|(name, backend)| (name.clone(), backend.prices.clone())).collect(),
-        context_windows: backends().map(|(name, backend)| (name, backend.settings.context_window)).filter_map(named).collect(),
+        context_windows: backends()
+            .map(|(name, backend)| (name, backend.settings.context_window))
+            .filter_map(named)
+            .collect(),
         backends: choice,
         fingerprints: built.fingerprints.clone(),
         answer_timeout: config.engine.answer_timeout_s.map(|s| Duration::from_secs(u64::from(s))),

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::config::{Config, Env, ConfigProblems, ConfigScope, operator_file};
+use crate::config::{Config, ConfigProblems, ConfigScope, Env, operator_file};
 use crate::domain::model::ids::Timestamp;
 use crate::render::Renderer;
 

@@ -28,7 +28,7 @@ pub use env::{DEFAULT_FILE, Env, FILE_VARIABLE, operator_file};
 pub use operator::{
     AgentNetwork, ChecksSection, EngineSection, RetentionSection, SandboxRequired, SandboxSection, WorkspaceSection,
 };
-pub use problem::{SourceLocation, ConfigProblem, ConfigProblems};
+pub use problem::{ConfigProblem, ConfigProblems, SourceLocation};
 pub use repository::parse_repository;
 pub use secret::WEBHOOK_SECRET_MIN;
 
@@ -315,7 +315,11 @@ fn read_limited(path: &Path) -> Result<String, String> {
 }
 
 /// The tree as a typed value, without what is not of its shape. `None` when nothing more can be said about it.
-fn typed<T: serde::de::DeserializeOwned + Default>(root: &YamlNode, shape: SchemaView<'_>, report: &mut ProblemCollector) -> Option<T> {
+fn typed<T: serde::de::DeserializeOwned + Default>(
+    root: &YamlNode,
+    shape: SchemaView<'_>,
+    report: &mut ProblemCollector,
+) -> Option<T> {
     shape.check(root, "", report);
     let sound = root.without(report.take_keys());
     if sound.value == yaml::YamlValue::Null {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Env, ConfigScope};
+use crate::config::{ConfigScope, Env};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::did_you_mean;
@@ -73,8 +73,7 @@ async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timest
         (name.as_str(), of.roles.as_slice(), window, state.backends.get(name).unwrap_or(&unknown))
     });
     if json {
-        let lines =
-            known.map(|(name, roles, window, state)| format!("{}\n", line(name, roles, window, state, now)));
+        let lines = known.map(|(name, roles, window, state)| format!("{}\n", line(name, roles, window, state, now)));
         return print(&lines.collect::<String>());
     }
     let header = ["BACKEND", "ROLES", "STATE", "CALLS", "FAILED", "TOKENS", "COST", "TODAY", "WHY"].map(str::to_owned);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use super::{CliError, CliResult, Global, database, load, print};
-use crate::config::{Env, ConfigScope};
+use crate::config::{ConfigScope, Env};
 use crate::failpoint;
 use crate::store;
 

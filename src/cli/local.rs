@@ -18,7 +18,7 @@ use super::serve::Signals;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app::{self, App, Options};
 use crate::clock::Clock;
-use crate::config::{Config, Env, FILE_VARIABLE, PRESETS, ConfigScope, operator_file};
+use crate::config::{Config, ConfigScope, Env, FILE_VARIABLE, PRESETS, operator_file};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use crate::domain::model::event::IssueSnapshot;
 use crate::domain::model::ids::IssueRef;
@@ -163,7 +163,10 @@ fn configuration(args: &LocalArgs, global: &Global, env: &Env) -> Result<Config,
 
 /// Name of the backend, once it is known that it can run here.
 fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliError> {
-    let agents = config.backends.iter().filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::Role::Agent));
+    let agents = config
+        .backends
+        .iter()
+        .filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::Role::Agent));
     let names: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
     let name = match &args.backend {
         Some(name) if names.contains(&name.as_str()) => name.clone(),

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
-use crate::config::{Config, Env, ConfigScope};
+use crate::config::{Config, ConfigScope, Env};
 use crate::domain::knowledge::intelligence::Claims;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};

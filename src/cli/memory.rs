@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
-use crate::config::{Env, ConfigScope};
+use crate::config::{ConfigScope, Env};
 use crate::domain::knowledge::memory::{Learning, MemorySettings, State, correct};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;

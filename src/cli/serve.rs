@@ -8,7 +8,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{CliError, CliResult, Global, block_on_with, load, print};
 use crate::app::{App, Options};
-use crate::config::{Config, Env, ConfigScope};
+use crate::config::{Config, ConfigScope, Env};
 use crate::engine::Role;
 use crate::forge::http::Pace;
 use crate::telemetry;

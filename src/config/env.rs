@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::problem::{SourceLocation, ProblemCollector};
+use super::problem::{ProblemCollector, SourceLocation};
 use super::renamed;
 use super::schema_check::SchemaView;
 use super::yaml::{MapEntry, YamlNode, YamlValue};
@@ -125,7 +125,12 @@ fn set(
 }
 
 /// Returns the item of a list with this 0-based index or this `name`; the index after the last item adds one.
-fn item_of<'n>(node: &'n mut YamlNode, step: &str, place: &SourceLocation, path: &str) -> Result<&'n mut YamlNode, String> {
+fn item_of<'n>(
+    node: &'n mut YamlNode,
+    step: &str,
+    place: &SourceLocation,
+    path: &str,
+) -> Result<&'n mut YamlNode, String> {
     if node.value == YamlValue::Null {
         *node = YamlNode { place: place.clone(), value: YamlValue::List(Vec::new()) };
     }

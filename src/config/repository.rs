@@ -23,7 +23,8 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{
-    CHECK_NAME_MAX, LimitOverrides, Policy, Progress, ProtectedPolicy, RepositorySettings, check_name_for, valid_check_name,
+    CHECK_NAME_MAX, LimitOverrides, Policy, Progress, ProtectedPolicy, RepositorySettings, check_name_for,
+    valid_check_name,
 };
 
 /// Where the file may be, in the order in which it is looked for.

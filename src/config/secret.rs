@@ -28,8 +28,7 @@ pub(super) fn read(source: &SecretSource, env: &Env, base: &Path) -> Result<Secr
         }
         SecretSource::File(path) => {
             let path = base.join(path);
-            let text =
-                read_file(&path).map_err(|error| format!("cannot read file {}: {error}", path.display()))?;
+            let text = read_file(&path).map_err(|error| format!("cannot read file {}: {error}", path.display()))?;
             (text, format!("file {}", path.display()))
         }
     };

@@ -19,7 +19,12 @@ pub(super) struct SupervisionKeys {
 impl SupervisionKeys {
     /// Returns the keys that the file sets. Problems of their merge with `base`, the layer below, are added to `report` with
     /// their position in `root`.
-    pub(super) fn check(self, base: &Map<String, Value>, root: &YamlNode, report: &mut ProblemCollector) -> Map<String, Value> {
+    pub(super) fn check(
+        self,
+        base: &Map<String, Value>,
+        root: &YamlNode,
+        report: &mut ProblemCollector,
+    ) -> Map<String, Value> {
         let mut given = Map::new();
         if let Some(preset) = self.preset.and_then(|preset| serde_json::to_value(preset).ok()) {
             given.insert(PRESET.to_owned(), preset);

@@ -27,14 +27,20 @@ fn collect(folder: &Path, prefix: &str, depth: usize, found: &mut Vec<(String, S
             continue;
         }
         let name = format!("{prefix}{name}");
-        let metadata =
-            std::fs::metadata(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let metadata = std::fs::metadata(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if metadata.is_dir() && depth < DEEPEST {
             collect(&path, &format!("{name}/"), depth + 1, found)?;
         } else if !metadata.is_file() || !name.ends_with(".md") {
-            return Err(format!("{} is not a template; names of templates end in .md, such as comment/status.md", path.display()));
+            return Err(format!(
+                "{} is not a template; names of templates end in .md, such as comment/status.md",
+                path.display()
+            ));
         } else if metadata.len() > FILE_MAX {
-            return Err(format!("{} has {} bytes, the maximum for a template is {FILE_MAX}", path.display(), metadata.len()));
+            return Err(format!(
+                "{} has {} bytes, the maximum for a template is {FILE_MAX}",
+                path.display(),
+                metadata.len()
+            ));
         } else {
             let text = std::fs::read_to_string(&path);
             found.push((name, text.map_err(|error| format!("cannot read {}: {error}", path.display()))?));

@@ -10,15 +10,14 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Map;
 use url::Url;
 
-use super::operator::{
-    AccountEntry, ForgeKindName, ForgeSection, LimitsSection, OperatorFile, SandboxRequired,
-};
+use super::operator::{AccountEntry, ForgeKindName, ForgeSection, LimitsSection, OperatorFile, SandboxRequired};
 use super::problem::{ConfigProblems, ProblemCollector};
 use super::secret::{self, SecretSource, WEBHOOK_SECRET_MIN};
 use super::supervision_keys::SupervisionKeys;
 use super::yaml::YamlNode;
 use super::{
-    Config, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, ConfigScope, RepoPattern, ServerConfig, templates,
+    Config, ConfigScope, Env, ForgeAuth, ForgeConfig, ForgeKind, MoneyLimits, PRESETS, RepoPattern, ServerConfig,
+    templates,
 };
 use crate::domain::knowledge::memory::{EMBEDDING_FILES, MemorySettings, NO_EMBEDDINGS};
 use crate::domain::model::ids::{ForgeName, UserId};
@@ -427,7 +426,8 @@ impl Check<'_> {
         if egress != Ok(Egress::Nothing) {
             return;
         }
-        let calls_out = |(name, backend): &(&String, &BackendSettings)| backend.enabled && PRESETS.contains(&name.as_str());
+        let calls_out =
+            |(name, backend): &(&String, &BackendSettings)| backend.enabled && PRESETS.contains(&name.as_str());
         for (name, _) in file.backends.iter().filter(calls_out) {
             let why = format!(
                 "`{name}` reaches its model over the network, which `sandbox.network: none` takes from it; use `[]`, \

@@ -6,7 +6,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 use serde_saphyr::{Location, Options, Spanned};
 
-use super::problem::{SourceLocation, ProblemCollector};
+use super::problem::{ProblemCollector, SourceLocation};
 
 /// A value with its position.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -162,10 +162,16 @@ impl YamlNode {
             Json::Bool(b) => YamlValue::Bool(b),
             Json::Number(n) => YamlValue::Number(n),
             Json::String(text) => YamlValue::Text(text),
-            Json::Array(items) => YamlValue::List(items.into_iter().map(|item| YamlNode::from_json(item, place)).collect()),
+            Json::Array(items) => {
+                YamlValue::List(items.into_iter().map(|item| YamlNode::from_json(item, place)).collect())
+            }
             Json::Object(map) => YamlValue::Map(
                 map.into_iter()
-                    .map(|(key, item)| MapEntry { key, key_place: place.clone(), node: YamlNode::from_json(item, place) })
+                    .map(|(key, item)| MapEntry {
+                        key,
+                        key_place: place.clone(),
+                        node: YamlNode::from_json(item, place),
+                    })
                     .collect(),
             ),
         };

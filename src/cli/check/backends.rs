@@ -236,7 +236,9 @@ fn uncounted(name: &str, backend: &BackendConfig) -> Option<Finding> {
     let warn = |detail: String, fix: &str| Some(Finding::warn(format!("cost of {}", title(name)), detail, fix));
     let own = if backend.settings.kind.is_none() { name } else { "text" };
     let format = backend.settings.output.map_or(own, |format| format.as_str());
-    let asked_for = [&backend.settings.models.default, &backend.settings.models.cheap, &backend.settings.models.strong].into_iter().flatten();
+    let asked_for = [&backend.settings.models.default, &backend.settings.models.cheap, &backend.settings.models.strong]
+        .into_iter()
+        .flatten();
     let asked_for = asked_for.chain(backend.settings.models.rules.iter().map(|rule| &rule.model));
     let unpriced: Vec<&str> =
         asked_for.clone().filter(|model| backend.prices.price(model).is_none()).map(String::as_str).collect();

@@ -48,7 +48,10 @@ fn everything_about_backends_is_read_as_it_is_meant() {
     assert_eq!(settings.in_order(Role::Assistant), ["router", "helper", "odd"]);
     assert!(settings.validate().iter().all(|problem| problem.message.contains("codex")), "one is off");
     assert_eq!((settings.rotation.mode, settings.rotation.interval), (RotationMode::TimeSliced, Duration::hours(2)));
-    assert_eq!((settings.cooldown.backoff_first, settings.cooldown.backoff_max), (Duration::seconds(30), Duration::minutes(30)));
+    assert_eq!(
+        (settings.cooldown.backoff_first, settings.cooldown.backoff_max),
+        (Duration::seconds(30), Duration::minutes(30))
+    );
     let thresholds = settings.thresholds("claude");
     assert_eq!((thresholds.max_requests_per_window, thresholds.window), (Some(50), Duration::hours(5)));
     assert_eq!((thresholds.max_cost_per_hour, thresholds.max_context_pct), (Some(Usd::dollars(5)), 70));

@@ -323,7 +323,8 @@ pub trait Settings: ConfigSection + Serialize + DeserializeOwned {
     /// # Errors
     /// Everything that is wrong with the result.
     fn merged(&self, layer: &Value) -> Result<Self, Vec<KeyProblem>> {
-        let unreadable = |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
+        let unreadable =
+            |error: serde_json::Error| vec![KeyProblem::new(Self::GROUP, format!("cannot be read: {error}"))];
         let mut value = serde_json::to_value(self).map_err(unreadable)?;
         let mut merge = Merge { problems: SectionProblems::new(Self::GROUP), new_name: Self::new_name };
         merge.value(&mut value, layer, "");

@@ -26,8 +26,8 @@ pub use next::next;
 pub use observation::{Advice, Call, Change, Observation, Transition};
 pub use proactive::Threshold;
 pub use settings::{
-    BackendModels, BackendPriority, BackendSettings, BackendThresholds, BackendType, BackendsSettings, CooldownSettings,
-    OutputFormatName, Role, RotationMode, RotationSettings, StdinUse, WireName,
+    BackendModels, BackendPriority, BackendSettings, BackendThresholds, BackendType, BackendsSettings,
+    CooldownSettings, OutputFormatName, Role, RotationMode, RotationSettings, StdinUse, WireName,
 };
 pub use state::{
     BackendState, Backends, DisabledFor, ErrorSeen, InFlight, Park, ParkedFor, Probation, RotationState, Status,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{DAY_MS, HOUR_MS};
 use super::settings::BackendThresholds;
 use super::state::BackendState;
-use crate::domain::model::quantity::Usd;
 use crate::domain::model::ids::{Money, Timestamp};
+use crate::domain::model::quantity::Usd;
 
 /// Share of a threshold that has to be free again before a backend that reached it is used: else each place that gets
 /// free would draw a loop over for a single call.
@@ -37,7 +37,11 @@ impl fmt::Display for Threshold {
 }
 
 /// The threshold that is reached, and when a quarter of it is free again: the one that takes longest.
-pub(super) fn reached(backend: &BackendState, of: &BackendThresholds, now: Timestamp) -> Option<(Threshold, Timestamp)> {
+pub(super) fn reached(
+    backend: &BackendState,
+    of: &BackendThresholds,
+    now: Timestamp,
+) -> Option<(Threshold, Timestamp)> {
     let window = of.window.as_millis();
     let room = |most: i64| most - (most as f64 * ROOM).ceil() as i64;
     let requests =
