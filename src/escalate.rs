@@ -23,7 +23,7 @@ use url::{Host, Url};
 
 pub use sign::{SIGNATURE_HEADER, TIMESTAMP_HEADER, verify};
 
-use crate::domain::model::causes::causes;
+use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::report::notice::{self, Audience, ChannelKind, Notice, Occasion};
 use crate::domain::supervision::oversight::EscalationLevel;
@@ -100,7 +100,7 @@ impl Channel {
             // Messages are rare; each is sent to an address that was looked at just now.
             .pool_max_idle_per_host(0)
             .build()
-            .map_err(|error| causes(&error.without_url()))?;
+            .map_err(|error| error_chain(&error.without_url()))?;
         let mut secrets = vec![url.to_string(), settings.url.expose_secret().to_owned()];
         if url.path().len() > 1 {
             secrets.push(url.path().to_owned());
@@ -221,7 +221,7 @@ impl Channel {
             Ok(response) => response,
             Err(error) => {
                 let error = error.without_url();
-                let why = self.masked(&causes(&error));
+                let why = self.masked(&error_chain(&error));
                 return if is_refused(&error) {
                     Outcome::Never { why }
                 } else {

@@ -27,7 +27,7 @@ use url::Url;
 pub use wire::Wire;
 
 use crate::clock::Clock;
-use crate::domain::model::causes::causes;
+use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
 use crate::domain::providers::limit::Signals;
@@ -93,7 +93,7 @@ impl ApiClient {
         let client = client_of_model(&base)
             .default_headers(headers)
             .build()
-            .map_err(|error| format!("backend {name}: {}", causes(&error.without_url())))?;
+            .map_err(|error| format!("backend {name}: {}", error_chain(&error.without_url())))?;
         let host = base.host_str().unwrap_or_default().to_owned();
         let (calls, list) = addresses(&base, wire);
         // A query may hold a key as well.
@@ -199,7 +199,7 @@ impl ApiClient {
             Ok(response) => response,
             // Not a byte came: the connection was refused, or an idle one was closed under us.
             Err(_) => request().send().await.map_err(|error| {
-                self.failed(&format!("no connection: {}", causes(&error.without_url())), true, None)
+                self.failed(&format!("no connection: {}", error_chain(&error.without_url())), true, None)
             })?,
         };
         let status = response.status();
@@ -226,7 +226,7 @@ impl ApiClient {
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
                 Err(error) => {
-                    let problem = format!("the answer broke off: {}", causes(&error.without_url()));
+                    let problem = format!("the answer broke off: {}", error_chain(&error.without_url()));
                     return Err(self.failed(&problem, true, Some(status)));
                 }
             }

@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use url::Url;
 
 use super::BackendSettings;
-use crate::domain::model::causes::causes;
+use crate::domain::model::error_chain::error_chain;
 use crate::net::client_of_model;
 use crate::net::serve::{Limits, serve};
 
@@ -156,7 +156,7 @@ impl Model {
             let token = format!("ralph-{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
             Some((name.clone(), token, key.clone()))
         };
-        let client = client_of_model(&kept.model).build().map_err(|error| causes(&error.without_url()))?;
+        let client = client_of_model(&kept.model).build().map_err(|error| error_chain(&error.without_url()))?;
         Ok(Self { base: kept.model.clone(), client, keys: kept.keys.iter().filter_map(key).collect() })
     }
 
@@ -225,7 +225,7 @@ async fn pass_on(State(model): State<Arc<Model>>, request: Request) -> Response 
             response
         }
         Err(error) => {
-            let why = format!("the model cannot be reached: {}", causes(&error.without_url()));
+            let why = format!("the model cannot be reached: {}", error_chain(&error.without_url()));
             refused(StatusCode::BAD_GATEWAY, "api_error", &why)
         }
     }

@@ -1,8 +1,8 @@
 //! Values that every part of the core shares: identifiers, quantities, events, effects, tasks and the record of an iteration.
 
-pub mod causes;
 pub mod characters;
 pub mod dispersion;
+pub mod error_chain;
 pub mod event;
 pub mod ids;
 pub mod path_patterns;

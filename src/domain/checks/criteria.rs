@@ -1,4 +1,4 @@
-//! Completion criteria: where checks come from, whose word wins, and which checks make sense.
+//! Completion criteria: sources of checks, their precedence, and their validation.
 
 mod detect;
 mod issue;
@@ -19,42 +19,42 @@ pub use judge::{Verdict, judge};
 pub use kind::{TaskType, task_type};
 pub use spec::check_from_value;
 
-/// Longest limit of one run that may be asked for, in seconds (6 h).
+/// Maximum time limit of one run, in seconds (6 h).
 pub const MAX_TIMEOUT_S: u64 = 6 * 3600;
-/// Most checks that one source may give.
+/// Maximum number of checks from one source.
 pub const MAX_CHECKS: usize = 20;
-/// Longest name of a check, in characters; it stands in tables.
+/// Maximum length of a check's name, in characters.
 pub const MAX_NAME: usize = 60;
-/// Longest command, in bytes.
+/// Maximum length of a command, in bytes.
 pub const MAX_COMMAND: usize = 4096;
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const MAX_PATTERN: usize = 500;
-/// Compiled size that a pattern may reach, in bytes.
+/// Maximum size of a compiled pattern, in bytes.
 const PATTERN_BYTES: usize = 1 << 20;
 
-/// Why the criteria that somebody wrote cannot be used.
+/// Reason why written criteria cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CriteriaError {
-    /// The fenced block is not what it should be.
+    /// The fenced block cannot be parsed.
     #[error("the `ralph` block cannot be read: {0}")]
     Block(String),
-    /// A fence is opened and never closed, so that prose would be taken for commands.
+    /// A fence is not closed, so that prose would be taken for commands.
     #[error("the `ralph` block is never closed; end it with a line of three backticks")]
     Unclosed,
-    /// A check that makes no sense.
+    /// An invalid check.
     #[error("check `{name}`: {reason}")]
     Invalid {
-        /// Its name.
+        /// Name of the check.
         name: String,
-        /// What is wrong with it and what would be right.
+        /// Problem and how to fix it.
         reason: String,
     },
-    /// More checks than are run.
+    /// Too many checks.
     #[error("{0} checks are given, at most {MAX_CHECKS} are run; join some of them in a script")]
     TooMany(usize),
 }
 
-/// Builds a check that holds when `command` exits 0, named after the command.
+/// Builds a check that passes if `command` exits 0, named after the command.
 pub fn plain(command: &str, source: CheckSource) -> Check {
     Check {
         name: name_of(command),
@@ -67,8 +67,8 @@ pub fn plain(command: &str, source: CheckSource) -> Check {
     }
 }
 
-/// Takes the checks of the first source that has any: command, then issue, then repository file, then detection. Their
-/// `source` is set to it and their names are made unique. Nothing anywhere gives no checks and `Detected`.
+/// Returns the checks of the first source that has any: command, issue, repository file, detection. Sets their
+/// `source` and makes their names unique. Without any checks, returns none and `Detected`.
 pub fn choose(
     command: Vec<Check>,
     issue: Vec<Check>,
@@ -98,7 +98,7 @@ pub fn choose(
     (unique, source)
 }
 
-/// Says what is wrong with a check, as one sentence for whoever wrote it.
+/// Returns the problem of a check as one sentence for its author.
 pub fn validate(check: &Check) -> Result<(), String> {
     if check.name.trim().is_empty() {
         return Err("the name is empty".to_owned());
@@ -145,7 +145,7 @@ pub fn validate(check: &Check) -> Result<(), String> {
     }
 }
 
-/// Says what is wrong with the glob of a check's JUnit files.
+/// Returns the problem of the glob of a check's JUnit files.
 pub fn report_path(glob: &str) -> Result<(), String> {
     let inside = !glob.starts_with('/') && glob.split('/').all(|part| part != "..");
     match path_globs(&[glob]) {
@@ -173,7 +173,7 @@ fn one_group(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles somebody's pattern: `^` and `$` are those of a line; length and compiled size are limited.
+/// Compiles a pattern; `^` and `$` match at lines; length and compiled size are limited.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     if pattern.len() > MAX_PATTERN {
         return Err(format!("the pattern is longer than {MAX_PATTERN} bytes"));
@@ -186,7 +186,7 @@ pub fn compile(pattern: &str) -> Result<Regex, String> {
     })
 }
 
-/// A name made of a command: its first line, cut to `MAX_NAME` characters.
+/// Returns a name made from a command: its first line, at most `MAX_NAME` characters.
 fn name_of(command: &str) -> String {
     let line: String = command.trim().lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).collect();
     cut(line.trim(), MAX_NAME)

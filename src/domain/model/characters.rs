@@ -1,19 +1,19 @@
-//! Characters that nobody sees, terminal sequences, character references, and our own markers in foreign text.
+//! Invisible characters, terminal sequences, character references, and markers of the service in untrusted text.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// How our own hidden markers begin, after `<!--`.
+/// Beginning of the service's hidden markers, after `<!--`.
 const MARKER_WORD: &str = "ralph:";
 
-/// Terminal control sequences (CSI, OSC, two-character escapes), in either form.
+/// Terminal control sequences (CSI, OSC, two-character escapes), in 7-bit and 8-bit form.
 static TERMINAL: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?:\x1b\[|\x{9b})[0-9;:<=>?]*[ -/]*[@-~]|(?:\x1b\]|\x{9d})[^\x07\x1b\x{9c}\n]*(?:\x07|\x1b\\|\x{9c})?|\x1b[@-Z\\-_]?")
         .expect("a constant pattern")
 });
 
-/// Whether a character shows nothing by itself, or changes how others are shown.
+/// Whether a character is invisible or changes how others are displayed.
 pub(in crate::domain) fn is_invisible(c: char) -> bool {
     matches!(c,
         '\0'..='\u{8}' | '\u{b}'..='\u{1f}' | '\u{7f}'..='\u{9f}'
@@ -25,13 +25,13 @@ pub(in crate::domain) fn is_invisible(c: char) -> bool {
         || is_private(c)
 }
 
-/// Private use and non-characters: fonts decide what they show, mostly nothing.
+/// Whether a character is for private use or no character; fonts decide its display, usually nothing.
 fn is_private(c: char) -> bool {
     matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
 }
 
-/// Without terminal sequences, invisible characters and our markers; line ends become `\n`, line and paragraph
-/// separators too. Also the number of runs of invisible characters that were taken away (line ends not counted).
+/// Returns the text without terminal sequences, invisible characters and markers of the service, with line ends as `
+/// `, and the number of runs of invisible characters removed (line ends not counted).
 pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     let mut text = text.replace("\r\n", "\n").replace(['\r', '\u{2028}', '\u{2029}', '\u{85}', '\u{b}', '\u{c}'], "\n");
     if text.contains(['\u{1b}', '\u{9b}', '\u{9d}']) {
@@ -41,7 +41,7 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     let (mut runs, mut within) = (0, false);
     for c in text.chars() {
         if is_invisible(c) && c != '\n' && c != '\t' {
-            // What colours or joins emoji is common and says nothing.
+            // Variation selectors and joiners in emoji are common and carry no text.
             let joins_emoji = c == '\u{200d}' && kept.ends_with(|before| before >= '\u{2190}');
             runs += usize::from(!within && c != '\u{fe0f}' && !joins_emoji);
             within = true;
@@ -53,7 +53,7 @@ pub(in crate::domain) fn visible(text: &str) -> (String, usize) {
     (without_markers(kept), runs)
 }
 
-/// Breaks what could be taken for one of our hidden markers.
+/// Breaks text that could be taken for a marker of the service.
 fn without_markers(mut text: String) -> String {
     let mut from = 0;
     while let Some(at) = text.get(from..).and_then(|rest| rest.find("<!--")) {
@@ -61,7 +61,7 @@ fn without_markers(mut text: String) -> String {
         let rest = text.get(start + 4..).unwrap_or_default().trim_start();
         if rest.get(..MARKER_WORD.len()).is_some_and(|word| word.eq_ignore_ascii_case(MARKER_WORD)) {
             text.replace_range(start..start + 4, "");
-            // What is left may have come together to a new beginning.
+            // The rest may form a new beginning.
             from = start.saturating_sub(4);
             from = text.floor_char_boundary(from);
         } else {
@@ -92,7 +92,8 @@ pub(in crate::domain) fn decode_once(text: &str) -> String {
     decoded
 }
 
-/// The reference that goes on with `text` after its `&`: the length of that in bytes, and what it stands for.
+/// Returns the reference that `text` continues after its `&`: its length in bytes and the character that it stands
+/// for.
 fn reference(text: &str) -> Option<(usize, char)> {
     const LONGEST: usize = 40;
     let window = text.get(..text.floor_char_boundary(LONGEST))?;
@@ -111,10 +112,10 @@ fn reference(text: &str) -> Option<(usize, char)> {
     Some((end + 1, c))
 }
 
-/// Decodes character references until none is left, taking invisible characters away in between, so that nothing can
-/// come together afterwards.
+/// Decodes character references until none is left and removes invisible characters in between, so that no new ones
+/// can form.
 pub(in crate::domain) fn decoded(text: &str) -> String {
-    /// Nobody nests references deeper than this but to waste our time.
+    /// Maximum depth of nested references.
     const PASSES: usize = 8;
     let mut text = visible(text).0;
     for _ in 0..PASSES {

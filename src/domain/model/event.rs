@@ -1,115 +1,115 @@
-//! What a forge tells us, in neutral words: both forges' webhooks are mapped to these.
+//! Events of forges in neutral terms; the webhooks of both forges are mapped to these.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 
-/// An issue (or the issue side of a pull request) as it stood when the forge wrote it down.
+/// An issue, or the issue part of a pull request, as stated by the forge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IssueSnapshot {
-    /// Its number.
+    /// Number.
     pub number: Number,
-    /// Title, raw.
+    /// Title, not sanitized.
     pub title: String,
-    /// Body, raw Markdown; empty where the forge has none.
+    /// Body, Markdown, not sanitized; empty if the forge has none.
     pub body: String,
-    /// Who opened it; `None` for a deleted account.
+    /// Author; `None` if the account was deleted.
     pub author: Option<User>,
-    /// Names of its labels.
+    /// Names of the labels.
     pub labels: Vec<String>,
-    /// Open or closed.
+    /// Whether it is open.
     pub open: bool,
     /// Whether it is a pull request.
     pub is_pull: bool,
-    /// Whether conversation is locked.
+    /// Whether the conversation is locked.
     pub locked: bool,
-    /// Last change of any sort.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Page for people.
+    /// Address of the page.
     pub url: String,
 }
 
-/// A pull request in the parts we act on.
+/// Pull request, in the parts that the service uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PullSnapshot {
-    /// Its number.
+    /// Number.
     pub number: Number,
-    /// Branch it comes from.
+    /// Source branch.
     pub head_branch: String,
-    /// Repository it comes from, by numeric id; `None` when that was deleted.
+    /// Numeric id of the source repository; `None` if it was deleted.
     pub head_repo: Option<crate::domain::model::ids::RepoId>,
-    /// Its newest commit.
+    /// Newest commit of the source branch.
     pub head_sha: Sha,
-    /// Branch it goes to.
+    /// Target branch.
     pub base_branch: String,
-    /// Open or closed.
+    /// Whether it is open.
     pub open: bool,
     /// Whether it was merged.
     pub merged: bool,
-    /// Draft (or `WIP:` in the title where the forge has no drafts).
+    /// Whether it is a draft (`WIP:` in the title if the forge has no drafts).
     pub draft: bool,
-    /// Whether the forge says that it merges cleanly; `None` when it does not know yet.
+    /// Whether it can be merged without conflicts; `None` while the forge does not know.
     pub mergeable: Option<bool>,
-    /// Page for people.
+    /// Address of the page.
     pub url: String,
 }
 
-/// A comment.
+/// Comment on an issue or pull request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommentSnapshot {
-    /// Its id.
+    /// Identifier.
     pub id: CommentId,
-    /// Body, raw Markdown.
+    /// Body, Markdown, not sanitized.
     pub body: String,
-    /// Who wrote it; `None` for a deleted account.
+    /// Author; `None` if the account was deleted.
     pub author: Option<User>,
-    /// When it was written.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Whether the text may be another by now than the one that was written.
+    /// Whether the text may differ from the one that was first written.
     pub edited: bool,
-    /// Page for people.
+    /// Address of the page.
     pub url: String,
 }
 
-/// The verdict of a review.
+/// Verdict of a review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReviewVerdict {
     /// Approved.
     Approved,
-    /// Changes are asked for.
+    /// Changes requested.
     ChangesRequested,
-    /// Remarks only.
+    /// Comments only.
     Commented,
-    /// Taken back.
+    /// Dismissed.
     Dismissed,
 }
 
-/// One thing that happened on a forge. `sender` is who did it, by the signed payload.
+/// Event on a forge. `sender` is the account that caused it, by the signed payload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum ForgeEvent {
-    /// Exactly one label was added (GitHub).
+    /// One label was added (GitHub).
     Labeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
-    /// Exactly one label was taken away (GitHub).
+    /// One label was removed (GitHub).
     Unlabeled { repo: RepoRef, issue: IssueSnapshot, label: String, sender: User },
-    /// The set of labels may have changed; what it was before must be known from elsewhere (Gitea, Forgejo).
+    /// The set of labels may have changed; the payload does not state the previous set (Gitea, Forgejo).
     LabelSet { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// A new issue, perhaps with labels from a template. Starts nothing by itself.
+    /// A new issue, possibly with labels from a template. Starts nothing by itself.
     IssueOpened { repo: RepoRef, issue: IssueSnapshot, sender: User },
     /// Title or body were edited.
     IssueEdited { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// Closed by somebody.
+    /// The issue was closed.
     IssueClosed { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// Opened again.
+    /// The issue was reopened.
     IssueReopened { repo: RepoRef, issue: IssueSnapshot, sender: User },
-    /// Deleted, transferred elsewhere, or turned into something else; it is gone from this repository.
+    /// The issue was deleted, transferred or converted, and left the repository.
     IssueGone { repo: RepoRef, number: Number, sender: User },
     /// A new comment on an issue or in a pull request's conversation.
     CommentCreated { repo: RepoRef, issue: IssueSnapshot, comment: CommentSnapshot, sender: User },
-    /// A pull request changed: opened, closed, merged, new commits, draft to ready.
+    /// A pull request was opened, closed, merged, updated or marked ready.
     PullChanged { repo: RepoRef, pull: PullSnapshot, sender: User },
-    /// A review was handed in. `id` is missing on Gitea.
+    /// A review was submitted. `id` is missing on Gitea.
     ReviewSubmitted {
         repo: RepoRef,
         pull: PullSnapshot,
@@ -119,20 +119,20 @@ pub enum ForgeEvent {
         sender: User,
         at: Timestamp,
     },
-    /// A remark on a line of a pull request.
+    /// A review comment on a line of a pull request.
     ReviewCommented { repo: RepoRef, pull: PullSnapshot, comment: CommentSnapshot, path: Option<String>, sender: User },
-    /// A check, status or workflow of a commit ended or changed; the forge is asked for details.
+    /// A check, status or workflow of a commit changed; details are read from the forge.
     ChecksChanged { repo: RepoRef, sha: Sha, branch: Option<String> },
     /// A branch moved.
     Pushed { repo: RepoRef, branch: String, after: Option<Sha>, sender: User },
-    /// A repository was renamed, moved, archived, deleted or made public or private.
+    /// A repository was renamed, transferred, archived, deleted, or its visibility changed.
     RepositoryChanged { repo: RepoRef, action: String },
-    /// The App was installed, removed, suspended, or its repositories changed.
+    /// The App was installed, removed or suspended, or its repositories changed.
     InstallationChanged { action: String },
 }
 
 impl ForgeEvent {
-    /// The repository it is about, if it is about one.
+    /// Returns the repository of the event, if it has one.
     pub fn repo(&self) -> Option<&RepoRef> {
         match self {
             Self::Labeled { repo, .. }
@@ -154,7 +154,7 @@ impl ForgeEvent {
         }
     }
 
-    /// Who did it, where the event says so.
+    /// Returns the account that caused the event, if known.
     pub fn sender(&self) -> Option<&User> {
         match self {
             Self::Labeled { sender, .. }

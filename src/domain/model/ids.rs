@@ -1,4 +1,4 @@
-//! Identifiers and quantities as types of their own, so that none is taken for another.
+//! Identifiers and quantities as distinct types.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ macro_rules! text_id {
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text as it is.
+            /// Wraps the text unchanged.
             pub fn new(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
-            /// The text.
+            /// Returns the text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -46,50 +46,50 @@ macro_rules! number_id {
 }
 
 text_id!(
-    /// The name of a configured forge server, as the operator wrote it (`work`, `gh`).
+    /// Name of a configured forge, as in the operator's file (`work`, `gh`).
     ForgeName
 );
 text_id!(
-    /// A loop: `r-<issue number>-<6 base32 characters>`.
+    /// Identifier of a loop: `r-<issue number>-<6 base32 characters>`.
     LoopId
 );
 text_id!(
-    /// A commit or tree, as lower-case hexadecimal (40 or 64 characters).
+    /// Object name of a commit or tree: 40 or 64 lower-case hexadecimal characters.
     Sha
 );
 number_id!(
-    /// The forge's numeric id of a repository; survives renames.
+    /// Numeric id of a repository on its forge; survives renames.
     RepoId(i64)
 );
 number_id!(
-    /// The forge's numeric id of an account; survives renames, unlike a login.
+    /// Numeric id of an account on its forge; survives renames, unlike a login.
     UserId(i64)
 );
 number_id!(
-    /// The number of an issue or pull request within its repository (one series for both).
+    /// Number of an issue or pull request within its repository (one series for both).
     Number(u64)
 );
 number_id!(
-    /// The forge's id of a comment on an issue or pull request.
+    /// Numeric id of a comment on an issue or pull request.
     CommentId(i64)
 );
 
 impl Sha {
-    /// Reads a full object name; `None` unless it is 40 or 64 hexadecimal characters.
+    /// Parses a full object name; `None` unless it has 40 or 64 hexadecimal characters.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let well_formed = matches!(text.len(), 40 | 64) && text.bytes().all(|b| b.is_ascii_hexdigit());
         well_formed.then(|| Self(text.to_ascii_lowercase()))
     }
 
-    /// The first 8 characters, for people.
+    /// Returns the first 8 characters, for people.
     pub fn short(&self) -> &str {
         self.0.get(..8).unwrap_or(&self.0)
     }
 }
 
 impl LoopId {
-    /// Builds the id from the issue's number and 30 random bits (upper bits are ignored).
+    /// Builds an id from the issue's number and 30 random bits (upper bits are ignored).
     pub fn from_parts(issue: Number, random: u32) -> Self {
         const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
         let tail: String = (0..6).map(|i| ALPHABET[(random >> (5 * i) & 31) as usize] as char).collect();
@@ -97,38 +97,38 @@ impl LoopId {
     }
 }
 
-/// A moment: milliseconds since 1970-01-01T00:00:00Z.
+/// Point in time: milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// This moment plus `ms` milliseconds (may be negative); saturates.
+    /// Returns this time plus `ms` milliseconds (may be negative), saturating.
     pub fn plus_ms(self, ms: i64) -> Self {
         Self(self.0.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this moment, never negative.
+    /// Returns the milliseconds since `earlier`, never negative.
     pub fn since(self, earlier: Timestamp) -> i64 {
         self.0.saturating_sub(earlier.0).max(0)
     }
 }
 
-/// Money in millionths of a US dollar; never a float, so that sums are exact.
+/// Amount of money in millionths of a US dollar. An integer, so that sums are exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Money(pub i64);
 
 impl Money {
-    /// From dollars; not-a-number and infinities become 0.
+    /// Converts from dollars; NaN and infinities become 0.
     pub fn from_usd(usd: f64) -> Self {
         if usd.is_finite() { Self((usd * 1e6).round() as i64) } else { Self(0) }
     }
-    /// In dollars.
+    /// Returns the amount in dollars.
     pub fn usd(self) -> f64 {
         self.0 as f64 / 1e6
     }
-    /// Sum, saturating.
+    /// Returns the sum, saturating.
     pub fn plus(self, other: Money) -> Money {
         Self(self.0.saturating_add(other.0))
     }
@@ -140,62 +140,62 @@ impl fmt::Display for Money {
     }
 }
 
-/// A share, 0..=1.
+/// Ratio, 0..=1.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// Clamped to 0..=1; not-a-number becomes 0.
+    /// Clamps `value` to 0..=1; NaN becomes 0.
     pub fn new(value: f64) -> Self {
         if value.is_nan() { Self(0.0) } else { Self(value.clamp(0.0, 1.0)) }
     }
-    /// 0..=1.
+    /// Returns the value, 0..=1.
     pub fn get(self) -> f64 {
         self.0
     }
-    /// Whole percent, 0..=100, rounded down, so that only 1.0 reads as 100.
+    /// Returns the percentage, 0..=100, rounded down, so that only 1.0 gives 100.
     pub fn whole_percent(self) -> u8 {
         (self.0 * 100.0 + 1e-9).floor() as u8
     }
 }
 
-/// A percentage, 0..=100 (coverage).
+/// Percentage, 0..=100 (coverage).
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Percent(pub f64);
 
-/// What an account is.
+/// Kind of an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AccountKind {
     /// A person.
     User,
-    /// An application or a machine account that the forge knows to be one.
+    /// An application, or an account that the forge marks as a bot.
     Bot,
 }
 
-/// An account on a forge. Equality of accounts is equality of `id`; the login is for display.
+/// Account on a forge. Compare accounts by `id`; the login is for display.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
     /// Numeric id.
     pub id: UserId,
-    /// Name at the time it was read.
+    /// Login when last read.
     pub login: String,
-    /// Person or bot.
+    /// Kind of the account.
     pub kind: AccountKind,
 }
 
-/// A repository on a forge.
+/// Repository on a forge.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RepoRef {
-    /// Which configured forge.
+    /// Configured forge.
     pub forge: ForgeName,
-    /// Numeric id; what identity is decided by.
+    /// Numeric id, which identifies the repository.
     pub id: RepoId,
-    /// Owner's name when last seen.
+    /// Owner's name when last read.
     pub owner: String,
-    /// Name when last seen.
+    /// Name when last read.
     pub name: String,
 }
 
@@ -216,7 +216,7 @@ impl IssueRef {
 }
 
 impl RepoRef {
-    /// `owner/name`.
+    /// Returns `owner/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.owner, self.name)
     }

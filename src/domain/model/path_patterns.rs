@@ -1,4 +1,4 @@
-//! Patterns of paths.
+//! Glob patterns of paths.
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 

@@ -22,32 +22,32 @@ const MONEY_MAX_USD: f64 = 1e6;
 pub struct Duration(u64);
 
 impl Duration {
-    /// So many seconds.
+    /// Duration of `seconds` seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(seconds)
     }
 
-    /// So many minutes.
+    /// Duration of `minutes` minutes.
     pub const fn minutes(minutes: u64) -> Self {
         Self(minutes * 60)
     }
 
-    /// So many hours.
+    /// Duration of `hours` hours.
     pub const fn hours(hours: u64) -> Self {
         Self(hours * 3600)
     }
 
-    /// So many days.
+    /// Duration of `days` days.
     pub const fn days(days: u64) -> Self {
         Self(days * 24 * 3600)
     }
 
-    /// In milliseconds; saturates.
+    /// Returns the duration in milliseconds, saturating.
     pub fn as_millis(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX).saturating_mul(1_000)
     }
 
-    /// In seconds.
+    /// Returns the duration in seconds.
     pub const fn as_seconds(self) -> u64 {
         self.0
     }
@@ -97,10 +97,10 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// What a duration looks like, for messages.
+/// Description of a valid duration, for messages.
 pub const DURATION_EXPECTED: &str = "a duration such as 90s, 30m, 2h or 1h30m, at most a year";
 
-/// What an amount of money looks like, for messages.
+/// Description of a valid amount of money, for messages.
 pub const MONEY_EXPECTED: &str = "an amount in US dollars such as 10 or 2.50, from 0 to 1000000";
 
 /// Reads a duration; a bare number is in seconds.

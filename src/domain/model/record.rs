@@ -1,75 +1,75 @@
-//! One iteration in figures: what control and oversight judge by, and a line of a trace that `replay` reads.
+//! Measured facts of one iteration: the input of control and oversight, and one line of a trace for `replay`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// A check's outcome in a record.
+/// Outcome of a check in a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckFact {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it holds.
+    /// Whether it passed.
     pub passed: bool,
-    /// Whether it held before the first iteration; `None` where that is not known.
+    /// Whether it passed before the first iteration; `None` if unknown.
     #[serde(default)]
     pub baseline: Option<bool>,
 }
 
-/// What one iteration came to. Figures are as they were measured; [`Record::cleaned`] puts them into their ranges.
+/// Measured facts of one iteration. Values are as measured; [`Record::cleaned`] clamps them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// From 1.
+    /// 1-based number.
     pub iteration: f64,
     /// Measured completion, 0..1.
     pub completion: f64,
-    /// 1 less lint errors, type errors and signs of tampering; 0..1, 1 where nothing is known.
+    /// 1 minus lint errors, type errors and signs of tampering; 0..1, 1 if nothing is known.
     pub quality: f64,
-    /// Failed checks and errors of the agent's tools.
+    /// Number of failed checks and failed tool calls.
     pub errors: f64,
-    /// Tests that pass, where they were counted.
+    /// Number of passing tests, if counted.
     pub tests_passing: Option<f64>,
-    /// Tests that fail, where they were counted.
+    /// Number of failing tests, if counted.
     pub tests_failing: Option<f64>,
-    /// Tests that were skipped, where they were counted.
+    /// Number of skipped tests, if counted.
     pub tests_skipped: Option<f64>,
-    /// Coverage in percent, where it was measured.
+    /// Coverage in percent, if measured.
     pub coverage: Option<f64>,
-    /// First error, normalised so that the same error compares equal.
+    /// Signature of the first error.
     pub error_signature: Option<String>,
-    /// What was in the way, in the agent's words.
+    /// Blockers that the agent reported.
     pub blockers: Vec<String>,
-    /// What was learnt, in the agent's words.
+    /// Learnings that the agent reported.
     pub learnings: Vec<String>,
-    /// What the iteration taught, in words.
+    /// Reflection on the iteration.
     pub reflection: Option<String>,
-    /// What was done, in the agent's words.
+    /// Summary that the agent reported.
     pub summary: String,
-    /// Paths that were changed.
+    /// Paths of changed files.
     pub files: Vec<String>,
-    /// Hash of the whole work tree after it.
+    /// Hash of the complete work tree after the iteration.
     pub tree: Option<String>,
-    /// Outcomes of the checks, where they are known one by one.
+    /// Outcomes of the checks, if known one by one.
     pub checks: Vec<CheckFact>,
     /// Signs of weakened checks, one sentence each.
     pub tampering: Vec<String>,
-    /// How the agent's run failed; `None` where it went well.
+    /// Problem that ended the agent's run; `None` if it succeeded.
     pub agent_failure: Option<String>,
-    /// Seconds that it took.
+    /// Duration, in seconds.
     pub duration_s: f64,
-    /// Calls of tools.
+    /// Number of tool calls.
     pub tool_calls: f64,
-    /// Tokens read by models.
+    /// Input tokens.
     pub tokens_in: f64,
-    /// Tokens written by models.
+    /// Output tokens.
     pub tokens_out: f64,
-    /// Dollars that it cost.
+    /// Cost, in US dollars.
     pub cost_usd: f64,
-    /// Whether the agent said that it was done.
+    /// Whether the agent reported that it is done.
     pub completion_signal: bool,
-    /// How alike what was done and the objective are by an embedding model, 0..1; `None` where none was asked.
+    /// Similarity of work and objective by an embedding model, 0..1; `None` if not computed.
     pub objective_similarity: Option<f64>,
 }
 
@@ -105,14 +105,14 @@ impl Default for Record {
     }
 }
 
-/// Most blockers of an iteration that are looked at.
+/// Maximum number of blockers of an iteration that are considered.
 pub const MAX_BLOCKERS: usize = 256;
 
-/// Largest count that is believed; above it a figure is a mistake.
+/// Largest plausible count; larger values are taken for mistakes.
 const LARGEST_COUNT: f64 = 1e12;
 
 impl Record {
-    /// The record with every figure in its range, and how many figures were not.
+    /// Returns the record with every value in its range, and the number of values that were not.
     #[must_use]
     pub fn cleaned(mut self) -> (Self, u32) {
         let mut wrong = 0;
@@ -144,8 +144,8 @@ impl Record {
         (self, wrong)
     }
 
-    /// The figures alone, each in its range, and how many were not; texts and lists are left empty, so that it costs the
-    /// same however long they are.
+    /// Returns the numbers only, each in its range, and how many were not. Texts and lists are empty, so that the cost
+    /// does not depend on their length.
     #[must_use]
     pub fn figures(&self) -> (Self, u32) {
         let figures = Self {
@@ -168,7 +168,7 @@ impl Record {
         figures.cleaned()
     }
 
-    /// The records without those of iterations whose checks were weakened: these measure nothing.
+    /// Records of iterations whose checks were not weakened; weakened checks measure nothing.
     pub fn measured(history: &[Self]) -> Cow<'_, [Self]> {
         match history.iter().any(|record| !record.tampering.is_empty()) {
             false => Cow::Borrowed(history),
@@ -176,8 +176,8 @@ impl Record {
         }
     }
 
-    /// Whether completion says nothing between a check that fails and one that holds, in all of `history`: nothing was
-    /// counted. Then that it stays as it is does not mean that the work does; errors that were not met before tell more.
+    /// Whether completion jumped only between failing and passing checks in `history`, because nothing was counted. A
+    /// constant completion is then no sign of a stuck loop; new errors are a better one.
     pub fn leaps(history: &[Self]) -> bool {
         let leaps = |record: &Self| {
             let concerned = record.checks.iter().filter(|check| !check.passed || check.baseline != Some(true));
@@ -188,7 +188,7 @@ impl Record {
         !history.is_empty() && history.iter().all(|record| leaps(record) || record.is_finished())
     }
 
-    /// Whether every check holds.
+    /// Whether every check passed.
     pub fn is_finished(&self) -> bool {
         match self.checks.as_slice() {
             [] => self.completion >= 1.0,
@@ -197,12 +197,12 @@ impl Record {
     }
 }
 
-/// Errors that were met on the way through a history.
+/// Errors met so far in a history.
 #[derive(Debug, Default)]
 pub struct Met<'a>(BTreeSet<&'a str>);
 
 impl<'a> Met<'a> {
-    /// Whether a record's error, or that it has none, was not met before.
+    /// Whether the record's error (or the lack of one) was not met before.
     pub fn is_new(&mut self, record: &'a Record) -> bool {
         self.0.insert(record.error_signature.as_deref().unwrap_or_default())
     }

@@ -1,7 +1,7 @@
-//! Signatures of errors: the same failure compares equal on another line, in another folder, at another time.
+//! Error signatures: the same failure has the same signature on another line, in another folder, at another time.
 //!
-//! What changes from run to run (numbers, hashes, addresses, times, folders) becomes a placeholder; words, identifiers,
-//! error codes and the paths within a repository stay, so that different failures stay different.
+//! Parts that vary between runs (numbers, hashes, addresses, times, folders) become placeholders. Words, identifiers,
+//! error codes and paths within the repository stay, so that different failures differ.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -12,11 +12,11 @@ mod first_error;
 
 pub use first_error::first_error;
 
-/// Longest text that is looked at, in bytes; an error says what it is at its beginning.
+/// Maximum length of text that is read, in bytes; the beginning of an error identifies it.
 const MAX_TEXT: usize = 2_000;
-/// Longest signature, in characters.
+/// Maximum length of a signature, in characters.
 const MAX_SIGNATURE: usize = 300;
-/// Folders from which on a path is the same wherever a repository lies.
+/// Folders from which on a path is the same wherever the repository lies.
 const ROOTS: [&str; 16] = [
     "src",
     "tests",
@@ -40,7 +40,7 @@ static ANSI: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-_])").expect("constant pattern")
 });
 
-/// What changes from run to run; one group a kind, in the order of [`placeholder`].
+/// Parts that vary between runs; one group for each kind, in the order of [`placeholder`].
 static VARYING: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r#"(?x)
@@ -73,8 +73,8 @@ static VARYING: LazyLock<Regex> = LazyLock::new(|| {
 static IN_PATH: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?-u:\b)[0-9a-fA-F]{7,64}(?-u:\b)|[0-9]{5,}").expect("constant pattern"));
 
-/// The text with all that varies between two runs replaced, without colours, on one line, at most 300 characters. Reads
-/// the first 2,000 bytes.
+/// Returns the text on one line with varying parts replaced, without colours, at most 300 characters. Reads the first
+/// 2,000 bytes.
 pub fn normalise(text: &str) -> String {
     let plain = without_ansi(cut(text, MAX_TEXT));
     let mut replaced = String::with_capacity(plain.len());
@@ -91,7 +91,7 @@ pub fn normalise(text: &str) -> String {
     one_line(&replaced)
 }
 
-/// What stands for a varying part of the kind with this number.
+/// Placeholder of a varying part of the given kind.
 fn placeholder(kind: usize, part: &str) -> Cow<'_, str> {
     match kind {
         0 => url(part).into(),
@@ -114,7 +114,7 @@ fn url(part: &str) -> String {
     }
 }
 
-/// The text with every run of digits replaced.
+/// Returns the text with every run of digits replaced.
 fn without_digits(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -127,8 +127,8 @@ fn without_digits(text: &str) -> String {
     out
 }
 
-/// A path without what lies above the repository: from its last well-known folder on, else its name. A file that lies
-/// directly in a folder for temporary files has a name of chance.
+/// Returns a path without the folders above the repository: from its last well-known folder on, else its name. The
+/// name of a file directly in a folder for temporary files is replaced.
 fn absolute(path: &str) -> String {
     let path = path.replace('\\', "/");
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -142,7 +142,7 @@ fn absolute(path: &str) -> String {
     relative(name)
 }
 
-/// A path within the repository, with hashes and long numbers in it replaced.
+/// Returns a path within the repository with hashes and long numbers replaced.
 fn relative(path: &str) -> String {
     let path = path.strip_prefix("./").unwrap_or(path);
     if path.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'/' | b'.')) {
@@ -160,17 +160,17 @@ fn hash(part: &str) -> &str {
     }
 }
 
-/// Without the terminal's colours and other commands.
+/// Returns the text without terminal control sequences.
 fn without_ansi(text: &str) -> Cow<'_, str> {
     if text.contains('\x1b') { ANSI.replace_all(text, "") } else { Cow::Borrowed(text) }
 }
 
-/// The first bytes of a text, at most so many, whole characters.
+/// Returns the beginning of a text, at most `bytes` long, cut between characters.
 fn cut(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
-/// On one line, white space and control characters as single blanks.
+/// Returns the text on one line; runs of white space and control characters become single blanks.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for word in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()) {

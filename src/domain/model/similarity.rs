@@ -1,12 +1,12 @@
-//! How alike two texts are: the cosine of their words, rare words weighing more (TF-IDF).
+//! Similarity of texts: cosine of their words, weighted by rarity (TF-IDF).
 //!
-//! Identifiers and paths fall apart into words (`parseHttpHeader`, `parse_http_header`, `parse/http/header` are three
-//! words each), endings of English words are dropped, and what every text has (articles, `fix`, `src`, extensions) is left
-//! out.
+//! Identifiers and paths are split into words (`parseHttpHeader`, `parse_http_header`, `parse/http/header` have three
+//! words each), endings of English words are removed, and words without content (articles, `fix`, `src`, extensions)
+//! are left out.
 
-/// Longest text that is read, in bytes.
+/// Maximum length of text that is read, in bytes.
 const MAX_TEXT: usize = 64 * 1024;
-/// Words that say nothing about what a text is about.
+/// Words without content.
 const EMPTY_WORDS: [&str; 82] = [
     "about", "add", "added", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "before",
     "bug", "but", "by", "can", "change", "changed", "changes", "code", "do", "file", "files", "fix", "fixed", "fixes",
@@ -16,15 +16,15 @@ const EMPTY_WORDS: [&str; 82] = [
     "was", "we", "were", "when", "which", "will", "with",
 ];
 
-/// Bytes of the longest of them.
+/// Length of the longest of [`EMPTY_WORDS`], in bytes.
 const LONGEST_EMPTY: usize = 7;
 
-/// The words of a text with how often each comes, by their hashes, in the order of the hashes.
+/// Words of a text with their counts, as hashes in ascending order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Words(Vec<(u64, u32)>);
 
 impl Words {
-    /// The words of a text; of a longer one, of its first 64 KiB.
+    /// Counts the words of a text; reads its first 64 KiB.
     pub fn of(text: &str) -> Self {
         let mut hashes = Vec::with_capacity(text.len().min(MAX_TEXT) / 6);
         split(&text[..text.floor_char_boundary(MAX_TEXT)], |word| hashes.push(hash(word)));
@@ -33,22 +33,22 @@ impl Words {
         Self(counted.collect())
     }
 
-    /// How many different words there are.
+    /// Returns the number of distinct words.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no words.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// How rare each word is among some texts. Without any, all weigh the same.
+/// Rarity of words among some texts. Without texts, all words weigh the same.
 #[derive(Debug, Clone, Default)]
 pub struct Rarity {
     texts: f64,
-    /// In how many texts each word is, in the order of the hashes.
+    /// Number of texts with each word, by hash in ascending order.
     in_texts: Vec<(u64, u32)>,
 }
 
@@ -66,35 +66,35 @@ impl Rarity {
         Self { texts: count, in_texts: counted.collect() }
     }
 
-    /// How alike two texts are, 0 (no word in common) to 1 (the same words, equally often); 0 where one has no words.
+    /// Similarity of two texts, from 0 (no common word) to 1 (same words, same counts); 0 if one has no words.
     pub fn cosine(&self, a: &Words, b: &Words) -> f64 {
         self.weigh(a).cosine(&self.weigh(b))
     }
 
-    /// A text with the weights of its words, to be compared with many.
+    /// Returns a text with the weights of its words, for comparison with many others.
     pub fn weigh(&self, words: &Words) -> Weighed {
         let weighed: Vec<(u64, f64)> = words.0.iter().map(|(word, n)| (*word, self.weight(*word, *n))).collect();
         let length = weighed.iter().map(|(_, weight)| weight.powi(2)).sum::<f64>().sqrt();
         Weighed { words: weighed, length }
     }
 
-    /// `(1 + ln n) * ln(1 + texts / texts with it)`: often is more, but not as many times more.
+    /// Weight of a word: `(1 + ln n) * ln(1 + texts / texts with it)`.
     fn weight(&self, word: u64, n: u32) -> f64 {
         let with = self.in_texts.binary_search_by_key(&word, |(known, _)| *known).map_or(1, |at| self.in_texts[at].1);
         (1.0 + f64::from(n).ln()) * (1.0 + self.texts.max(1.0) / f64::from(with)).ln()
     }
 }
 
-/// A text as a vector of the weights of its words.
+/// Text as a vector of word weights.
 #[derive(Debug, Clone)]
 pub struct Weighed {
-    /// In the order of the hashes.
+    /// Weights by hash, in ascending order.
     words: Vec<(u64, f64)>,
     length: f64,
 }
 
 impl Weighed {
-    /// How alike two texts are, 0..1; 0 where one has no words.
+    /// Similarity of two texts, 0..1; 0 if one has no words.
     pub fn cosine(&self, other: &Self) -> f64 {
         let (mut at, mut bt) = (0, 0);
         let mut product = 0.0;
@@ -110,19 +110,19 @@ impl Weighed {
     }
 }
 
-/// How alike two texts are, 0..1, with all words weighing the same: two texts do not say what is rare.
+/// Similarity of two texts, 0..1, with equal weights for all words.
 pub fn similarity(a: &str, b: &str) -> f64 {
     Rarity::default().cosine(&Words::of(a), &Words::of(b))
 }
 
-/// The words of a text that say something, as they are compared: in lower case, without their endings, in order.
+/// Returns the words of a text as they are compared: lower case, without endings, in order.
 pub fn words(text: &str) -> Vec<String> {
     let mut all = Vec::new();
     split(text, |word| all.push(word.to_owned()));
     all
 }
 
-/// Gives each word that says something, in lower case and without its ending, to `take`.
+/// Passes each word with content to `take`, in lower case and without its ending.
 fn split(text: &str, mut take: impl FnMut(&str)) {
     let mut word = String::new();
     let mut flush = |word: &mut String| {
@@ -156,7 +156,7 @@ fn split(text: &str, mut take: impl FnMut(&str)) {
     flush(&mut word);
 }
 
-/// Drops the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` are one word.
+/// Removes the ending of an English word, so that `fix`, `fixes`, `fixed` and `fixing` are equal.
 fn without_ending(word: &mut String) {
     if !word.is_ascii() {
         return;
@@ -178,7 +178,7 @@ fn without_ending(word: &mut String) {
     }
 }
 
-/// FNV-1a, 64 bits.
+/// FNV-1a hash, 64 bits.
 fn hash(word: &str) -> u64 {
     word.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

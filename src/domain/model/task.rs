@@ -1,71 +1,71 @@
-//! The task, its checks, and completion as measured from their outcomes.
+//! Checks of a task, and completion as measured by their outcomes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Percent, Ratio};
 
-/// Where a check came from; decides whose word it is.
+/// Source of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckSource {
-    /// `/ralph run --check` by somebody with permission.
+    /// `/ralph run --check` of a person with permission.
     Command,
-    /// The issue's text, written by somebody with write access, as it stood when labelled.
+    /// The issue's text, by an author with write access, as it was when labelled.
     Issue,
     /// The repository's file on the default branch.
     RepositoryFile,
-    /// Found from the tree (Cargo.toml, package.json, …).
+    /// Detected from the tree (Cargo.toml, package.json, …).
     Detected,
 }
 
-/// The rule by which a command's outcome counts as holding.
+/// Rule by which a command's outcome counts as passed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CheckRule {
     /// The command exits 0.
     ExitCode,
-    /// It exits 0 and prints nothing but white space.
+    /// The command exits 0 and prints white space only.
     EmptyOutput,
-    /// The percentage that `pattern`'s first group finds (last match) is at least `min`.
+    /// The percentage in the first group of `pattern` (last match) is at least `min`.
     Coverage { pattern: String, min: Percent },
-    /// The number that `pattern`'s first group finds (last match) is within the bounds, both inclusive.
+    /// The number in the first group of `pattern` (last match) is within the bounds, both inclusive.
     Count { pattern: String, at_least: Option<f64>, at_most: Option<f64> },
 }
 
-/// A command with a rule for its outcome.
+/// Command with a rule for its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Check {
-    /// Short name for people; unique in a loop.
+    /// Name, unique within a loop.
     pub name: String,
-    /// Shell command, run by `sh -c` in the work tree; comes from trusted sources only.
+    /// Shell command, run with `sh -c` in the work tree; from trusted sources only.
     pub command: String,
-    /// When it holds.
+    /// Rule for passing.
     pub rule: CheckRule,
-    /// Whose word it is.
+    /// Source.
     pub source: CheckSource,
-    /// Limit of one run, in seconds; `None` for the operator's.
+    /// Time limit of one run, in seconds; `None` for the operator's default.
     pub timeout_s: Option<u64>,
-    /// Pattern with groups `passed`, `failed`, `skipped` to read test counts by, where no runner is recognised.
+    /// Pattern with the groups `passed`, `failed`, `skipped` that reads test counts if no runner is recognised.
     #[serde(default)]
     pub counts: Option<String>,
-    /// Glob of the JUnit files that it writes, from the top of the tree; their counts come before printed ones.
+    /// Glob of the JUnit files that it writes, relative to the tree; their counts take precedence over printed ones.
     #[serde(default)]
     pub junit: Option<String>,
 }
 
-/// What a test runner counted.
+/// Test counts of a runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TestCounts {
-    /// Tests that passed.
+    /// Number of tests that passed.
     pub passing: u64,
-    /// Tests that failed or errored.
+    /// Number of tests that failed or had errors.
     pub failing: u64,
-    /// Tests that were not run.
+    /// Number of tests that were not run.
     pub skipped: u64,
 }
 
 impl TestCounts {
-    /// Sum of two runs.
+    /// Returns the sum of both.
     pub fn plus(self, other: Self) -> Self {
         Self {
             passing: self.passing + other.passing,
@@ -75,35 +75,37 @@ impl TestCounts {
     }
 }
 
-/// How one check went.
+/// Outcome of one check.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckOutcome {
-    /// Name of the check.
+    /// Name.
     pub name: String,
-    /// Its command, for people.
+    /// Command, for people.
     pub command: String,
-    /// Whether its rule held.
+    /// Whether it passed.
     pub holds: bool,
-    /// Why not, in one sentence ("exited with 1", "timed out after 300 s", "found 79.5 %, needs 80 %"); empty when it held.
+    /// Reason of the failure, in one sentence ("exited with 1", "timed out after 300 s", "found 79.5 %, needs 80 %");
+    /// empty if it passed.
     pub why: String,
     /// Exit code; `None` after a signal or a timeout.
     pub exit_code: Option<i32>,
-    /// Milliseconds it took.
+    /// Duration, in milliseconds.
     pub duration_ms: u64,
-    /// Counts of the runner, where recognised.
+    /// Test counts, if the runner was recognised.
     pub tests: Option<TestCounts>,
-    /// Number that the rule looked at, for all but `ExitCode`.
+    /// Number that the rule compares, for all rules except `ExitCode`.
     pub measured: Option<f64>,
-    /// The number that it has to come to, where it does not hold.
+    /// Required number, if the check failed.
     #[serde(default)]
     pub wanted: Option<f64>,
-    /// Last part of the output, masked, at most 16 KiB of valid text.
+    /// End of the output, masked, at most 16 KiB of valid text.
     pub output: String,
 }
 
 impl CheckOutcome {
-    /// How much is mended of what failed at `start`, 0..1 and 1.0 exactly when it holds: by the tests that failed then and
-    /// came since, else by the way from the number then to the one that is wanted. 0 where nothing was counted.
+    /// Part of the failure at `start` that is repaired, 0..1, and 1.0 exactly if the check passes: by the tests that
+    /// failed then or were added since, else by the distance between the number then and the required one. 0 if
+    /// nothing was counted.
     fn part(&self, start: Option<&Self>) -> f64 {
         const ALMOST: f64 = 0.99;
         if self.holds {
@@ -127,32 +129,32 @@ impl CheckOutcome {
     }
 }
 
-/// All checks of one moment.
+/// Outcomes of all checks at one time.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct CheckReport {
-    /// One outcome a check, in the order of the checks.
+    /// Outcomes in the order of the checks.
     pub outcomes: Vec<CheckOutcome>,
 }
 
 impl CheckReport {
-    /// Whether there is at least one check and every one holds.
+    /// Whether there is at least one check and all pass.
     pub fn all_hold(&self) -> bool {
         !self.outcomes.is_empty() && self.outcomes.iter().all(|o| o.holds)
     }
 
-    /// Number of checks that hold.
+    /// Number of checks that pass.
     pub fn held(&self) -> usize {
         self.outcomes.iter().filter(|o| o.holds).count()
     }
 
-    /// Sum of the runners' counts, where any check had some.
+    /// Sum of the test counts, if any check has some.
     pub fn tests(&self) -> Option<TestCounts> {
         self.outcomes.iter().filter_map(|o| o.tests).reduce(TestCounts::plus)
     }
 
-    /// Completion as measured: how much is mended of what failed at `start`, as the mean over the checks that failed then or
-    /// fail now, each 1 where it holds, else by its counts; 1.0 exactly when every check holds. `claimed` (the agent's own
-    /// figure) counts only where nothing was measured.
+    /// Measured completion: mean of the repaired part over the checks that failed at `start` or fail now, each 1 if it
+    /// passes, else by its counts; 1.0 exactly if all checks pass. `claimed` (the agent's figure) counts only if
+    /// nothing was measured.
     pub fn completion(&self, start: Option<&Self>, claimed: Option<Ratio>) -> Ratio {
         const ALMOST: f64 = 0.99;
         if self.outcomes.is_empty() {
@@ -170,32 +172,32 @@ impl CheckReport {
     }
 }
 
-/// What an agent's change did to the things that measure it.
+/// Sign that an agent's change weakened a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TamperFinding {
-    /// File it is in.
+    /// Path of the file.
     pub path: String,
-    /// What was found.
+    /// Kind.
     pub kind: TamperKind,
-    /// The line or the fact that shows it, at most 200 characters.
+    /// Line or fact that shows it, at most 200 characters.
     pub evidence: String,
 }
 
-/// Ways to make checks pass without doing the task.
+/// Kind of a weakened check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TamperKind {
     /// A test was removed.
     TestDeleted,
-    /// A test was switched off.
+    /// A test was skipped or disabled.
     TestSkipped,
-    /// Assertions went away and none came.
+    /// Assertions were removed and none added.
     AssertionRemoved,
     /// The configuration of a check or runner was edited.
     CheckConfigEdited,
     /// A CI workflow was edited.
     WorkflowEdited,
-    /// The bot's own file was edited.
+    /// The repository's file of the bot was edited.
     RalphFileEdited,
     /// A threshold was lowered.
     ThresholdLowered,
@@ -204,51 +206,51 @@ pub enum TamperKind {
 /// Size of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiffStat {
-    /// One entry a file.
+    /// One entry for each file.
     pub files: Vec<FileStat>,
 }
 
 /// Size of a change in one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileStat {
-    /// Path from the top of the tree.
+    /// Path relative to the tree.
     pub path: String,
-    /// Lines added; 0 for binary files.
+    /// Number of added lines; 0 for binary files.
     pub added: u64,
-    /// Lines removed; 0 for binary files.
+    /// Number of removed lines; 0 for binary files.
     pub removed: u64,
-    /// Whether git takes it for binary.
+    /// Whether git treats the file as binary.
     pub binary: bool,
 }
 
 impl DiffStat {
-    /// Lines added and removed over all files.
+    /// Returns the added and removed lines of all files.
     pub fn lines(&self) -> (u64, u64) {
         self.files.iter().fold((0, 0), |(a, r), f| (a + f.added, r + f.removed))
     }
 }
 
-/// What the agent says about its run (`RALPH_REPORT`): data to weigh, never trusted.
+/// Report of the agent about its run (`RALPH_REPORT`). Untrusted data.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentReport {
-    /// Its own figure, 0..=100.
+    /// Claimed completion, 0..=100.
     pub completion_percentage: Option<f64>,
-    /// Its own figure, 0..=1.
+    /// Claimed quality, 0..=1.
     pub quality_score: Option<f64>,
-    /// What it did, in a sentence or two.
+    /// Summary in one or two sentences.
     pub summary: String,
-    /// How it went about it.
+    /// Approach.
     pub approach: String,
-    /// What it learnt.
+    /// Learnings.
     pub learnings: Vec<String>,
-    /// What stands in its way.
+    /// Blockers.
     pub blockers: Vec<String>,
-    /// What it did about blockers.
+    /// Steps taken to resolve blockers.
     pub resolution_steps: Vec<String>,
-    /// What it would do next.
+    /// Steps that it proposes next.
     pub next_steps: Vec<String>,
-    /// Whether it says that it is done.
+    /// Whether it claims to be done.
     pub completion_signal: bool,
 }
 

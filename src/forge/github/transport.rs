@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use url::Url;
 
 use crate::clock::Clock;
-use crate::domain::model::causes::causes;
+use crate::domain::model::error_chain::error_chain;
 use crate::forge::http::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
 
 /// The network.
@@ -51,7 +51,7 @@ impl Transport for OctocrabTransport {
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|error| TransportError {
                 ambiguous: true,
-                detail: format!("the answer was not read to its end: {}", causes(error.as_ref())),
+                detail: format!("the answer was not read to its end: {}", error_chain(error.as_ref())),
             })?;
             Ok(Response::from_parts(parts, body.to_bytes()))
         };
@@ -65,7 +65,7 @@ impl Transport for OctocrabTransport {
 
 /// Only a connection that was never made is certain to have had no effect.
 fn failed(error: &octocrab::Error) -> TransportError {
-    let detail = causes(error);
+    let detail = error_chain(error);
     TransportError { ambiguous: !detail.contains("(Connect)"), detail }
 }
 

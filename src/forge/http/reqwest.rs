@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 
 use super::{MAX_ANSWER_BYTES, Patience, Transport, TransportError};
-use crate::domain::model::causes::causes;
+use crate::domain::model::error_chain::error_chain;
 use crate::net::client;
 
 /// The network.
@@ -55,7 +55,7 @@ impl Transport for ReqwestTransport {
 
 /// An error with its causes in one line, without the address.
 fn failed(error: reqwest::Error, ambiguous: bool) -> TransportError {
-    TransportError { ambiguous, detail: causes(&error.without_url()) }
+    TransportError { ambiguous, detail: error_chain(&error.without_url()) }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Checks found from what a tree's top level holds, for repositories where nobody wrote any down.
+//! Detection of checks from the files at the top of a tree, for repositories without configured checks.
 
 use std::sync::LazyLock;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use super::plain;
 use crate::domain::model::task::{Check, CheckSource};
 
-/// A rule line of a makefile that has the target `test` or `check` (also among others), but no assignment.
+/// Makefile rule with the target `test` or `check` (possibly among others), not an assignment.
 static TARGET: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^(?:[\w./-]+[ ]+)*(test|check)(?:[ ]+[\w./-]+)*[ \t]*::?(?:[^=:]|$)").expect("constant pattern")
 });
 
-/// Looks for known build files. `files` gives the text of a file by its path from the top of the tree, or nothing. One
-/// check a language; a makefile counts only where no language was found, since its `test` mostly calls the same runner.
+/// Detects known build files. `files` returns the text of a file by its path relative to the tree. Returns one check
+/// for each language; a makefile counts only if no language was found, since its `test` usually calls the same runner.
 pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
     let mut commands: Vec<String> = Vec::new();
     if let Some(manifest) = files("Cargo.toml") {
@@ -29,7 +29,7 @@ pub fn detect(files: &dyn Fn(&str) -> Option<String>) -> Vec<Check> {
         commands.push("go test ./...".to_owned());
     }
     if commands.is_empty() {
-        // The order in which make itself looks.
+        // Same order as make's own.
         let makefile = ["GNUmakefile", "makefile", "Makefile"].into_iter().find_map(files);
         commands.extend(makefile.and_then(|text| make_target(&text)).map(|target| format!("make {target}")));
     }
@@ -48,7 +48,7 @@ fn javascript(manifest: &str, files: &dyn Fn(&str) -> Option<String>) -> Option<
     let command = match declared.filter(|name| ["pnpm", "yarn", "bun", "npm"].contains(name)).or_else(locked) {
         Some("pnpm") => "pnpm test",
         Some("yarn") => "yarn test",
-        // `bun test` is bun's own runner and leaves the script out.
+        // `bun test` is bun's own runner and ignores the script.
         Some("bun") => "bun run test",
         _ => "npm test",
     };

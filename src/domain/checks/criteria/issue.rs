@@ -1,4 +1,4 @@
-//! Checks out of an issue's text. Only code counts as a command, never prose; quotes and hidden text do not count.
+//! Checks from an issue's text. Only code counts as a command, never prose; quotes and hidden text do not count.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -10,43 +10,44 @@ use serde_json::Value;
 use super::{CriteriaError, MAX_CHECKS, check_from_value, plain, validate};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Headings whose section lists checks, in lower case without punctuation at the end.
+/// Headings of sections with checks, in lower case without punctuation at the end.
 const HEADINGS: [&str; 4] =
     ["completion criteria", "acceptance criteria", "completion criterion", "acceptance criterion"];
 
-/// Info strings of code blocks that hold shell commands.
+/// Info strings of code blocks with shell commands.
 const SHELLS: [&str; 7] = ["", "sh", "bash", "shell", "zsh", "console", "shell-session"];
 
-/// Programs that are taken for a command even without arguments; any other single word might be a name of anything.
+/// Programs that count as a command without arguments; any other single word may be a name.
 const KNOWN_ALONE: [&str; 16] = [
     "pytest", "make", "tox", "nox", "tsc", "eslint", "jest", "vitest", "mocha", "ctest", "prove", "mypy", "pyright",
     "rspec", "phpunit", "rake",
 ];
 
-/// Prose beside a command in a list item that says that it must succeed.
+/// Prose beside a command in a list item that requires its success.
 static MUST_SUCCEED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(pass(es|ing)?|succeeds?|green|exits?|clean(ly)?|runs?|works?|builds?|compiles?|ok|prints? nothing|no (errors?|output|warnings?|findings?)|without (errors?|warnings?|output))\b")
         .expect("constant pattern")
 });
 
-/// Prose that says that the command must stay silent.
+/// Prose that requires empty output.
 static MUST_BE_SILENT: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)\b(prints? nothing|(no|without|empty) output)\b").expect("constant pattern"));
 
-/// Prose that turns the meaning round; such an item is for people.
+/// Prose with a negation; such an item is for people.
 static NEGATED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)\b(not|never|fails?|no longer|cannot|n't|instead of)\b").expect("constant pattern")
 });
 
-/// The first word of a command: assignments may stand before it.
+/// First word of a command, after assignments.
 static PROGRAM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^(?:[A-Z_][A-Z0-9_]*=\S* +)*(\.{0,2}/?[a-z0-9][\w./+-]*)( |$)").expect("constant pattern")
 });
 
-/// Reads the checks that an issue's Markdown body gives. A fenced block with the info string `ralph` decides alone: either
-/// `checks:` as in the repository file, a list of those, or a command a line. Otherwise the sections under a heading
+/// Parses the checks in an issue's Markdown body. A fenced block with the info string `ralph` takes precedence:
+/// `checks:` as in the repository file, a list of those, or one command a line. Otherwise sections with the heading
 /// "Completion criteria" or "Acceptance criteria": list items with one command in backticks (`cargo test` passes), and
-/// shell code blocks, a command a line (a block that is a script is one command). No criteria give an empty list.
+/// shell code blocks, one command a line (a block that is a script is one command). Returns an empty list if there are
+/// no criteria.
 pub fn from_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
     let found = read(body);
     let checks = if found.blocks.is_empty() {
@@ -70,7 +71,7 @@ pub fn from_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
     Ok(checks)
 }
 
-/// What one pass over the Markdown finds.
+/// Findings of one pass over the Markdown.
 #[derive(Default)]
 struct Found {
     /// Texts of `ralph` blocks, each with whether its fence is closed.
@@ -79,23 +80,23 @@ struct Found {
     section: Vec<Check>,
 }
 
-/// One list item while it is read: its prose and its inline code.
+/// List item that is being read: its prose and its inline code.
 #[derive(Default)]
 struct Item {
     prose: String,
     code: Vec<String>,
 }
 
-/// Where the reader stands in the Markdown.
+/// Position of the reader in the Markdown.
 #[derive(Default)]
 struct Reader {
     found: Found,
     quotes: usize,
-    /// Level of the criteria heading whose section is being read.
+    /// Level of the criteria heading of the current section.
     section: Option<HeadingLevel>,
     heading: Option<(HeadingLevel, String)>,
     items: Vec<Item>,
-    /// Info string, text, and range in the source of the code block being read.
+    /// Info string, text and source range of the current code block.
     block: Option<(String, String, Range<usize>)>,
     hidden: usize,
 }
@@ -178,7 +179,7 @@ impl Reader {
     }
 }
 
-/// Whether the source of a fenced block ends with a fence of its own.
+/// Whether the source of a fenced block ends with a fence.
 fn closes(source: &str) -> bool {
     let mut lines = source.trim_end().lines();
     let opening = lines.next().unwrap_or_default();
@@ -207,7 +208,7 @@ fn from_item(item: &Item) -> Option<Check> {
     Some(check)
 }
 
-/// Whether inline code reads like a command line and not like a name, a path or a piece of a program.
+/// Whether inline code looks like a command line, not like a name, a path or a code fragment.
 fn is_command(code: &str) -> bool {
     let Some(program) = PROGRAM.captures(code).and_then(|c| c.get(1)) else { return false };
     let alone = program.end() == code.len();
@@ -247,8 +248,8 @@ fn from_block(text: &str) -> Result<Vec<Check>, CriteriaError> {
     entries.iter().map(|entry| check_from_value(entry, CheckSource::Issue)).collect()
 }
 
-/// Commands of a block: a line each, with `$ ` taken off and lines that end in `\` joined; where any line has a prompt
-/// the others are output; a block that is a script (changes folder, sets variables, loops) is one command.
+/// Returns the commands of a block: one a line, without `$ `, with continued lines joined. If any line has a prompt,
+/// the others are output. A block that is a script (changes folders, sets variables, loops) is one command.
 fn commands(text: &str) -> Vec<String> {
     const SCRIPT: [&str; 9] = ["cd ", "export ", "set ", "if ", "for ", "while ", "case ", "function ", "source "];
     let joined = text.replace("\\\n", " ");

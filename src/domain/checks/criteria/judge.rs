@@ -1,4 +1,4 @@
-//! Whether the outcome of a command is what its rule asks for, and why not.
+//! Judgement of a command's outcome by its rule.
 
 use std::sync::LazyLock;
 
@@ -7,26 +7,27 @@ use regex::Regex;
 use super::compile;
 use crate::domain::model::task::CheckRule;
 
-/// The judgement on one run of a check.
+/// Judgement of one run of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// Whether the rule holds.
+    /// Whether the check passed.
     pub holds: bool,
-    /// Why not, in one sentence without a full stop; empty when it holds.
+    /// Reason of the failure, in one sentence without a full stop; empty if it passed.
     pub why: String,
-    /// The number that the rule looked at, for all but `ExitCode`, where one was found.
+    /// Number that the rule compares, for all rules except `ExitCode`, if found.
     pub measured: Option<f64>,
-    /// The number that it has to come to, where it does not hold.
+    /// Required number, if the check failed.
     pub wanted: Option<f64>,
 }
 
-/// What a shell says of a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not found`.
+/// Message of a shell about a missing program: dash `sh: 1: foo: not found`, bash `sh: line 1: foo: command not
+/// found`.
 static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?m)^[^:\n]*: (?:line )?\d+: ([^:\n]+): (?:command )?not found\s*$").expect("constant pattern")
 });
 
-/// Judges a command that ended by itself or by a signal (`exit` is `None`); `output` is standard output and error.
-/// A command that could not be run at all (126, 127) or was killed never holds, whatever the rule.
+/// Judges a command that exited, or was ended by a signal (`exit` is `None`). `output` is standard output and error. A
+/// command that could not be run (126, 127) or was killed never passes.
 pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
     let no = |why: String| Verdict { holds: false, why, measured: None, wanted: None };
     let off = |why, found, wanted| Verdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
@@ -34,7 +35,7 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
         None => return no("was ended by a signal".to_owned()),
         Some(127) => return no(not_found(output)),
         Some(126) => return no("a program could not be executed (exit code 126); is it executable?".to_owned()),
-        // What a shell or a sandbox makes of a signal.
+        // Exit codes of shells and sandboxes for signals.
         Some(code @ 129..=192) => return no(format!("was ended by signal {} (exit code {code})", code - 128)),
         Some(_) => {}
     }
@@ -76,7 +77,7 @@ fn not_found(output: &str) -> String {
     }
 }
 
-/// The number in the first group of the pattern's last match; thousands may be parted by commas.
+/// Returns the number in the first group of the pattern's last match; commas may group thousands.
 fn last_number(pattern: &str, output: &str) -> Result<f64, String> {
     let found = compile(pattern)?.captures_iter(output).last().and_then(|c| c.get(1)).map(|group| group.as_str());
     let Some(text) = found else {

@@ -1,11 +1,11 @@
-//! What sort of task an issue is, from its labels, its title and its checks.
+//! Type of a task, by labels, title and checks of its issue.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::task::{Check, CheckRule};
 
-/// Sorts of task; budgets, reflection windows and learnings go by them.
+/// Type of a task; selects budgets, reflection windows and learnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TaskType {
@@ -13,27 +13,27 @@ pub enum TaskType {
     TestFix,
     /// Errors of a type checker.
     TypeErrors,
-    /// Style and lint findings.
+    /// Style and lint errors.
     Lint,
-    /// From one library, language or interface to another.
+    /// Migration of a library, language or interface.
     Migration,
-    /// Same behaviour, other structure.
+    /// Change of structure without a change of behaviour.
     Refactor,
-    /// More of the code under test.
+    /// Higher test coverage.
     Coverage,
-    /// Something new.
+    /// New feature.
     Feature,
     /// Documentation.
     Docs,
-    /// A newer or another version of a dependency.
+    /// Another version of a dependency.
     Dependency,
-    /// None of these.
+    /// Any other task.
     #[default]
     Other,
 }
 
 impl TaskType {
-    /// All of them, for tables and settings.
+    /// All types.
     pub const ALL: [Self; 10] = [
         Self::TestFix,
         Self::TypeErrors,
@@ -47,7 +47,7 @@ impl TaskType {
         Self::Other,
     ];
 
-    /// The name as in settings and in the store.
+    /// Name in settings and in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TestFix => "test-fix",
@@ -63,12 +63,12 @@ impl TaskType {
         }
     }
 
-    /// Reads a name as `as_str` gives it.
+    /// Parses a name as returned by `as_str`.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// Iterations that such a task usually takes, least and most.
+    /// Usual number of iterations, minimum and maximum.
     pub fn usual_iterations(self) -> (u32, u32) {
         match self {
             Self::TestFix => (2, 5),
@@ -82,8 +82,8 @@ impl TaskType {
     }
 }
 
-/// Words by which each type is known, whole words or phrases in lower case. The first type with a hit is taken, so the
-/// narrow ones stand before the wide ones.
+/// Words and phrases of each type, in lower case. The first type with a match is used, so that narrow types come
+/// first.
 const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Coverage, &["coverage", "untested"]),
     (
@@ -132,8 +132,8 @@ const WORDS: [(TaskType, &[&str]); 10] = [
     (TaskType::Feature, &["feature", "enhancement", "add", "implement", "support", "introduce", "new"]),
 ];
 
-/// Sorts a task. Labels speak first, then the title, then the checks: a coverage rule or a check that is a type checker
-/// or a linter; `Other` when none of them says anything.
+/// Returns the type of a task: by its labels, else its title, else its checks (a coverage rule, a type checker, a
+/// linter); `Other` if none matches.
 pub fn task_type(title: &str, labels: &[String], checks: &[Check]) -> TaskType {
     let labels = labels.join(" ; ");
     by_words(&labels).or_else(|| by_words(title)).unwrap_or_else(|| by_checks(checks))

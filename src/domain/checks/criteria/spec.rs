@@ -1,4 +1,4 @@
-//! The written form of a check: a plain command, or a mapping with a rule.
+//! Written form of a check: a plain command, or a mapping with a rule.
 
 use serde_json::{Map, Value};
 
@@ -6,16 +6,16 @@ use super::{CriteriaError, name_of, plain, validate};
 use crate::domain::model::ids::Percent;
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
-/// Finds a percentage where a coverage check gives no pattern; the last one in the output counts.
+/// Pattern of a percentage for coverage checks without one; the last match counts.
 const ANY_PERCENTAGE: &str = r"(\d+(?:\.\d+)?)\s?%";
 
-/// Every key a check may have.
+/// Keys of a check.
 const KEYS: [&str; 10] =
     ["name", "command", "kind", "pattern", "min", "at_least", "at_most", "timeout", "counts", "junit"];
 
-/// Reads one entry of a `checks:` list: a string is a command that must exit 0; a mapping has `command` and may have
-/// `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`, `at_most`,
-/// `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The check that comes back is valid.
+/// Parses one entry of a `checks:` list: a string is a command that must exit 0; a mapping has `command` and
+/// optionally `name`, `kind` (`exit_code`, `empty_output`, `coverage`, `count`), `pattern`, `min`, `at_least`,
+/// `at_most`, `timeout` (seconds, or `90s`, `10m`, `1h`), `counts` and `junit`. The returned check is valid.
 pub fn check_from_value(value: &Value, source: CheckSource) -> Result<Check, CriteriaError> {
     let check = match value {
         Value::String(command) => plain(command.trim(), source),

@@ -1,4 +1,4 @@
-//! Tests of criteria: what is taken from an issue, found in a tree, chosen, refused and judged.
+//! Tests of criteria: parsing, detection, precedence, validation and judgement.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ fn issues_give_the_commands_they_mean_and_no_prose() {
         ),
         ("~~~ralph\nmake\n~~~", &["make"]),
         ("```ralph\ncargo test \\\n  --workspace\n```", &["cargo test    --workspace"]),
-        // The block decides alone.
+        // The block takes precedence.
         ("```ralph\ncargo test\n```\n## Acceptance criteria\n- `npm test` passes", &["cargo test"]),
         (
             "## Completion criteria\n- [ ] `cargo test` passes\n- [x] `cargo clippy -- -D warnings`",
@@ -40,7 +40,7 @@ fn issues_give_the_commands_they_mean_and_no_prose() {
         ("## Acceptance criteria\n- `cargo test` fails no longer\n- `npm start` does not run", &[]),
         ("## Acceptance criteria\n- replace `cargo foo` by `cargo bar`, runs", &[]),
         ("## Acceptance criteria\n- ~~`cargo test` passes~~", &[]),
-        // A section ends at the next heading of its rank, not at a lower one.
+        // A section ends at the next heading of the same level.
         ("## Acceptance criteria\n### Tests\n- `make test` passes\n## Notes\n- `make deploy` works", &["make test"]),
         ("# Notes\n- `make deploy` works\n", &[]),
         // Shell blocks in the section; other languages and output are not commands.
@@ -169,7 +169,7 @@ fn trees_give_the_check_of_each_language() {
         (&[("Makefile", "lint test: all\n\tx")], &["make test"]),
         (&[("Makefile", "test := x\ntests:\n\ttest: y")], &[]),
         (&[("Makefile", "check:\n\ntest:\n")], &["make test"]),
-        // The makefile mostly calls the runner of the language.
+        // The makefile usually calls the runner of the language.
         (&[("go.mod", ""), ("Makefile", "test:\n\tgo test")], &["go test ./..."]),
         (&[("Cargo.toml", ""), ("package.json", r#"{"scripts":{"test":"x"}}"#)], &["cargo test", "npm test"]),
     ];

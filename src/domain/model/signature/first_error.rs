@@ -6,39 +6,39 @@ use regex::RegexSet;
 
 use super::{cut, normalise, without_ansi};
 
-/// Bytes at each end of an output that are looked at; the middle of a longer one is not.
+/// Length of the beginning and of the end of an output that are read, in bytes; the middle of a longer one is skipped.
 const MAX_END: usize = 1024 * 1024;
-/// Bytes of a line that are looked at.
+/// Length of a line that is read, in bytes.
 const MAX_LINE: usize = 500;
-/// Lines after an error among which the one that completes it is looked for.
+/// Maximum number of lines after an error that are searched for its completion.
 const MAX_AHEAD: usize = 4;
 
-/// What a line is to somebody who looks for the first error.
+/// Role of a line in the search for the first error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Line {
-    /// Looks like an error and is none: sums, hints, tests that passed.
+    /// Looks like an error but is none: totals, hints, passed tests.
     Noise,
-    /// Names the test that the next errors belong to.
+    /// Names the test of the errors that follow.
     TestHeading,
-    /// Names the file that the next findings belong to.
+    /// Names the file of the findings that follow.
     FileHeading,
-    /// An error of the file in the heading.
+    /// Error of the file in the heading.
     Finding,
-    /// An error of the test in the heading.
+    /// Error of the test in the heading.
     InTest,
-    /// An error, complete in itself.
+    /// Complete error.
     Error,
-    /// An error whose place is on the next line (`-->`).
+    /// Error whose location is on the next line (`-->`).
     Placed,
-    /// A failure whose message is on the next line.
+    /// Failure whose message is on the next line.
     Failure,
-    /// A failing Go test: its message is indented below it, after those of its subtests.
+    /// Failing Go test; its message is indented below, after those of its subtests.
     GoFailure,
-    /// Perhaps an error: what is taken where nothing better comes.
+    /// Possible error, used if no other is found.
     Suspect,
 }
 
-/// The forms, most specific first: a line is what its first match says.
+/// Patterns, most specific first; the first match decides.
 const FORMS: [(Line, &str); 20] = [
     (Line::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
     (
@@ -74,8 +74,8 @@ const FORMS: [(Line, &str); 20] = [
 static SET: LazyLock<RegexSet> =
     LazyLock::new(|| RegexSet::new(FORMS.iter().map(|(_, pattern)| pattern)).expect("constant patterns"));
 
-/// The first error in the output of a check that failed, normalised, with the test or file that it belongs to. `None`
-/// where no line looks like one. Of an output above 2 MiB it reads the first and the last MiB.
+/// Returns the first error in the output of a failed check, normalised, with its test or file. `None` if no line looks
+/// like an error. Of an output above 2 MiB, the first and the last MiB are read.
 pub fn first_error(output: &str) -> Option<String> {
     if output.len() <= 2 * MAX_END {
         let (sure, suspect) = search(output);
@@ -89,7 +89,7 @@ pub fn first_error(output: &str) -> Option<String> {
     })
 }
 
-/// The first sure error and the first suspect before it.
+/// Returns the first certain error and the first possible error before it.
 fn search(text: &str) -> (Option<String>, Option<String>) {
     let (mut test, mut file, mut suspect) = (None, None, None);
     let mut rest = text;
@@ -128,13 +128,13 @@ fn search(text: &str) -> (Option<String>, Option<String>) {
     (None, suspect)
 }
 
-/// A failing Go test with the message below it; of nested tests the innermost.
+/// Returns a failing Go test with its message; of nested tests, the innermost.
 fn go_failure(mut failure: String, rest: &str) -> String {
     for line in ahead(rest, MAX_AHEAD) {
         if kind_of(&line) == Some(Line::GoFailure) {
             failure = line;
         } else if line.trim_start().starts_with("--- ") {
-            // Another subtest, which went well or was left out.
+            // Another subtest, which passed or was skipped.
         } else if line.starts_with([' ', '\t']) {
             return joined(Some(&failure), &line);
         } else {
@@ -151,7 +151,7 @@ fn joined(first: Option<&str>, second: &str) -> String {
     }
 }
 
-/// The next lines that are not blank, out of at most `lines`.
+/// Returns the next non-blank lines out of at most `lines`.
 fn ahead(text: &str, lines: usize) -> impl Iterator<Item = String> {
     let mut rest = text;
     let next = move || {
@@ -166,7 +166,7 @@ fn next_line(text: &str) -> Option<(&str, &str)> {
     if text.is_empty() { None } else { Some(text.split_once('\n').unwrap_or((text, ""))) }
 }
 
-/// A line as a terminal shows it: without colours, and what was written last where a progress bar wrote over itself.
+/// Returns a line as a terminal shows it: without colours, and after carriage returns.
 fn visible(line: &str) -> std::borrow::Cow<'_, str> {
     let line = line.trim_end();
     let line = line.rsplit_once('\r').map_or(line, |(_, last)| last);

@@ -1,9 +1,9 @@
-//! Errors for people.
+//! Errors as one line of text.
 
 use std::error::Error;
 
-/// An error with its causes in one line, each said once.
-pub fn causes(error: &dyn Error) -> String {
+/// Returns an error and its sources in one line; a message that repeats is left out.
+pub fn error_chain(error: &dyn Error) -> String {
     let mut detail = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -13,6 +13,6 @@ pub fn causes(error: &dyn Error) -> String {
         }
         cause = inner.source();
     }
-    // Some errors carry a backtrace below their first line.
+    // Some errors append a backtrace below their first line.
     detail.lines().next().unwrap_or_default().to_owned()
 }
