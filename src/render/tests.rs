@@ -6,7 +6,7 @@ use pulldown_cmark::{Event, Options, Parser, Tag};
 use super::samples::{all, escalation, iteration, loop_id, pull, status, with_lists, with_text};
 use super::*;
 use crate::domain::knowledge::intelligence::{
-    Context, GeneratedPrompt, Learning, LearningKind, Middle, PromptUrgency, ToolUse, count,
+    Context, GeneratedPrompt, Learning, LearningKind, ModelAdvice, PromptUrgency, ToolUse, count,
 };
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
@@ -342,7 +342,7 @@ fn prompt_of(current: &Loop, recall: Vec<Learning>, written: Option<&GeneratedPr
     let extras = Extras {
         intelligence: Intelligence::Full,
         context: Some(context.block(500, &count)),
-        middle: written.and_then(Middle::of),
+        model_advice: written.and_then(ModelAdvice::of),
         tools: vec![ToolUse { name: "WebFetch".into(), calls: 5, errors: 5 }],
     };
     let view = view_with(current, "6f1d0c52a8", "/run/report.json", &extras);

@@ -1,8 +1,9 @@
-//! The intelligence layer's pure part: what is known put into few tokens, prompts made for the moment, questions to a model
-//! as values, and what to make of the agent's word.
+//! Intelligence layer, pure part: the context block within a token budget, sentences for the prompt, questions to
+//! models as values, and the evaluation of agents' claims.
 //!
-//! No model is called here. A [`Job`] says what to ask and how to check the answer; whoever asks goes on without one where
-//! nobody answers. [`Intelligence`] says which of this a loop uses.
+//! No model is called here. A [`Job`] states a question and how to validate its answer; the caller continues without
+//! an answer if none arrives. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the parts that a
+//! loop uses.
 
 mod adapt;
 mod analysis;
@@ -13,7 +14,7 @@ mod context;
 mod facts;
 mod job;
 mod message;
-mod middle;
+mod model_advice;
 mod reflect;
 mod settings;
 mod summarise;
@@ -34,11 +35,11 @@ pub use context::{
 };
 pub use job::{Ask, Job, JobKind, ask};
 pub use message::{MessageAnalysis, MessageReport, report_of, reported};
-pub use middle::Middle;
+pub use model_advice::ModelAdvice;
 pub use reflect::{Reflecting, ReflectionAnswer};
 pub use settings::ContextSettings;
 pub use summarise::{Summarising, SummaryAnswer};
 pub use tokens::count;
 
-/// Counts the tokens of a text; [`count`] is the real one, tests take what suits them.
+/// Function that counts the tokens of a text; [`count`] is the real one.
 pub type Count<'a> = &'a (dyn Fn(&str) -> usize + Sync);

@@ -1,14 +1,14 @@
-//! What loops learnt, for the next one: learnings, how they come to be, what they are worth, and which of them a prompt
-//! carries.
+//! Memory across loops: learnings, their extraction, their confidence, and their selection for prompts.
 //!
-//! Everything here is a value: the store keeps learnings and finds candidates, this module decides. A learning begins as
-//! a candidate, becomes active once it was seen twice (or a pull request made with it was merged), gains and loses
-//! confidence with the loops whose prompts carried it, and is archived when nothing speaks for it any more. So a wrong
-//! one does harm a few times and is gone.
+//! All values: the store keeps learnings and finds candidates, this module decides. A learning begins as a candidate,
+//! becomes active once it was seen twice (or a pull request made with it was merged), gains and loses confidence with
+//! the loops whose prompts contained it, and is archived when its confidence is too low. A wrong learning therefore
+//! does limited harm.
 
 pub mod experiment;
 mod extract;
 mod learning;
+mod learning_confidence;
 mod merge;
 mod observe;
 mod paths;
@@ -18,13 +18,13 @@ mod retrieve;
 mod settings;
 mod terms;
 mod uplift;
-mod worth;
 
 #[cfg(test)]
 mod tests;
 
 pub use extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered};
 pub use learning::{Content, Kind, Learning, Source, State};
+pub use learning_confidence::{Credit, Evidence, credit, credit_of_iteration};
 pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
 pub(in crate::domain) use observe::judged_anew;
 pub use observe::{Observation, observed, reflection};
@@ -35,4 +35,3 @@ pub use retrieve::{Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, 
 pub use settings::MemorySettings;
 pub use terms::{Match, Term, best_first, rare_terms};
 pub use uplift::{Tally, Uplift};
-pub use worth::{Credit, Evidence, credit, credit_of_iteration};

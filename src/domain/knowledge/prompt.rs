@@ -1,152 +1,152 @@
-//! What goes into the next prompt: one value, made here and nowhere else, rendered by `templates/prompt/iteration.md`.
+//! Contents of the next prompt, rendered by `templates/prompt/iteration.md`.
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::knowledge::intelligence::{Block, Middle, ToolUse, adapt, best_state};
+use crate::domain::knowledge::intelligence::{Block, ModelAdvice, ToolUse, adapt, best_state};
 use crate::domain::loops::{GuidanceSource, Iteration, Loop, NextRunPlan};
 use crate::domain::report::{approach, outcome_words, rule_words};
 use crate::domain::supervision::control::Breadth;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::sanitize;
 
-/// Output of a failing check that a prompt carries, in bytes; its end is kept.
+/// Maximum output of a failing check in a prompt, in bytes; the end is kept.
 const OUTPUT_BYTES: usize = 6_000;
-/// Earlier iterations that a prompt tells of, at the least share of the context that memory gets.
+/// Number of earlier iterations in a prompt at the minimum memory share.
 const HISTORY: f64 = 5.0;
-/// That share; with more of it the prompt tells of more iterations.
+/// Minimum memory share; with more, the prompt contains more iterations.
 const LEAST_SHARE: f64 = 0.2;
 
-/// A check as the agent is told of it.
+/// Check, as stated to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCheck {
     /// Short name.
     pub name: String,
     /// Command that the agent can run itself.
     pub command: String,
-    /// Its rule in words.
+    /// Rule, in words.
     pub rule: String,
 }
 
-/// A check that does not hold.
+/// Failing check.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptFailure {
     /// Short name.
     pub name: String,
-    /// Why not.
+    /// Reason.
     pub why: String,
-    /// End of its output.
+    /// End of the output.
     pub output: String,
 }
 
-/// What a person with permission said.
+/// Guidance of a person with permission.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptWord {
-    /// Who.
+    /// Login.
     pub who: String,
-    /// File it is about, or empty.
+    /// Path of the file that it refers to, or empty.
     pub path: String,
-    /// What.
+    /// Text.
     pub text: String,
 }
 
 /// A failed CI job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptCi {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its log, trimmed.
+    /// Log, trimmed.
     pub log: String,
 }
 
-/// An earlier iteration in a line.
+/// Earlier iteration, one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptHistory {
-    /// Number.
+    /// 1-based number.
     pub n: u32,
-    /// What was tried.
+    /// Approach.
     pub approach: String,
-    /// What came of it.
+    /// Outcome.
     pub outcome: String,
 }
 
-/// Everything that a prompt says.
+/// Contents of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptView {
-    /// Loop.
+    /// Identifier of the loop.
     pub loop_id: String,
-    /// Iteration, from 1.
+    /// 1-based number of the iteration.
     pub iteration: u32,
-    /// Limit.
+    /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Delimiter that nobody can guess; stands around text that is data.
+    /// Random delimiter around untrusted text.
     pub nonce: String,
-    /// Title of the issue, as approved, without what the forge does not show.
+    /// Title of the issue, as approved, without hidden text.
     pub task_title: String,
-    /// Body of the issue, as approved, without what the forge does not show.
+    /// Body of the issue, as approved, without hidden text.
     pub task_text: String,
-    /// Checks that decide.
+    /// Checks that decide completion.
     pub checks: Vec<PromptCheck>,
-    /// Those that do not hold now.
+    /// Checks that fail now.
     pub failing: Vec<PromptFailure>,
     /// Guidance of maintainers.
     pub guidance: Vec<PromptWord>,
-    /// What reviewers ask for.
+    /// Requests of reviewers.
     pub reviews: Vec<PromptWord>,
     /// Failing CI jobs.
     pub ci: Vec<PromptCi>,
-    /// Facts that the service found out, and what to be careful about.
+    /// Facts and warnings from the service.
     pub warnings: Vec<String>,
-    /// What the overseer orders; stands above all else.
+    /// Directives of the overseer, which precede everything else.
     pub overrides: Vec<String>,
-    /// How to go about this iteration, by control and strategy; a sentence each.
+    /// Advice of control and strategy, one sentence each.
     pub strategy: Vec<String>,
     /// Files with conflict markers.
     pub conflict_files: Vec<String>,
-    /// What was tried before.
+    /// Earlier attempts.
     pub history: Vec<PromptHistory>,
-    /// Globs of paths that are put back when changed.
+    /// Globs of paths that are restored if changed.
     pub protected: Vec<String>,
-    /// Where the report goes.
+    /// Path of the report file.
     pub report_path: String,
-    /// Branch that the work started from.
+    /// Base branch.
     pub base_branch: String,
-    /// Lines of the context block; empty where there is none, then `history` is told.
+    /// Lines of the context block; empty if there is none, and `history` is used instead.
     pub context: Vec<String>,
-    /// Sentences for the moment, beside `strategy`.
+    /// Sentences for the loop's situation, in addition to `strategy`.
     pub moment: Vec<String>,
-    /// Advice that a model wrote, as lines; it stands in a frame.
+    /// Advice of a model, as lines; framed as data.
     pub advice: String,
-    /// What that model would look at.
+    /// Files that the model suggests to look at.
     pub focus: Vec<String>,
 }
 
-/// What the intelligence layer adds to a prompt.
+/// Additions of the intelligence layer to a prompt.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Extras {
-    /// How much of the layer the loop uses; with `off` all else here is left out.
+    /// Enabled parts of the layer; with `off` all other fields are ignored.
     pub intelligence: Intelligence,
-    /// The context block.
+    /// Context block.
     pub context: Option<Block>,
-    /// What a model wrote for this iteration.
-    pub middle: Option<Middle>,
-    /// How the agent's tools did so far.
+    /// Advice of a model for this iteration.
+    pub model_advice: Option<ModelAdvice>,
+    /// Results of the agent's tool calls so far.
     pub tools: Vec<ToolUse>,
 }
 
 impl Extras {
-    /// Nothing is added.
+    /// No additions.
     pub fn off() -> Self {
         Self { intelligence: Intelligence::Off, ..Self::default() }
     }
 }
 
-/// The plain prompt of the iteration under way. `nonce` and `report_path` come from the shell.
+/// Returns the plain prompt of the current iteration. `nonce` and `report_path` come from the caller.
 pub fn view(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     view_with(current, nonce, report_path, &Extras::off())
 }
 
-/// The prompt of the iteration under way with what the intelligence layer adds: context, sentences for the moment, and a
-/// model's advice, which stands below all that the service and people say.
+/// Returns the prompt of the current iteration with the additions of the intelligence layer: context, sentences for
+/// the situation, and a model's advice below all that the service and people state.
 pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras) -> PromptView {
     let mut view = plain(current, nonce, report_path);
     if !extras.intelligence.adapts() {
@@ -156,14 +156,14 @@ pub fn view_with(current: &Loop, nonce: &str, report_path: &str, extras: &Extras
     view.context = extras.context.as_ref().map_or_else(Vec::new, lines);
     view.moment = adapt(current, &extras.tools);
     view.moment.extend(better_before(current));
-    if let Some(middle) = &extras.middle {
-        view.advice.clone_from(&middle.advice);
-        view.focus.clone_from(&middle.focus);
+    if let Some(model_advice) = &extras.model_advice {
+        view.advice.clone_from(&model_advice.advice);
+        view.focus.clone_from(&model_advice.focus);
     }
     view
 }
 
-/// That an earlier state was better than the one at hand.
+/// Sentence about an earlier state that was better than the current one.
 fn better_before(current: &Loop) -> Option<String> {
     let best = best_state(current)?;
     let number = |i: &Iteration| i.ended_at.is_some().then_some(i.number);
@@ -179,7 +179,7 @@ fn better_before(current: &Loop) -> Option<String> {
     })
 }
 
-/// What every prompt says.
+/// Part that every prompt has.
 fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     let guidance = current.current().map(|i| i.guidance.as_slice()).unwrap_or_default();
     let words = |source: GuidanceSource| {
@@ -239,17 +239,17 @@ fn plain(current: &Loop, nonce: &str, report_path: &str) -> PromptView {
     }
 }
 
-/// What the overseer's words begin with.
+/// Prefix of the overseer's warnings.
 const WARNING: &str = "WARNING: ";
 const OVERRIDE: &str = "OVERRIDE: ";
 
-/// The overseer's words of one sort, without what they begin with: the template says that.
+/// Directives of one kind, without their prefix, which the template adds.
 fn directives(course: Option<&NextRunPlan>, sort: &'static str) -> impl Iterator<Item = String> {
     let all = course.map_or(&[][..], |course| &course.directives);
     all.iter().filter_map(move |text| text.strip_prefix(sort)).map(|text| sanitize::for_prompt(text).text)
 }
 
-/// The last `most` bytes of a text, beginning at a character.
+/// Returns the last `most` bytes of a text, starting at a character.
 fn tail(text: &str, most: usize) -> &str {
     let mut from = text.len().saturating_sub(most);
     while !text.is_char_boundary(from) {

@@ -1,11 +1,11 @@
-//! What a loop remembers of itself: turns as they were, events in between, summaries of several iterations.
+//! Memory of one loop's session: turns, events, and summaries of several iterations.
 //!
-//! Three tiers, from the fullest to the shortest. All texts are masked by whoever stores them: nothing in here looks for
-//! secrets, and what is stored is shown to agents as it is.
+//! Three tiers, from complete to short. The caller masks secrets before texts get here; what is stored is shown to
+//! agents unchanged.
 
 mod answer;
-mod happened;
 mod query;
+mod step_events;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -19,22 +19,22 @@ use serde::{Deserialize, Serialize};
 use crate::domain::model::ids::{Money, Timestamp};
 
 pub use answer::{Found, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
-pub use happened::happened;
 pub use query::{Form, Iterations, MAX_LIMIT, Patterns, Query, Tier, forms, terms};
+pub use step_events::step_events;
 pub use summary::{due, extract};
 
-/// Who answered in a turn.
+/// Author of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The coding agent, in the work tree.
     Agent,
-    /// A model that was asked beside the work: to plan, to sum up.
+    /// A model that assists: advice, summaries.
     Assistant,
 }
 
 impl Role {
-    /// As it is stored and shown.
+    /// Name in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Agent => "agent",
@@ -43,71 +43,71 @@ impl Role {
     }
 }
 
-/// A prompt and what came back: one run of an agent or one call of an assistant. Texts are masked.
+/// Prompt and answer: one run of an agent or one call of an assistant. Texts are masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turn {
-    /// From 1; 0 before the first.
+    /// 1-based iteration; 0 before the first.
     pub iteration: u32,
-    /// Which try of the iteration.
+    /// Attempt of the iteration.
     pub attempt: u32,
-    /// Who answered.
+    /// Author of the answer.
     pub role: Role,
-    /// What was asked.
+    /// Prompt.
     pub prompt: String,
-    /// What was answered.
+    /// Answer.
     pub response: String,
-    /// Operator's name of the backend.
+    /// Name of the backend.
     pub backend: String,
-    /// Model, where it is known.
+    /// Model, if known.
     pub model: Option<String>,
-    /// Tokens read that were not in the provider's cache.
+    /// Input tokens that were not in the provider's cache.
     pub tokens_in: u64,
-    /// Tokens written.
+    /// Output tokens.
     pub tokens_out: u64,
-    /// Tokens read from the provider's cache.
+    /// Input tokens from the provider's cache.
     pub tokens_cached: u64,
-    /// What it cost.
+    /// Cost.
     pub cost: Money,
-    /// Whether tokens or cost are our estimate and not the provider's figures.
+    /// Whether tokens or cost are estimates of the service.
     pub estimated: bool,
-    /// How it failed; `None` where it went well.
+    /// Error; `None` if it succeeded.
     pub error: Option<String>,
-    /// Ids of the learnings that the prompt carried.
+    /// Ids of the learnings in the prompt.
     pub learnings: Vec<String>,
-    /// When it was begun; with iteration, attempt and role what makes a turn of a loop the same turn.
+    /// Start time. Identifies a turn within its loop, together with iteration, attempt and role.
     pub started: Timestamp,
-    /// When it ended.
+    /// End time.
     pub ended: Timestamp,
 }
 
-/// What sort of thing happened.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The agent called a tool.
     ToolCall,
-    /// A tool answered.
+    /// A tool returned a result.
     ToolResult,
-    /// A file was made, changed or deleted.
+    /// A file was created, modified or deleted.
     FileChange,
     /// Something failed outside of tools and checks.
     Error,
-    /// Another backend took over.
+    /// The backend changed.
     BackendSwitch,
-    /// Another model took over.
+    /// The model changed.
     ModelSwitch,
-    /// A check was run; its name is the event's tool.
+    /// A check ran; its name is the event's tool.
     Check,
-    /// Oversight found something.
+    /// A detection of the overseer.
     Detection,
-    /// Oversight did something about it.
+    /// An intervention of the overseer.
     Intervention,
     /// A person gave a command.
     Command,
 }
 
 impl EventKind {
-    /// Every kind, in the order of their names' declaration.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::ToolCall,
         Self::ToolResult,
@@ -121,7 +121,7 @@ impl EventKind {
         Self::Command,
     ];
 
-    /// As it is stored and shown.
+    /// Name in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ToolCall => "tool_call",
@@ -152,53 +152,53 @@ impl FromStr for EventKind {
     }
 }
 
-/// Something that happened in an iteration. Its text is masked.
+/// Event of an iteration. Its text is masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// From 1; 0 before the first.
+    /// 1-based iteration; 0 before the first.
     pub iteration: u32,
-    /// What sort of thing.
+    /// Kind.
     pub kind: EventKind,
-    /// The tool, or the check, that it is about.
+    /// Name of the tool or check.
     pub tool: Option<String>,
-    /// The file that it is about, from the top of the work tree.
+    /// Path of the file, relative to the work tree.
     pub path: Option<String>,
-    /// What happened, in words, arguments or output.
+    /// Description, arguments or output.
     pub text: String,
-    /// Whether it is a failure: an error, a tool's refusal, a check that does not hold.
+    /// Whether it is a failure: an error, a refused tool call, a failing check.
     pub failed: bool,
-    /// When.
+    /// Time.
     pub at: Timestamp,
 }
 
-/// An error that came up, in the form in which the same error compares equal.
+/// Error that occurred, by its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorPattern {
-    /// See `domain::signature`.
+    /// Signature; see `domain::model::signature`.
     pub signature: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u32,
-    /// In which iterations, ascending.
+    /// Iterations in which it occurred, ascending.
     pub iterations: Vec<u32>,
 }
 
-/// What several iterations came to.
+/// Summary of several iterations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// First iteration.
     pub from: u32,
     /// Last iteration.
     pub to: u32,
-    /// In words.
+    /// Text.
     pub text: String,
-    /// What was decided, oldest first.
+    /// Decisions, oldest first.
     pub decisions: Vec<String>,
-    /// Files that were changed, those changed most often first.
+    /// Changed files, most often changed first.
     pub files: Vec<String>,
     /// Errors, most frequent first.
     pub errors: Vec<ErrorPattern>,
-    /// Whether it was put together from the turns and events themselves, without a model.
+    /// Whether it was extracted from turns and events without a model.
     pub extractive: bool,
-    /// When.
+    /// Time.
     pub made_at: Timestamp,
 }

@@ -401,9 +401,9 @@ impl Engine {
         let block = fresh
             .then(|| task.aids.block(&self.settings.context, &chosen.backend, chosen.model.as_deref(), window))
             .flatten();
-        let Aids { middle, tools, .. } = &task.aids;
-        let (middle, tools) = (middle.clone(), tools.clone());
-        let extras = Extras { intelligence, context: block.clone(), middle, tools };
+        let Aids { model_advice, tools, .. } = &task.aids;
+        let (model_advice, tools) = (model_advice.clone(), tools.clone());
+        let extras = Extras { intelligence, context: block.clone(), model_advice, tools };
         let report = agent::report_path(scratch).display().to_string();
         let mut view = prompt::view_with(current, &nonce, &report, &extras);
         view.warnings.extend(note);

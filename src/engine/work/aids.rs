@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::project;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::intelligence::{
-    Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, Middle, Reflecting,
+    Analysis, Block, Compressed, Compression, Context, ContextSettings, MessageAnalysis, ModelAdvice, Reflecting,
     Summarising, ToolUse, count, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
@@ -35,7 +35,7 @@ pub(super) struct Aids {
     /// It as a model put it.
     compressed: Option<Compressed>,
     /// A model's advice.
-    pub middle: Option<Middle>,
+    pub model_advice: Option<ModelAdvice>,
     /// How the agent's tools did so far.
     pub tools: Vec<ToolUse>,
     /// Approaches that earlier loops failed with.
@@ -82,7 +82,7 @@ impl Engine {
         let (analysis, aids) =
             tokio::join!(self.consult(questions, &job, &about), self.context(questions, repo, tree, &about));
         let tools = self.look_up(current, "how its tools did", session::tools).await;
-        Aids { middle: analysis.as_ref().and_then(Middle::of), tools, ..aids }
+        Aids { model_advice: analysis.as_ref().and_then(ModelAdvice::of), tools, ..aids }
     }
 
     /// What the context block is made of, and it as a model put it.

@@ -70,7 +70,7 @@ impl Memory {
         input: &LoopInput,
         now: Timestamp,
     ) -> StoreResult<()> {
-        let mut events = session::happened(before, after, input, now);
+        let mut events = session::step_events(before, after, input, now);
         if events.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,7 @@
-//! Sentences for the moment: phase, pace, what is in the way, what the agent's word was worth, and tools that fit.
+//! Sentences for the loop's situation: phase, rate of progress, blockers, reliability of the agent's claims, and
+//! suitable tools.
 //!
-//! Control and strategy say in the course of a loop what recurs and how to go on; what is here comes beside that and says
-//! nothing twice.
+//! Adds to the advice of control and strategy and repeats none of it.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,27 +12,27 @@ use crate::domain::model::signature::normalise;
 use crate::domain::supervision::control::{Trend, Urgency};
 use crate::domain::supervision::strategy::{Approach, Phase, StateAssessment, assess};
 
-/// Most sentences, so that the ones that matter are read.
+/// Maximum number of sentences.
 const SENTENCES: usize = 6;
-/// Iterations in which a blocker was named before it comes first.
+/// Number of iterations with the same blocker before it comes first.
 const BLOCKER_SEEN: u32 = 2;
-/// Fall of the pace, in points of completion an iteration, from which steps have to be smaller.
+/// Decrease of the rate of progress, as a ratio per iteration, from which on steps should be smaller.
 const SLOWER: f64 = 0.02;
-/// Calls of a tool by which it can be judged.
+/// Minimum number of calls by which a tool is judged.
 const CALLS: u32 = 4;
 
-/// How a tool of the agent did so far.
+/// Results of a tool's calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolUse {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// How often it was called.
+    /// Number of calls.
     pub calls: u32,
-    /// How often that failed.
+    /// Number of failed calls.
     pub errors: u32,
 }
 
-/// Sentences for the iteration under way, the most important first; at most six.
+/// Sentences for the current iteration, most important first; at most six.
 pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let records = current.records();
     let settings = current.policy.supervision().strategy;
@@ -48,7 +48,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     sentences
 }
 
-/// What was in the way twice or more comes first, unless the course of the loop says so already.
+/// Blockers named twice or more come first, unless the plan already states them.
 fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let said = current.course.as_ref().map_or(&[][..], |course| &course.advice);
     let blocker = assessment.blockers.iter().find(|blocker| blocker.seen >= BLOCKER_SEEN)?;
@@ -62,7 +62,7 @@ fn blocked(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     (!known).then(|| sentence + end)
 }
 
-/// What the pace asks for.
+/// Advice for the rate of progress.
 fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     let mut sentences = Vec::new();
     let Some(judged) = current.judged() else { return sentences };
@@ -91,7 +91,7 @@ fn pace(current: &Loop, assessment: &StateAssessment) -> Vec<String> {
     sentences
 }
 
-/// What the phase asks for.
+/// Advice for the phase.
 fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     let pivots = current.judged().is_some_and(|judged| judged.approach == Approach::Pivot);
     let left = current.limits.iterations.saturating_sub(current.spent.iterations);
@@ -111,7 +111,7 @@ fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
     }
 }
 
-/// What the agent's word was worth.
+/// Reliability of the agent's claims.
 fn claims(claims: &Claims) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,
@@ -124,7 +124,7 @@ fn claims(claims: &Claims) -> Option<String> {
     ))
 }
 
-/// A task that takes longer than its like.
+/// Remark on a task that takes longer than usual.
 fn longer_than_usual(current: &Loop) -> Option<String> {
     let (low, high) = current.usual_iterations();
     let now = current.spent.iterations;
@@ -136,7 +136,7 @@ fn longer_than_usual(current: &Loop) -> Option<String> {
     })
 }
 
-/// Ways to run less than a whole check, by a word of its command.
+/// Ways to run part of a check, by a word of its command.
 const NARROWER: [(&str, &str); 12] = [
     ("cargo test", "run one test alone with `cargo test NAME -- --nocapture`"),
     ("cargo nextest", "run one test alone with `cargo nextest run NAME --no-capture`"),
@@ -152,7 +152,7 @@ const NARROWER: [(&str, &str); 12] = [
     ("mvn", "run one test alone with `mvn -q test -Dtest=NAME`"),
 ];
 
-/// What helps with the first failing check, and a tool that fails more often than not.
+/// Advice for the first failing check, and for a tool that fails in most calls.
 pub(super) fn tool_suggestions(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     let narrower = current.failing().into_iter().filter_map(|outcome| {
         let words = format!("{} {}", outcome.command, outcome.name).to_lowercase();

@@ -1,66 +1,66 @@
-//! The first phase of a prompt: a model is told how the loop stands and writes what this iteration needs to hear.
+//! Question for advice: a model is told the state of the loop and writes advice for the iteration.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
 use super::job::{Job, JobKind};
-use super::middle::Middle;
+use super::model_advice::ModelAdvice;
 use super::text;
 use crate::domain::loops::Loop;
 use crate::domain::report::rule_words;
 use crate::domain::supervision::strategy::assess;
 use crate::domain::trust::sanitize;
 
-/// Characters of the task that the question carries.
+/// Maximum length of the task in the question, in characters.
 const TASK: usize = 4_000;
-/// Bytes of a failing check's output that it carries, and of how many checks.
+/// Maximum length of a failing check's output, in bytes, and maximum number of such checks.
 const OUTPUT: (usize, usize) = (1_500, 3);
-/// Checks, warnings and earlier iterations that it carries.
+/// Maximum number of checks, warnings and earlier iterations.
 const ITEMS: usize = 8;
 
-/// How urgent an iteration is, by the model's word.
+/// Urgency of an iteration, as the model states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptUrgency {
-    /// There is time.
+    /// No hurry.
     Low,
-    /// As usual.
+    /// Normal.
     #[default]
     Normal,
-    /// Little is left.
+    /// Little time or budget is left.
     High,
-    /// It has to be now.
+    /// Last opportunity.
     Critical,
 }
 
-/// What a model writes for an iteration.
+/// Advice of a model for an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GeneratedPrompt {
     /// Advice for this iteration: what to do first, how, what to avoid. At most 200 words, no headings.
     pub prompt: String,
-    /// What the agent should know about the state of things, in one or two sentences; may be empty.
+    /// State of the loop that the agent should know, in one or two sentences; may be empty.
     pub system_context: String,
     /// Up to five things to look at, each in a few words, the most important first.
     pub focus_areas: Vec<String>,
-    /// How urgent it is.
+    /// Urgency.
     pub urgency: PromptUrgency,
 }
 
-/// The question for the next prompt's middle.
+/// Question for advice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Analysis {
-    /// Title and text of the task as approved, as forges show them.
+    /// Title and text of the task as approved, without hidden text.
     task: String,
-    /// What is known, in lines.
+    /// Facts, as lines.
     facts: String,
-    /// Ends of outputs of failing checks, with their names.
+    /// Names of failing checks with the ends of their outputs.
     outputs: Vec<(String, String)>,
 }
 
 impl Analysis {
-    /// Of the iteration under way.
+    /// Question for the current iteration.
     pub fn of(current: &Loop) -> Self {
         let task = sanitize::for_prompt(&format!("{}\n\n{}", current.task.title, current.task.body)).text;
         let task: String = task.chars().take(TASK).collect();
@@ -70,7 +70,7 @@ impl Analysis {
     }
 }
 
-/// How the loop stands, in lines.
+/// State of the loop, as lines.
 fn facts(current: &Loop) -> String {
     let settings = current.policy.supervision();
     let assessment = assess(&current.records(), &current.facts(), current.latest_checks(), None, &settings.strategy);
@@ -144,7 +144,7 @@ impl Job for Analysis {
     }
 
     fn checked(&self, answer: GeneratedPrompt) -> Result<GeneratedPrompt, String> {
-        match Middle::of(&answer) {
+        match ModelAdvice::of(&answer) {
             Some(_) => Ok(answer),
             None => Err("nothing of it can be used: `prompt` has to say what to do, within the rules".to_owned()),
         }

@@ -1,36 +1,36 @@
-//! Which state a pull request carries when a limit is reached: the best one, not the last.
+//! Selection of the state that a pull request contains when a limit is reached: the best, not the last.
 
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::Sha;
 use crate::domain::model::record::Record;
 
-/// A state that could be carried.
+/// State that can be selected.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// Iteration that led to it.
+    /// Iteration that produced it.
     pub iteration: u32,
-    /// Its commit.
+    /// Commit.
     pub commit: Sha,
-    /// What was measured of it.
+    /// Measured facts.
     pub record: Record,
-    /// Whether every check held in a fresh checkout of it.
+    /// Whether all checks passed in a fresh checkout.
     pub verified: bool,
 }
 
-/// The state to carry.
+/// Selected state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// Iteration that led to it.
+    /// Iteration that produced it.
     pub iteration: u32,
-    /// Its commit.
+    /// Commit.
     pub commit: Sha,
-    /// What it broke that held before, a sentence each; people are told. Empty except where every state broke something.
+    /// Regressions, one sentence each, reported to people. Empty unless every state has some.
     pub broke: Vec<String>,
 }
 
-/// The best of the candidates, oldest first: verified in a fresh checkout, then most checks held, then the highest
-/// completion, then the latest. One that broke something, however complete it looks, is taken only where all did. `None`
-/// where there is no candidate.
+/// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then
+/// highest completion, then latest. A state with regressions is selected only if all have some. `None` without
+/// candidates.
 pub fn best(candidates: &[Candidate]) -> Option<Standing> {
     let mut most_passing: f64 = 0.0;
     let mut judged = Vec::with_capacity(candidates.len());
@@ -48,12 +48,13 @@ pub fn best(candidates: &[Candidate]) -> Option<Standing> {
     let order = |a: &(bool, bool, usize, f64), b: &(bool, bool, usize, f64)| {
         (a.0, a.1, a.2).cmp(&(b.0, b.1, b.2)).then(a.3.total_cmp(&b.3))
     };
-    // Of equals, max_by takes the last.
+    // `max_by` returns the last of equal elements.
     let (candidate, broke) = judged.into_iter().max_by(|a, b| order(&rank(a), &rank(b)))?;
     Some(Standing { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
-/// The best state of a loop, by its iterations that were measured by the present checks and changed something.
+/// Returns the best state of a loop among its iterations that were measured by the current checks and changed
+/// something.
 pub fn best_state(current: &Loop) -> Option<Standing> {
     let candidates: Vec<Candidate> = current
         .measured()
@@ -66,7 +67,7 @@ pub fn best_state(current: &Loop) -> Option<Standing> {
     best(&candidates)
 }
 
-/// What a state broke: checks that held before the first iteration, tests that passed, checks weakened.
+/// Regressions of a state: checks that passed before the first iteration, tests that passed, weakened checks.
 fn broken(record: &Record, most_passing: f64) -> Vec<String> {
     let lost = record.checks.iter().filter(|check| !check.passed && check.baseline == Some(true));
     let mut broke: Vec<String> =
@@ -80,7 +81,7 @@ fn broken(record: &Record, most_passing: f64) -> Vec<String> {
     broke
 }
 
-/// Tests that pass, where they were counted.
+/// Number of passing tests, if counted.
 fn passing(record: &Record) -> Option<f64> {
     record.tests_passing.filter(|count| count.is_finite())
 }

@@ -1,18 +1,17 @@
-//! What a task usually takes: iterations by the design's figures for its type, time and money by the limits, all of them
-//! moved by what loops took.
+//! Usual number of iterations of a task: figures for its type, adjusted by finished loops.
 
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::loops::Estimate;
 
-/// Loops that the design's figures and the limits weigh as much as.
+/// Weight of the figures for the type, in loops.
 const PRIOR_SAMPLES: f64 = 5.0;
 /// Standard deviations between the mean and either end.
 const SPREAD: f64 = 2.0;
-/// Iterations that are believed at most.
+/// Maximum plausible number of iterations.
 const MOST: f64 = 1000.0;
 
-/// Iterations that such a task usually takes, least and most. The type's range counts as five loops with its ends two
-/// standard deviations from its middle; figures that cannot be are ignored.
+/// Usual number of iterations, minimum and maximum. The range of the type counts as five loops with its ends two
+/// standard deviations from its middle; implausible figures are ignored.
 pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (low, high) = kind.usual_iterations();
     let known = estimate.filter(|e| e.samples > 0 && e.mean.is_finite() && e.mean > 0.0 && e.deviation >= 0.0);
@@ -22,12 +21,12 @@ pub fn usual(kind: TaskType, estimate: Option<&Estimate>) -> (u32, u32) {
     let (samples, seen) = (f64::from(estimate.samples), estimate.mean.min(MOST));
     let all = PRIOR_SAMPLES + samples;
     let mean = (PRIOR_SAMPLES * prior_mean + samples * seen) / all;
-    // Of two groups together: what each varies, and how far each lies from the common mean.
+    // Variance of two groups together: within each, and of each mean from the common mean.
     let varies = |deviation: f64, at: f64| deviation.min(MOST).powi(2) + (at - mean).powi(2);
     let variance =
         (PRIOR_SAMPLES * varies(prior_deviation, prior_mean) + samples * varies(estimate.deviation, seen)) / all;
     let spread = SPREAD * variance.sqrt();
-    // A cast from a float saturates.
+    // Casts from floats saturate.
     let least = (mean - spread).round().max(1.0) as u32;
     (least, ((mean + spread).round() as u32).max(least))
 }

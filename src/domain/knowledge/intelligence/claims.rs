@@ -1,4 +1,4 @@
-//! The agent's claims, scored against what was measured.
+//! Scores of the agent's claims against measured facts.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,30 +7,29 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::Ratio;
 use crate::domain::model::task::AgentReport;
 
-/// Brier score of somebody who knows nothing and says one half.
+/// Brier score of always claiming one half.
 const KNOWS_NOTHING: f64 = 0.25;
-/// Claims that this score counts as.
+/// Number of claims that the prior counts as.
 const PRIOR: f64 = 2.0;
 
-/// Claims of completion and what was measured. Sums, so that loops can be added up.
+/// Sums of claims and measurements, which can be added over loops.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Claims {
-    /// Claimed completions that were scored.
+    /// Number of scored claims of completion.
     pub scored: u32,
     /// Sum of (claimed - measured)².
     pub squares: f64,
     /// Sum of claimed - measured.
     pub excess: f64,
-    /// How often the agent said that it was done.
+    /// Number of claims to be done.
     pub done: u32,
-    /// How often it said so and a check failed.
+    /// Number of claims to be done while a check failed.
     pub false_done: u32,
 }
 
 impl Claims {
-    /// Takes in what an agent said and what was measured; `holds` says whether every check held. Figures that are none
-    /// are not scored.
+    /// Adds a claim and its measurement; `holds` states whether every check passed. Invalid figures are not scored.
     pub fn add(&mut self, report: &AgentReport, measured: Ratio, holds: bool) {
         if let Some(claimed) = report.completion_percentage.filter(|percent| percent.is_finite()) {
             let off = (claimed / 100.0).clamp(0.0, 1.0) - measured.get();
@@ -42,7 +41,7 @@ impl Claims {
         self.false_done = self.false_done.saturating_add(u32::from(report.completion_signal && !holds));
     }
 
-    /// The claims in the iterations of a loop that count and whose checks ran; where there was no report, those of the last
+    /// Claims in the iterations of a loop that count and whose checks ran; without a report, those of the last
     /// message.
     pub fn of(current: &Loop) -> Self {
         let mut claims = Self::default();
@@ -52,7 +51,7 @@ impl Claims {
         claims
     }
 
-    /// The claims of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -64,19 +63,19 @@ impl Claims {
         }
     }
 
-    /// Brier score: mean of (claimed - measured)², 0 (always right) to 1; `None` without claims. G. Brier, Monthly Weather
-    /// Review 78 (1950).
+    /// Brier score: mean of (claimed - measured)², from 0 (always right) to 1; `None` without claims. G. Brier,
+    /// Monthly Weather Review 78 (1950).
     pub fn brier(&self) -> Option<f64> {
         (self.scored > 0).then(|| self.squares / f64::from(self.scored))
     }
 
-    /// How much too much was claimed on average, -1..1; `None` without claims.
+    /// Mean overestimation, -1..1; `None` without claims.
     pub fn bias(&self) -> Option<f64> {
         (self.scored > 0).then(|| self.excess / f64::from(self.scored))
     }
 
-    /// What the agent's own figures weigh, 0..1: 1 less the root of the Brier score, times the share of "done" that was
-    /// true, both drawn towards one half and one by a few claims that nobody made.
+    /// Weight of the agent's figures, 0..1: 1 minus the root of the Brier score, times the share of true claims to be
+    /// done, both with a prior.
     pub fn weight(&self) -> f64 {
         let score = (self.squares + PRIOR * KNOWS_NOTHING) / (f64::from(self.scored) + PRIOR);
         let truthful =
@@ -84,7 +83,7 @@ impl Claims {
         ((1.0 - score.max(0.0).sqrt()) * truthful).clamp(0.0, 1.0)
     }
 
-    /// The score in words, one sentence; `None` where nothing was claimed.
+    /// Score in one sentence; `None` without claims.
     pub fn words(&self) -> Option<String> {
         let mut parts = Vec::new();
         if let (Some(bias), Some(brier)) = (self.bias(), self.brier()) {
@@ -102,7 +101,7 @@ impl Claims {
         (!parts.is_empty()).then(|| format!("The agent's {}.", parts.join("; ")))
     }
 
-    /// What is believed of a claimed completion where nothing was measured: as much of it as claims weigh.
+    /// Completion to assume for a claim where nothing was measured: the claim times its weight.
     pub fn believed(&self, claimed: Ratio) -> Ratio {
         Ratio::new(claimed.get() * self.weight())
     }

@@ -1,4 +1,4 @@
-//! The context block: what is known at this moment, in few tokens, recent failures and breakthroughs first.
+//! Context block: known facts within a token budget, recent failures and breakthroughs first.
 
 use std::collections::BTreeMap;
 
@@ -9,164 +9,165 @@ use super::Count;
 use super::facts::{Fact, facts, session_line};
 use super::job::{Job, JobKind};
 use super::message::reported;
-use super::middle::is_out_of_place;
+use super::model_advice::is_out_of_place;
 use super::text;
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
 use crate::domain::report::{approach, outcome_words};
 
-/// Facts that are tried once some did not fit, so that a short one can still find room.
+/// Number of further facts that are tried once one did not fit, as a short one may.
 const TRIED_AFTER_FULL: usize = 12;
-/// Earlier iterations that are looked at.
+/// Maximum number of earlier iterations considered.
 const TRIES: usize = 50;
 
-/// All that a context block can be made of. Every text may come from anywhere: it is made harmless on the way.
+/// Sources of a context block. Texts may be untrusted; they are sanitized when used.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Context {
-    /// How the loop stands.
+    /// State of the loop.
     pub session: Session,
-    /// What was done in it.
+    /// History of the loop.
     pub history: History,
-    /// What earlier loops learnt.
+    /// Learnings of earlier loops.
     pub recall: Vec<Learning>,
-    /// What is known of the repository.
+    /// Facts about the repository.
     pub project: Project,
-    /// Share of the block, 0..1, that is kept for what is remembered (reflections, summaries, learnings), as control wants
-    /// it; the rest is kept for how things stand. What one part does not need the other may have. `None`: by rank alone.
+    /// Share of the block reserved for memory (reflections, summaries, learnings), 0..1, as control requests it; the
+    /// rest is reserved for the state of the loop. Unused parts are shared. `None` selects by rank only.
     pub memory_share: Option<f64>,
 }
 
-/// How a loop stands.
+/// State of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Session {
-    /// Iteration under way, from 1.
+    /// 1-based current iteration.
     pub iteration: u32,
-    /// Iterations that it may take.
+    /// Maximum number of iterations.
     pub max_iterations: u32,
-    /// Milliseconds that it has run.
+    /// Running time, in milliseconds.
     pub elapsed_ms: i64,
-    /// Completion as measured, 0..1.
+    /// Measured completion, 0..1.
     pub completion: f64,
-    /// Files that were changed, with how often.
+    /// Changed files with their counts.
     pub files: Vec<FileTouched>,
-    /// Errors that came more than once or came last.
+    /// Errors that occurred repeatedly or last.
     pub errors: Vec<ErrorSeen>,
-    /// Backend of the iteration under way; may be empty.
+    /// Backend of the current iteration; may be empty.
     pub backend: String,
-    /// Its model; may be empty.
+    /// Model; may be empty.
     pub model: String,
-    /// Money spent.
+    /// Cost so far.
     pub cost: Money,
-    /// Tokens used, both ways.
+    /// Input and output tokens so far.
     pub tokens: u64,
 }
 
-/// A file that was changed.
+/// Changed file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileTouched {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// In how many iterations.
+    /// Number of iterations that changed it.
     pub times: u32,
 }
 
-/// An error that came.
+/// Error that occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorSeen {
-    /// Its words, normalised.
+    /// Normalised text.
     pub text: String,
-    /// In how many iterations.
+    /// Number of iterations with it.
     pub times: u32,
-    /// In which one last.
+    /// Last iteration with it.
     pub last: u32,
 }
 
-/// What was done in a loop.
+/// History of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct History {
-    /// Summaries of chunks, oldest first.
+    /// Summaries of iterations, oldest first.
     pub summaries: Vec<SummarySoFar>,
-    /// Decisions that hold, oldest first.
+    /// Current decisions, oldest first.
     pub decisions: Vec<String>,
-    /// Approaches tried, oldest first.
+    /// Attempted approaches, oldest first.
     pub tries: Vec<Try>,
-    /// What iterations taught, oldest first.
+    /// Reflections on iterations, oldest first.
     pub reflections: Vec<String>,
 }
 
-/// A summary of some iterations.
+/// Summary of iterations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummarySoFar {
     /// First iteration.
     pub from: u32,
     /// Last iteration.
     pub to: u32,
-    /// What they came to.
+    /// Text.
     pub text: String,
 }
 
-/// An approach that was tried.
+/// Attempted approach.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Try {
-    /// In which iteration.
+    /// Iteration.
     pub iteration: u32,
-    /// What was tried.
+    /// Approach.
     pub approach: String,
-    /// What came of it.
+    /// Outcome.
     pub outcome: String,
-    /// By how much completion rose, -1..1.
+    /// Change of completion, -1..1.
     pub gain: f64,
 }
 
-/// Something that earlier loops learnt.
+/// Learning of earlier loops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Learning {
-    /// Its id, so that its worth can be measured.
+    /// Id, for measuring its effect.
     pub id: String,
-    /// What sort.
+    /// Kind.
     pub kind: LearningKind,
-    /// What.
+    /// Text.
     pub text: String,
-    /// How sure it is, 0..1.
+    /// Confidence, 0..1.
     pub confidence: f64,
 }
 
-/// Sorts of learnings.
+/// Kind of a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LearningKind {
-    /// What worked.
+    /// Approach that worked.
     Strategy,
-    /// What did not.
+    /// Approach that failed.
     Antipattern,
-    /// How long it takes.
+    /// Usual effort.
     Estimate,
-    /// How people here work.
+    /// Convention of the repository.
     Convention,
 }
 
-/// What is known of a repository.
+/// Facts about a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Project {
-    /// What AGENTS.md or CLAUDE.md says that matters here.
+    /// Relevant parts of AGENTS.md or CLAUDE.md.
     pub guide: String,
     /// Outline of the tree.
     pub outline: String,
-    /// How tests are run.
+    /// Command for tests.
     pub tests: String,
-    /// How it is built.
+    /// Command for builds.
     pub build: String,
     /// Branch of the work.
     pub branch: String,
 }
 
 impl Context {
-    /// What a loop itself knows; backend, model, summaries, reflections, learnings and project are the caller's to add.
+    /// Sources that the loop itself provides; the caller adds backend, model, summaries, reflections, learnings and
+    /// project.
     pub fn of(current: &Loop, now: Timestamp) -> Self {
         let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
         let done = &done[done.len().saturating_sub(TRIES)..];
@@ -213,7 +214,7 @@ impl Context {
         Self { session, history, memory_share, ..Self::default() }
     }
 
-    /// The block of at most so many tokens: the facts that matter most, in order of their sort.
+    /// Builds the block with at most `tokens` tokens: the most important facts, ordered by kind.
     pub fn block(&self, tokens: usize, count: Count<'_>) -> Block {
         let mut facts = facts(self);
         facts.sort_by_key(|fact| fact.rank);
@@ -238,7 +239,7 @@ impl Context {
         chosen.sort_by_key(|fact| fact.rank);
         loop {
             let block = Block::of(&chosen, all, count);
-            // Where joined lines come to more than their sum after all, the least important one goes.
+            // If the joined lines exceed the sum of their counts, the least important line is removed.
             if block.tokens <= tokens || chosen.is_empty() {
                 return block;
             }
@@ -247,7 +248,7 @@ impl Context {
     }
 }
 
-/// Facts that a block has room for.
+/// Facts selected for a block.
 struct Chosen<'a> {
     facts: Vec<Fact>,
     used: usize,
@@ -256,7 +257,7 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// Takes facts in their order, so many tokens of them; those that found no room.
+    /// Adds facts in order within `room` tokens; returns those that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
         let (mut left, mut taken) = (Vec::new(), 0);
         for fact in facts {
@@ -264,7 +265,7 @@ impl Chosen<'_> {
                 left.push(fact);
                 continue;
             }
-            // A line feed may be a token of its own.
+            // A line feed may be a token.
             let size = (self.count)(&fact.text) + 1;
             if taken + size <= room && self.used + size <= self.most {
                 (taken, self.used) = (taken + size, self.used + size);
@@ -277,12 +278,12 @@ impl Chosen<'_> {
     }
 }
 
-/// The text without the words by which the overseer's orders are known.
+/// Returns the text without prefixes that mark the overseer's directives.
 fn facts_only(text: &str) -> String {
     text.replace("OVERRIDE:", "override -").replace("WARNING:", "warning -")
 }
 
-/// What was tried, in the report's words or the last message's.
+/// Approach of an iteration, from its report or its last message.
 fn tried(iteration: &Iteration) -> String {
     let said = reported(iteration);
     match iteration.report == AgentReport::default() && !said.summary.is_empty() {
@@ -291,16 +292,16 @@ fn tried(iteration: &Iteration) -> String {
     }
 }
 
-/// A context block.
+/// Context block.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Block {
-    /// Its lines, without the tags around them.
+    /// Lines, without the surrounding tags.
     pub text: String,
-    /// Tokens of the text.
+    /// Number of tokens.
     pub tokens: usize,
-    /// Facts that found no room.
+    /// Number of facts that did not fit.
     pub left_out: usize,
-    /// Ids of the learnings that it carries.
+    /// Ids of the learnings in it.
     pub learnings: Vec<String>,
 }
 
@@ -314,22 +315,21 @@ impl Block {
     }
 }
 
-/// Tokens that the block may have: `most`, and at most `percent` (0..100) of the backend's context window where that is
-/// known.
+/// Token budget of the block: `most`, and at most `percent` (0..100) of the backend's context window if known.
 pub fn token_budget(most: usize, percent: f64, window: Option<u64>) -> usize {
     let share = if percent.is_finite() { (percent / 100.0).clamp(0.0, 1.0) } else { 0.0 };
-    // A cast from a float saturates.
+    // Casts from floats saturate.
     window.map_or(most, |window| most.min((window as f64 * share) as usize))
 }
 
-/// A context block as a model writes it.
+/// Context block written by a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Compressed {
-    /// What the agent needs to know to go on, in short lines.
+    /// Facts that the agent needs to continue, in short lines.
     pub context: String,
 }
 
-/// The question for a shorter context block.
+/// Question for a shorter context block.
 #[derive(Clone)]
 pub struct Compression<'a> {
     context: &'a Context,
@@ -337,17 +337,17 @@ pub struct Compression<'a> {
     count: Count<'a>,
 }
 
-/// Times the block's size that a model is given to choose from.
+/// Size of the source that a model gets, as a multiple of the block's size.
 const SOURCE: usize = 6;
 
 impl<'a> Compression<'a> {
-    /// Of all that is known, to so many tokens.
+    /// Question to shorten all known facts to `tokens` tokens.
     pub fn of(context: &'a Context, tokens: usize, count: Count<'a>) -> Self {
         Self { context, tokens, count }
     }
 
-    /// The block of an answer. The line with the figures is the service's own, and learnings are not told apart in it: all
-    /// that the question carried count as carried.
+    /// Builds the block from an answer. The service adds the line with the figures. All learnings in the question
+    /// count as carried, as they cannot be told apart in the answer.
     pub fn block(&self, answer: &Compressed) -> Block {
         let source = self.context.block(self.tokens.saturating_mul(SOURCE), self.count);
         let text = facts_only(&format!("{}\n{}", session_line(&self.context.session), answer.context));

@@ -1,11 +1,11 @@
-//! The facts of a context block, each on a line, ranked.
+//! Facts of a context block, one a line, ranked.
 
 use super::context::{Context, LearningKind, Project, Session};
 use super::text;
 
-/// Rise of completion that is a breakthrough.
+/// Increase of completion that counts as a breakthrough.
 const BREAKTHROUGH: f64 = 0.2;
-/// Most facts of a sort, so that one source cannot crowd out the others.
+/// Maximum number of facts of one kind, so that one source cannot displace the others.
 const FAILED: usize = 6;
 const BREAKTHROUGHS: usize = 3;
 const ERRORS: usize = 4;
@@ -14,12 +14,12 @@ const DECISIONS: usize = 5;
 const SUMMARIES: usize = 2;
 const FILES: usize = 8;
 const LEARNINGS: usize = 10;
-/// Longest fact, characters, longest reflection, whose advice stands last, and longest summary or extract.
+/// Maximum lengths in characters: of a fact, of a reflection (its advice is at the end), and of a summary or extract.
 const LINE: usize = 240;
 const REFLECTION: usize = 400;
 const LONG: usize = 700;
 
-/// Sorts of facts, in the order in which they are told.
+/// Kind of a fact, in the order of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Sort {
     Now,
@@ -33,26 +33,26 @@ pub(super) enum Sort {
 }
 
 impl Sort {
-    /// Whether it is remembered, not seen.
+    /// Whether it comes from memory instead of the current state.
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Reflection | Self::Summary | Self::Learning)
     }
 }
 
-/// A fact.
+/// Fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fact {
-    /// Where it is told.
+    /// Kind.
     pub sort: Sort,
-    /// From 0; the least is the most important.
+    /// Rank from 0, most important first.
     pub rank: u32,
-    /// Its line.
+    /// Line.
     pub text: String,
-    /// Id of the learning that it is.
+    /// Id of the learning that it states, if any.
     pub learning: Option<String>,
 }
 
-/// All facts. Newer failures come before older breakthroughs, and those before what is known of old.
+/// Returns all facts. Recent failures precede older breakthroughs, and these precede older knowledge.
 pub(super) fn facts(context: &Context) -> Vec<Fact> {
     let mut facts =
         Facts(vec![Fact { sort: Sort::Now, rank: 0, text: session_line(&context.session), learning: None }]);
@@ -79,7 +79,7 @@ struct Facts(Vec<Fact>);
 
 impl Facts {
     fn add(&mut self, sort: Sort, rank: usize, text: String) {
-        // What was said once is not said again.
+        // Facts that repeat another one are left out.
         if !self.0.iter().any(|fact| fact.text == text) {
             let rank = u32::try_from(rank).unwrap_or(u32::MAX);
             self.0.push(Fact { sort, rank, text, learning: None });
@@ -87,7 +87,7 @@ impl Facts {
     }
 }
 
-/// The figures, on a line.
+/// Line with the figures of the session.
 pub(super) fn session_line(session: &Session) -> String {
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
     let (now, most) = (session.iteration, session.max_iterations);
@@ -111,7 +111,7 @@ pub(super) fn session_line(session: &Session) -> String {
     line
 }
 
-/// Approaches that brought nothing, newest first, the same one told once, and errors by how often they came.
+/// Approaches without a gain, newest first and distinct, and errors by number of occurrences.
 fn failures(facts: &mut Facts, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
     let mut told: Vec<String> = Vec::new();
@@ -146,7 +146,7 @@ fn failures(facts: &mut Facts, context: &Context) {
     }
 }
 
-/// What brought the loop on, most first.
+/// Approaches with a gain, largest first.
 fn breakthroughs(facts: &mut Facts, context: &Context) {
     let mut best: Vec<_> = context.history.tries.iter().filter(|tried| tried.gain >= BREAKTHROUGH).collect();
     best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
@@ -158,7 +158,7 @@ fn breakthroughs(facts: &mut Facts, context: &Context) {
     }
 }
 
-/// Learnings, the surest first.
+/// Learnings, most confident first.
 fn learnings(facts: &mut Facts, context: &Context) {
     let mut known: Vec<_> = context.recall.iter().filter(|learning| learning.confidence.is_finite()).collect();
     known.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
@@ -179,7 +179,7 @@ fn learnings(facts: &mut Facts, context: &Context) {
     }
 }
 
-/// Files that were changed, most often first, on one line.
+/// Changed files, most often changed first, on one line.
 fn files(facts: &mut Facts, session: &Session) {
     let mut files: Vec<_> = session.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse(file.times));

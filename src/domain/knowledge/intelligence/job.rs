@@ -1,28 +1,28 @@
-//! A question to a model as a value: its words, the shape of its answer, and what it may cost.
+//! Questions to models as values: text, schema of the answer, and limits.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a model is asked for.
+/// Purpose of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobKind {
-    /// The middle of the next prompt.
+    /// Advice for the next prompt.
     Prompt,
-    /// The context block.
+    /// Context block.
     Context,
-    /// What an iteration taught.
+    /// Reflection on an iteration.
     Reflection,
-    /// Some iterations in short.
+    /// Summary of iterations.
     Summary,
-    /// What the agent's last message says, where it wrote no report.
+    /// Report extracted from the agent's last message.
     Message,
 }
 
 impl JobKind {
-    /// All of them.
+    /// All purposes.
     pub const ALL: [Self; 5] = [Self::Prompt, Self::Context, Self::Reflection, Self::Summary, Self::Message];
 
     /// Name in the store, in logs and in metrics.
@@ -36,7 +36,7 @@ impl JobKind {
         }
     }
 
-    /// Tokens that the answer may have; for the context block with its usual length.
+    /// Maximum number of tokens of the answer; for the context block at its usual length.
     pub fn max_output_tokens(self) -> u32 {
         match self {
             Self::Prompt => 1_200,
@@ -45,7 +45,7 @@ impl JobKind {
         }
     }
 
-    /// Most of the loop's money that all questions of this kind may cost together, 0..1.
+    /// Maximum share of the loop's budget for all questions of this kind, 0..1.
     pub fn budget_share(self) -> f64 {
         match self {
             Self::Prompt => 0.03,
@@ -54,7 +54,7 @@ impl JobKind {
         }
     }
 
-    /// Seconds that an answer may take.
+    /// Time limit of the answer, in seconds.
     pub fn timeout_s(self) -> u64 {
         match self {
             Self::Prompt => 60,
@@ -63,37 +63,37 @@ impl JobKind {
     }
 }
 
-/// Something to ask a model for. Whoever asks has an answer of its own for when nobody answers.
+/// Question to a model. The caller has a fallback for a missing answer.
 pub trait Job {
-    /// The answer.
+    /// Answer.
     type Answer: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
 
-    /// What sort of question it is.
+    /// Purpose.
     const KIND: JobKind;
 
-    /// The question. `nonce` delimits data in it and is new each time.
+    /// Returns the question. `nonce` delimits data in it and is new each time.
     fn question(&self, nonce: &str) -> String;
 
-    /// The answer as it is used: what is too long is cut. An error says what is wrong with it, for the model to mend.
+    /// Validates the answer and cuts what is too long. The error states the problem for the model's second attempt.
     fn checked(&self, answer: Self::Answer) -> Result<Self::Answer, String>;
 }
 
-/// A question ready to be sent.
+/// Question ready to be sent.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Ask {
-    /// What sort it is.
+    /// Purpose.
     pub kind: JobKind,
-    /// The prompt.
+    /// Prompt.
     pub prompt: String,
-    /// JSON Schema of the answer, without references: vendors differ in which they follow.
+    /// JSON Schema of the answer, without references, as vendors support different ones.
     pub schema: serde_json::Value,
-    /// Tokens that the answer may have.
+    /// Maximum number of tokens of the answer.
     pub max_output_tokens: u32,
-    /// Seconds that it may take.
+    /// Time limit, in seconds.
     pub timeout_s: u64,
 }
 
-/// The question of a job.
+/// Returns the question of a job.
 pub fn ask<J: Job>(job: &J, nonce: &str) -> Ask {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
@@ -114,7 +114,8 @@ pub fn ask<J: Job>(job: &J, nonce: &str) -> Ask {
     }
 }
 
-/// Every field required and none besides, choices as plain lists and no defaults, as strict modes of vendors want it.
+/// Makes every field required, forbids others, and turns choices into plain lists without defaults, as vendors' strict
+/// modes require.
 fn closed(schema: &mut serde_json::Value) {
     if let Some(object) = schema.as_object_mut() {
         object.remove("default");

@@ -1,5 +1,4 @@
-//! What an agent's last message says, where it wrote no report. By patterns, and with caution: what is not said plainly is
-//! not said.
+//! Report extracted from an agent's last message, if it wrote none. Conservative: only plain statements count.
 
 use std::sync::LazyLock;
 
@@ -12,13 +11,13 @@ use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::model::task::AgentReport;
 
-/// Bytes of a message that are read: its end, where conclusions stand.
+/// Length of the message's end that is read, in bytes.
 const READ: usize = 16 * 1024;
-/// Longest text of a report made from it, characters, and most items of a list.
+/// Maximum length of a text of the report, in characters, and maximum number of list items.
 const TEXT: usize = 300;
 const ITEMS: usize = 5;
 
-/// Sentences that say without condition that all is done.
+/// Sentences that claim completion without condition.
 static DONE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^(?:✅|☑|✔|done[.!]?\s|great[,!]?\s|ok(?:ay)?[,.]?\s|summary:?\s|result:?\s|status:?\s|so\s|and\s|now\s)*
@@ -35,7 +34,7 @@ static DONE: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Words that take a claim back, put it off or make it hang on something.
+/// Words that retract, defer or restrict a claim.
 static HEDGED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:not|never|no\s+longer|cannot|can't|isn't|aren't|doesn't|don't|won't|haven't|hasn't|wasn't|couldn't
@@ -47,7 +46,7 @@ static HEDGED: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Sentences that name something in the way.
+/// Sentences that name a blocker.
 static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)
@@ -63,7 +62,7 @@ static BLOCKED: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Headings and beginnings of lines under which next steps stand.
+/// Headings and line beginnings of next steps.
 static NEXT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:next\s+steps?|remaining(?:\s+work)?|what(?:'s|\s+is)\s+left|left\s+to\s+do|to-?dos?|still\s+to\s+do|next)\s*:?\s*$")
         .expect("a constant pattern")
@@ -72,11 +71,11 @@ static NEXT_INLINE: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?i)^(?:next\s+steps?|remaining|todo|still\s+to\s+do|next)\s*:\s*(\S.*)$").expect("a constant pattern")
 });
 
-/// Headings under which blockers stand.
+/// Headings of blockers.
 static BLOCKERS: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?i)^(?:open\s+)?blockers?\s*:?\s*$").expect("a constant pattern"));
 
-/// A share of the whole that is done; of a part, or coverage, it says nothing.
+/// Share of the complete task that is done; shares of a part, and coverage, do not match.
 static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)\b(?:completion|overall\s+progress|progress|completed)\s*(?:is|:|=|at|of|\s)\s*~?(\d{1,3}(?:\.\d+)?)\s*%
@@ -85,13 +84,13 @@ static PERCENT: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// What an agent said of an iteration: its report, or what its last message says where it wrote none.
+/// Returns the report of an iteration, else the report extracted from its last message.
 pub fn reported(iteration: &Iteration) -> AgentReport {
     if iteration.report == AgentReport::default() { report_of(&iteration.message) } else { iteration.report.clone() }
 }
 
-/// Reads a message by patterns. The report claims to be done only where a sentence says so without condition and nothing
-/// in the message speaks against it; it is empty where the message is.
+/// Extracts a report from a message by patterns. It claims completion only if a sentence does so without condition and
+/// nothing in the message contradicts it; it is empty for an empty message.
 pub fn report_of(message: &str) -> AgentReport {
     let lines = prose(message);
     let mut report = AgentReport::default();
@@ -137,7 +136,7 @@ pub fn report_of(message: &str) -> AgentReport {
     }
     report.next_steps.retain(|step| !nothing(step));
     report.completion_signal = done && !doubts && report.blockers.is_empty() && report.next_steps.is_empty();
-    // Two figures that differ are none.
+    // Two different figures count as none.
     shares.dedup();
     if let [share] = shares[..] {
         report.completion_percentage = Some(share);
@@ -156,14 +155,14 @@ enum Section {
     Blockers,
 }
 
-/// A line of prose.
+/// Line of prose.
 struct Line {
     text: String,
     item: bool,
     heading: bool,
 }
 
-/// The message's end without code, quotations and marks of Markdown.
+/// Returns the message's end without code, quotations and Markdown markup.
 fn prose(message: &str) -> Vec<Line> {
     let message = text::tail(message, READ);
     let mut lines = Vec::new();
@@ -206,7 +205,7 @@ fn sentences(line: &str) -> impl Iterator<Item = &str> {
     ends.map(move |end| line[std::mem::replace(&mut from, end)..end].trim()).filter(|sentence| sentence.len() > 2)
 }
 
-/// Whether a sentence says that something fails or is left to do.
+/// Whether a sentence states a failure or remaining work.
 fn speaks_against(sentence: &str) -> bool {
     static AGAINST: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(
@@ -223,7 +222,7 @@ fn speaks_against(sentence: &str) -> bool {
     AGAINST.is_match(sentence) && !NONE_FAIL.is_match(sentence)
 }
 
-/// Whether an item says that there is none.
+/// Whether a list item states that there is none.
 fn nothing(item: &str) -> bool {
     let word = item.trim_end_matches(['.', '!']).to_ascii_lowercase();
     matches!(word.as_str(), "none" | "n/a" | "nothing" | "no blockers" | "nothing left" | "no next steps" | "-")
@@ -236,23 +235,23 @@ fn add(items: &mut Vec<String>, text: &str) {
     }
 }
 
-/// What a model reads from a message.
+/// Report that a model extracts from a message.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct MessageReport {
-    /// How much of the task is done, 0..100; null where the message does not say.
+    /// Completed part of the task, 0..100; null if the message does not state it.
     pub completion_percentage: Option<f64>,
-    /// What was done, in a sentence or two.
+    /// Summary of the work, in one or two sentences.
     pub summary: String,
-    /// How it was gone about, in a few words.
+    /// Approach, in a few words.
     pub approach: String,
-    /// What the next iteration should know.
+    /// Facts that the next iteration should know.
     pub learnings: Vec<String>,
-    /// What stands in the way.
+    /// Blockers.
     pub blockers: Vec<String>,
-    /// What is left.
+    /// Remaining work.
     pub next_steps: Vec<String>,
-    /// Whether the message says plainly that all is done.
+    /// Whether the message states plainly that all is done.
     pub completion_signal: bool,
 }
 
@@ -271,14 +270,14 @@ impl From<MessageReport> for AgentReport {
     }
 }
 
-/// The question what an agent's last message says.
+/// Question for the report in an agent's last message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MessageAnalysis {
     message: String,
 }
 
 impl MessageAnalysis {
-    /// Of this message; of a long one, of its end.
+    /// Question about `message`; about its end if it is long.
     pub fn of(message: &str) -> Self {
         Self { message: text::tail(message, READ) }
     }
@@ -313,7 +312,7 @@ impl Job for MessageAnalysis {
             approach: text::line(&answer.approach, TEXT),
             learnings: items(&answer.learnings),
             next_steps: items(&answer.next_steps),
-            // A claim that the patterns see taken back does not count, whatever a model makes of it.
+            // A claim that the patterns see retracted does not count, whatever the model returns.
             completion_signal: answer.completion_signal && blockers.is_empty() && !self.is_doubted(),
             blockers,
             completion_percentage: answer.completion_percentage,

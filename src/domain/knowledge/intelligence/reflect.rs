@@ -1,32 +1,32 @@
-//! What an iteration taught: what failed, why, what to try next (Reflexion, N. Shinn et al., NeurIPS 2023).
+//! Question for a reflection on an iteration: failure, cause, next step (Reflexion, N. Shinn et al., NeurIPS 2023).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::job::{Job, JobKind};
-use super::middle::is_out_of_place;
+use super::model_advice::is_out_of_place;
 use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 
-/// Longest part of a reflection, characters.
+/// Maximum length of a part of a reflection, in characters.
 const PART: usize = 400;
-/// Bytes of the change and of the failing output that the question carries.
+/// Length of the change and of the failing output in the question, in bytes.
 const EVIDENCE: usize = 6_000;
 
-/// What an iteration taught.
+/// Reflection on an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReflectionAnswer {
-    /// What failed, in one sentence; empty where nothing did.
+    /// Failure in one sentence; empty if there was none.
     pub what_failed: String,
-    /// Why, as far as the evidence shows it, in one sentence.
+    /// Cause as far as the evidence shows it, in one sentence.
     pub why: String,
-    /// What to do in the next iteration: one concrete action.
+    /// Next step: one concrete action.
     pub next: String,
 }
 
-/// The question what an iteration taught.
+/// Question for a reflection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reflecting {
     approach: String,
@@ -38,7 +38,7 @@ pub struct Reflecting {
 }
 
 impl Reflecting {
-    /// About an iteration whose checks ran; `diff` is its change as text, and may be empty.
+    /// Question about an iteration whose checks ran; `diff` is its change as text, and may be empty.
     pub fn on(iteration: &Iteration, diff: &str) -> Self {
         let failed = iteration.checks.outcomes.iter().find(|outcome| !outcome.holds);
         Self {

@@ -1,4 +1,4 @@
-//! Some iterations in short.
+//! Question for a summary of iterations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -8,34 +8,34 @@ use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
 
-/// Longest summary, characters.
+/// Maximum length of a summary, in characters.
 const SUMMARY: usize = 1_200;
-/// Most decisions in it, and the longest.
+/// Maximum number of decisions, and maximum length of one, in characters.
 const ITEMS: (usize, usize) = (10, 200);
-/// Iterations that a question carries, and characters of each.
+/// Maximum number of iterations in a question, and maximum length of each, in characters.
 const TOLD: (usize, usize) = (50, 600);
 
-/// What a model makes of iterations. Which files were changed and which errors came is known without it.
+/// Summary of iterations by a model. Changed files and errors are known without it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SummaryAnswer {
-    /// What was tried, what worked, what failed; at most 150 words.
+    /// Attempts, successes and failures; at most 150 words.
     pub summary: String,
-    /// What was decided and still holds.
+    /// Decisions that are still valid.
     pub key_decisions: Vec<String>,
 }
 
-/// The question for a summary of iterations.
+/// Question for a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summarising {
     first: u32,
     last: u32,
-    /// A line each, oldest first.
+    /// Iterations, one a line, oldest first.
     told: String,
 }
 
 impl Summarising {
-    /// Of these iterations, oldest first; of more than fifty, of the newest fifty. `None` where there are none.
+    /// Question about `iterations`, oldest first; about the newest fifty if there are more. `None` without iterations.
     pub fn of(iterations: &[&Iteration]) -> Option<Self> {
         let iterations = &iterations[iterations.len().saturating_sub(TOLD.0)..];
         let (first, last) = (iterations.first()?.number, iterations.last()?.number);

@@ -79,12 +79,13 @@ fn a_tool_that_fails_more_often_than_not_is_named() {
 #[test]
 fn off_adds_nothing_and_a_model_adds_below() {
     let current = late();
-    let middle = Middle { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };
+    let model_advice =
+        ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };
     let context = Some(Context::of(&current, NOW).block(500, &count));
     let extras = |intelligence| Extras {
         intelligence,
         context: context.clone(),
-        middle: Some(middle.clone()),
+        model_advice: Some(model_advice.clone()),
         tools: Vec::new(),
     };
     assert_eq!(view_with(&current, "n", "/r", &extras(Intelligence::Off)), view(&current, "n", "/r"));

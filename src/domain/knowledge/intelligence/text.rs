@@ -1,12 +1,12 @@
-//! Other people's and models' text made fit for a line or a frame of ours.
+//! Untrusted text prepared for one line or for a frame.
 
 use crate::domain::trust::sanitize;
 
-/// Bytes that are read for each character that is kept; more are white space or characters that nobody sees.
+/// Bytes read for each character that is kept; the rest is white space or invisible.
 const BYTES_A_CHARACTER: usize = 8;
 
-/// The text on one line, visible characters only, without anything like our own tags, at most so many characters; what was
-/// cut ends with an ellipsis.
+/// Returns the text on one line: visible characters only, without tags of the service, at most `characters` long, with
+/// an ellipsis if cut.
 pub(super) fn line(text: &str, characters: usize) -> String {
     let read = &text[..text.floor_char_boundary(characters.saturating_mul(BYTES_A_CHARACTER))];
     let line = without_tags(&sanitize::visible(read)).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -17,13 +17,14 @@ pub(super) fn line(text: &str, characters: usize) -> String {
     }
 }
 
-/// The text with its lines, visible characters only and without anything like our own tags: its end, at most so many bytes.
+/// Returns the end of the text with its lines: visible characters only, without tags of the service, at most `bytes`
+/// long.
 pub(super) fn tail(text: &str, bytes: usize) -> String {
     let from = text.ceil_char_boundary(text.len().saturating_sub(bytes));
     without_tags(&sanitize::visible(&text[from..])).trim().to_owned()
 }
 
-/// The text with tags like ours opened by a parenthesis instead.
+/// Replaces the opening bracket of tags like the service's by a parenthesis.
 pub(super) fn without_tags(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let mut out = String::with_capacity(text.len());
@@ -40,12 +41,12 @@ pub(super) fn without_tags(text: &str) -> String {
     out
 }
 
-/// Adds a frame of data: lines between which nothing but data stands, told by a delimiter that nobody can guess.
+/// Appends a frame of data: lines between random delimiters.
 pub(super) fn frame(out: &mut String, nonce: &str, what: &str, text: &str) {
     out.push_str(&format!("BEGIN {nonce} {what}\n{}\nEND {nonce}\n\n", text.trim()));
 }
 
-/// So many items as lines of a list, each on one line of at most so many characters.
+/// Returns items as lines of a list, each on one line of at most `characters` characters.
 pub(super) fn list<'a>(items: impl IntoIterator<Item = &'a String>, most: usize, characters: usize) -> String {
     let lines = items.into_iter().map(|item| line(item, characters)).filter(|item| !item.is_empty());
     lines.take(most).map(|item| format!("- {item}\n")).collect()

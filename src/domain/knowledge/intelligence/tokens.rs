@@ -1,7 +1,7 @@
-//! Tokens, counted by the byte-pair encoding `cl100k_base`. Vendors keep their newest vocabularies to themselves or change
-//! them; counts differ by some ten per cent between them, which a budget can bear.
+//! Token counts by the byte-pair encoding `cl100k_base`. Vendors' newest vocabularies differ or are not public; counts
+//! differ by about ten per cent, which a budget can bear.
 
-/// Tokens of a text. Linear in its length, whatever it holds. The vocabulary is part of the program and is read at the
+/// Returns the number of tokens of a text, in linear time. The vocabulary is part of the program and is loaded at the
 /// first call.
 pub fn count(text: &str) -> usize {
     bpe_openai::cl100k_base().count(text)

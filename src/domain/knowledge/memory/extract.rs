@@ -1,138 +1,138 @@
-//! What an iteration, and the end of a loop, teach.
+//! Extraction of learnings from an iteration and from the end of a loop.
 //!
-//! Callers give facts that the service measured, words of the loop's own agent, and words of maintainers. Text of outsiders
-//! has no place here: it would come back in the prompts of other loops.
+//! Inputs are facts that the service measured, texts of the loop's own agent, and texts of maintainers. Text of
+//! outsiders is excluded, because it would return in the prompts of other loops.
 
 use super::learning::{ASKED_FOR, Content, Learning, Source, State};
+use super::learning_confidence::{Evidence, MIN_GAIN};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
-use super::worth::{Evidence, MIN_GAIN};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 
 /// Confidence in an approach that raised completion.
 const HELPED: f64 = 0.7;
-/// Confidence in an approach that led to work which verified, or was merged.
+/// Confidence in an approach whose work verified or was merged.
 const VERIFIED: f64 = 0.9;
-/// Confidence in an approach that failed being one.
+/// Confidence that an approach that failed is an antipattern.
 const FAILED: f64 = 0.7;
-/// Completion from which on an iteration that verified is a success.
+/// Completion from which on a verified iteration is a success.
 const DONE: f64 = 0.9;
-/// Confidence in a rule: told to be remembered, told in passing.
+/// Confidence in a rule: stated with `--remember`, stated in passing.
 const TOLD: f64 = 0.95;
 const MENTIONED: f64 = 0.7;
 
-/// An approach that the overseer had given up, and what it said to do instead.
+/// Approach that a REDIRECT ended, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Redirected {
-    /// What did not work.
+    /// Approach that failed.
     pub from: String,
-    /// What was to be tried; empty where that was not said.
+    /// Proposed approach; empty if none was proposed.
     pub to: String,
 }
 
-/// What is known of an iteration that ended.
+/// Facts of an ended iteration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct IterationFacts {
-    /// Its loop.
+    /// Loop.
     pub loop_id: LoopId,
-    /// Its number, from 1.
+    /// 1-based number.
     pub iteration: u32,
-    /// Where it was.
+    /// Repository.
     pub repository: RepoRef,
-    /// Sort of the loop's task.
+    /// Type of the loop's task.
     pub task_type: TaskType,
-    /// Words to find it by: changed paths, the task's words where their author is trusted.
+    /// Search words: changed paths, and the task's words if their author is trusted.
     pub about: String,
-    /// What was tried, in the agent's words.
+    /// Approach, as the agent stated it.
     pub approach: String,
-    /// Tools that were used, in order, each once.
+    /// Names of the tools used, in order of first use.
     pub tools: Vec<String>,
-    /// How the trouble was resolved and what was learnt, in the agent's words.
+    /// Resolution steps and learnings, as the agent stated them.
     pub resolution: Vec<String>,
-    /// Measured completion before it, 0..1.
+    /// Measured completion before the iteration, 0..1.
     pub completion_before: f64,
-    /// Measured completion after it, 0..1.
+    /// Measured completion after the iteration, 0..1.
     pub completion_after: f64,
-    /// Signature of the first error before it.
+    /// Signature of the first error before the iteration.
     pub error_before: Option<String>,
-    /// Signature of the first error after it.
+    /// Signature of the first error after the iteration.
     pub error_after: Option<String>,
-    /// Whether it verified in a fresh checkout.
+    /// Whether the work passed in a fresh checkout.
     pub verified: bool,
-    /// Whether checks were weakened; such an iteration teaches nothing good.
+    /// Whether checks were weakened; such an iteration yields no strategy.
     pub tampered: bool,
-    /// Whether the agent's run itself failed (limit, crash); such an iteration says nothing about its approach.
+    /// Whether the agent's run failed (rate limit, crash); such an iteration says nothing about its approach.
     pub agent_failed: bool,
-    /// The REDIRECT that followed it.
+    /// REDIRECT that followed.
     pub redirected: Option<Redirected>,
 }
 
 impl IterationFacts {
-    /// Whether it gained anything: completion rose, or the work verified.
+    /// Whether completion rose or the work verified.
     pub fn gained(&self) -> bool {
         self.verified || self.completion_after - self.completion_before >= MIN_GAIN
     }
 }
 
-/// How a loop ended.
+/// Outcome of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Its pull request was merged.
+    /// The pull request was merged.
     Merged,
-    /// Its work verified, and nothing is known of a merge.
+    /// The work verified; no merge is known.
     Verified,
-    /// Its pull request was closed unmerged.
+    /// The pull request was closed without a merge.
     ClosedUnmerged,
-    /// It came to nothing.
+    /// The loop failed.
     Failed,
-    /// People ended it for reasons of their own; nothing follows from that.
+    /// People ended it for other reasons; nothing is concluded.
     Stopped,
 }
 
-/// A review comment of a maintainer.
+/// Review comment of a maintainer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comment {
-    /// What it says.
+    /// Text.
     pub text: String,
-    /// Whether it asks for a change.
+    /// Whether it requests a change.
     pub asks_for_change: bool,
 }
 
-/// What is known of a loop that ended.
+/// Facts of an ended loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoopFacts {
-    /// Its id.
+    /// Identifier.
     pub loop_id: LoopId,
-    /// Where it was.
+    /// Repository.
     pub repository: RepoRef,
-    /// Sort of its task.
+    /// Type of the task.
     pub task_type: TaskType,
-    /// Words to find it by, as in [`IterationFacts`].
+    /// Search words, as in [`IterationFacts`].
     pub about: String,
-    /// How it ended.
+    /// Outcome.
     pub ended: Ended,
-    /// Approach of the iteration whose work it ended with; empty where unknown.
+    /// Approach of the iteration that produced the final work; empty if unknown.
     pub approach: String,
-    /// Tools of that iteration.
+    /// Names of the tools of that iteration.
     pub tools: Vec<String>,
-    /// How the trouble was resolved, in the agent's words.
+    /// Resolution steps, as the agent stated them.
     pub resolution: Vec<String>,
-    /// Iterations that it took.
+    /// Number of iterations.
     pub iterations: u32,
-    /// Minutes that it ran.
+    /// Running time, in minutes.
     pub minutes: f64,
-    /// What it cost.
+    /// Cost.
     pub cost: Money,
     /// Review comments of maintainers.
     pub comments: Vec<Comment>,
-    /// Rules that maintainers gave.
+    /// Rules stated by maintainers.
     pub guidelines: Vec<String>,
 }
 
-/// What an iteration teaches: its approach as a strategy where completion rose a lot or the work verified, as an
-/// antipattern where the same error came again or it was redirected.
+/// Learnings from an iteration: its approach is a strategy if completion rose enough or the work verified, and an
+/// antipattern if the same error occurred again or the overseer redirected it.
 pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: Some(facts.iteration) };
     let learnt = |content, confidence, about: &str| {
@@ -179,7 +179,7 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
     found
 }
 
-/// What the end of a loop teaches: what worked or did not, what such tasks take, and the rules that people gave.
+/// Learnings from the end of a loop: successful or failed approaches, usual effort, and rules that people stated.
 pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -> Vec<Learning> {
     let source = Source { loop_id: facts.loop_id.clone(), iteration: None };
     let learnt = |task_type, content, confidence| {
@@ -241,7 +241,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     found
 }
 
-/// A rule that a maintainer told to remember (`/ralph guide --remember`): believed at once.
+/// Learning from a rule that a maintainer asked to remember (`/ralph guide --remember`); active at once.
 pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Timestamp) -> Learning {
     let content = Content::Convention { rule: rule.to_owned(), seen_in: "a maintainer's word".to_owned() };
     let source = Source { loop_id: loop_id.clone(), iteration: None };
@@ -251,7 +251,7 @@ pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Times
     learning
 }
 
-/// What showed a learning is evidence for it: of a strategy that it works, of an antipattern that it does not.
+/// Evidence of the first sighting: success of a strategy, failure of an antipattern.
 fn first_evidence() -> Evidence {
     Evidence { successes: 1.0, failures: 0.0 }
 }

@@ -1,4 +1,4 @@
-//! What a learning is made of.
+//! Learnings.
 
 use std::fmt::Write as _;
 
@@ -6,37 +6,37 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::worth::Evidence;
+use super::learning_confidence::Evidence;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 
-/// Longest text of one field, in characters.
+/// Maximum length of one text field, in characters.
 const MAX_TEXT: usize = 600;
-/// What came of something that a maintainer asked to be changed; the pattern is then what was asked for.
+/// Outcome of a change that a maintainer requested; the pattern is then what the request was about.
 pub(super) const ASKED_FOR: &str = "a maintainer asked for this to be changed";
-/// Most sources that are remembered; the count goes on.
+/// Maximum number of sources that are kept; the count continues.
 const MAX_SOURCES: usize = 32;
 
-/// Sorts of learning.
+/// Kind of a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// An approach that worked.
+    /// Approach that worked.
     Strategy,
-    /// An approach that did not.
+    /// Approach that failed.
     Antipattern,
-    /// What tasks of a type take.
+    /// Usual effort of tasks of a type.
     Estimate,
-    /// A rule of the repository.
+    /// Rule of the repository.
     Convention,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 4] = [Self::Strategy, Self::Antipattern, Self::Estimate, Self::Convention];
 
-    /// The name as in the store.
+    /// Name in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Strategy => "strategy",
@@ -47,20 +47,20 @@ impl Kind {
     }
 }
 
-/// Where a learning stands.
+/// State of a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// Seen too seldom to be believed.
+    /// Not seen often enough.
     Candidate,
-    /// May be in prompts.
+    /// Eligible for prompts.
     Active,
-    /// Kept, and never in a prompt.
+    /// Kept, but never in a prompt.
     Archived,
 }
 
 impl State {
-    /// The name as in the store.
+    /// Name in the store.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Candidate => "candidate",
@@ -70,11 +70,11 @@ impl State {
     }
 }
 
-/// What it says.
+/// Content of a learning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
-    /// An approach that worked, with the tools it took, how the trouble was resolved, and how many iterations it took.
+    /// Successful approach, with its tools, resolution and number of iterations.
     Strategy {
         approach: String,
         #[serde(default)]
@@ -84,7 +84,7 @@ pub enum Content {
         #[serde(default)]
         iterations: Dispersion,
     },
-    /// An approach that failed, what came of it, and what to do instead, where that is known.
+    /// Failed approach, with its outcome and an alternative if known.
     Antipattern {
         pattern: String,
         #[serde(default)]
@@ -92,9 +92,9 @@ pub enum Content {
         #[serde(default)]
         alternative: String,
     },
-    /// Iterations, minutes and US dollars that tasks of the type took.
+    /// Iterations, minutes and US dollars of tasks of the type.
     Estimate { iterations: Dispersion, minutes: Dispersion, cost_usd: Dispersion },
-    /// A rule, and where it was seen.
+    /// Rule, and where it was seen.
     Convention {
         rule: String,
         #[serde(default)]
@@ -103,7 +103,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Its sort.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Strategy { .. } => Kind::Strategy,
@@ -113,7 +113,7 @@ impl Content {
         }
     }
 
-    /// What two of them are compared by: the approach, the pattern, the rule; empty for an estimate.
+    /// Text by which two learnings are compared: approach, pattern or rule; empty for an estimate.
     pub fn gist(&self) -> &str {
         match self {
             Self::Strategy { approach, .. } => approach,
@@ -123,7 +123,7 @@ impl Content {
         }
     }
 
-    /// It with another text in place of each of its texts.
+    /// Applies `change` to each text.
     #[must_use]
     pub fn map(self, change: &impl Fn(&str) -> String) -> Self {
         match self {
@@ -144,60 +144,61 @@ impl Content {
     }
 }
 
-/// An iteration or the end of a loop that showed a learning.
+/// Iteration or end of a loop in which a learning was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// The loop; empty for what a person told or a file says.
+    /// Loop; empty for rules stated by people and in files.
     pub loop_id: LoopId,
-    /// The iteration; `None` for the loop's end.
+    /// Iteration; `None` for the end of the loop.
     #[serde(default)]
     pub iteration: Option<u32>,
 }
 
-/// Something that was learnt.
+/// Learning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Learning {
-    /// `l-` and 16 hexadecimal digits, made of repository, sort, task type and gist, so that the same thing learnt twice is one.
+    /// `l-` and 16 hexadecimal digits, derived from repository, kind, task type and gist, so that the same learning
+    /// has the same id.
     pub id: String,
-    /// Whose it is.
+    /// Repository.
     pub repository: RepoRef,
-    /// Tasks that it is for; `other` for all.
+    /// Type of tasks that it applies to; `other` for all.
     pub task_type: TaskType,
-    /// What it says.
+    /// Content.
     pub content: Content,
-    /// Further words to find it by: paths, error signatures, the task's words where their author is trusted. Never shown
+    /// Additional search words: paths, error signatures, and the task's words if their author is trusted. Never shown
     /// to an agent.
     #[serde(default)]
     pub about: String,
-    /// Where it stands.
+    /// State.
     pub state: State,
-    /// How sure it is, 0..1, when it was last used or changed.
+    /// Confidence, 0..1, when it was last used or changed.
     pub confidence: f64,
-    /// What came of the loops that had it.
+    /// Outcomes of the loops whose prompts contained it.
     #[serde(default)]
     pub evidence: Evidence,
     /// Whether a pull request made with it was merged.
     #[serde(default)]
     pub merged: bool,
-    /// How many iterations and loops showed it.
+    /// Number of iterations and loops in which it was seen.
     pub seen: u32,
-    /// The newest of them.
+    /// Newest of its sources.
     #[serde(default)]
     pub sources: Vec<Source>,
-    /// Prompts that carried it.
+    /// Number of prompts that contained it.
     #[serde(default)]
     pub uses: u64,
-    /// When it was first seen.
+    /// Time of the first sighting.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// When a prompt last carried it.
+    /// Time of the last prompt that contained it.
     #[serde(default)]
     pub last_used_at: Option<Timestamp>,
 }
 
 impl Learning {
-    /// A candidate that was seen once. Texts are cut to 600 characters.
+    /// Creates a candidate that was seen once. Texts are cut to 600 characters.
     pub fn new(
         repository: &RepoRef,
         task_type: TaskType,
@@ -226,14 +227,14 @@ impl Learning {
         learning.map_text(&cut)
     }
 
-    /// It with words to find it by.
+    /// Returns it with search words.
     #[must_use]
     pub fn about(mut self, words: &str) -> Self {
         self.about = cut(words);
         self
     }
 
-    /// It with another text in place of each of its texts (masking), and the id that goes with them.
+    /// Applies `change` (masking) to each text and updates the id accordingly.
     #[must_use]
     pub fn map_text(mut self, change: &impl Fn(&str) -> String) -> Self {
         self.content = self.content.map(change);
@@ -242,12 +243,12 @@ impl Learning {
         self
     }
 
-    /// Its sort.
+    /// Returns its kind.
     pub fn kind(&self) -> Kind {
         self.content.kind()
     }
 
-    /// All that it is found by.
+    /// Returns the text that search uses.
     pub fn search_text(&self) -> String {
         let mut text = match &self.content {
             Content::Strategy { approach, tools, resolution, .. } => {
@@ -264,7 +265,7 @@ impl Learning {
         text
     }
 
-    /// Notes that it was seen there. `false` where that was known already.
+    /// Adds a source. Returns `false` if it was known.
     pub fn add_source(&mut self, source: &Source) -> bool {
         if self.sources.contains(source) {
             return false;
@@ -276,17 +277,17 @@ impl Learning {
         true
     }
 
-    /// SHA-256 over its canonical form (its JSON with the fields in their order), as hexadecimal.
+    /// SHA-256 over its canonical form (JSON with the fields in their order), hexadecimal.
     pub fn checksum(&self) -> String {
-        // A value made of plain fields always serialises; what is no number becomes null and so has a checksum too.
+        // A value of plain fields always serializes; NaN becomes null and so has a checksum too.
         let canonical = serde_json::to_vec(self).unwrap_or_default();
         HEXLOWER.encode(&Sha256::digest(canonical))
     }
 
-    /// Whether it can be what this version wrote: known figures in their ranges, and the id that its words give.
+    /// Validates that it can have been written by this version: values in range, id derived from its texts.
     ///
     /// # Errors
-    /// One sentence that says what is wrong.
+    /// One sentence that states the problem.
     pub fn check(&self) -> Result<(), String> {
         if !(0.0..=1.0).contains(&self.confidence) {
             return Err(format!("its confidence is {}; it must be between 0 and 1", self.confidence));
@@ -339,7 +340,7 @@ impl Learning {
     }
 }
 
-/// What a learning is called: by whose it is, its sort, its task type, and the words of its gist.
+/// Derives the id from repository, kind, task type and gist.
 fn id_of(repository: &RepoRef, task_type: TaskType, content: &Content) -> String {
     let gist = content.gist().split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
     let key =

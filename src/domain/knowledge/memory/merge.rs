@@ -1,34 +1,32 @@
-//! What becomes of a learning that resembles, repeats or contradicts one that is known.
+//! Merging of a new learning with known ones that are similar, equal or contradicting.
 
 use super::learning::{Content, Kind, Learning, State};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Share of its confidence that a learning loses that is contradicted by one seen much more often; half of it where both
-/// were seen as often.
+/// Share of its confidence that a learning loses if one that was seen much more often contradicts it; half of it if
+/// both were seen equally often.
 const CONTRADICTED: f64 = 0.6;
 
-/// Share of the way to the confidence of a new sighting that a learning goes: at least, where that raises it, and at most,
-/// where it does not.
+/// Share of the way to the confidence of a new sighting: the minimum if that raises confidence, the maximum if not.
 const RENEWED: f64 = 0.2;
 
-/// Whether two learnings are one: of the same repository, sort and task type, and alike.
+/// Whether two learnings are the same: equal repository, kind and task type, and similar texts.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
     alike && (a.id == b.id || a.kind() == Kind::Estimate || is_alike(a, b, settings))
 }
 
-/// Whether one says to do what the other says not to do.
+/// Whether one recommends what the other warns of.
 pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let opposite =
         matches!((a.kind(), b.kind()), (Kind::Strategy, Kind::Antipattern) | (Kind::Antipattern, Kind::Strategy));
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
-/// The known learning after it was seen once more. Confidence is weighed by how often each was seen, within what one
-/// sighting may do; sources are joined.
-/// A source that is known already changes nothing.
+/// Returns the known learning after another sighting. Confidence is weighted by the numbers of sightings, within the
+/// limits for one sighting; sources are joined. A known source changes nothing.
 #[must_use]
 pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: Timestamp) -> Learning {
     let mut merged = known.clone();
@@ -38,8 +36,8 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
     }
     let (before, after) = (f64::from(known.seen.max(1)), f64::from(new.seen.max(1)));
     let (confidence, share) = (known.confidence_at(now, settings), after / (before + after));
-    // Every sighting confirms: one that raises confidence counts something however often it was seen before, so that a
-    // learning can come back after a bad streak; one that is less sure takes no more than that.
+    // Every sighting confirms. One that raises confidence has a minimum weight, so that a learning can recover; one
+    // that is less sure has a maximum weight.
     let share = if new.confidence > confidence { share.max(RENEWED) } else { share.min(RENEWED) };
     merged.content = joined(&known.content, &new.content);
     merged.confidence = match &merged.content {
@@ -59,24 +57,24 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
     merged
 }
 
-/// What became of something that was learnt.
+/// Result of adding a learning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Taken {
-    /// It is known from the same source: nothing changes. The known one.
+    /// Known from the same source; unchanged.
     Known(Learning),
-    /// It is one with a known one, which is this now.
+    /// Merged into an existing learning; this is its new state.
     Merged(Learning),
-    /// It is new.
+    /// New learning.
     New {
-        /// It.
+        /// The learning.
         learning: Learning,
-        /// Known ones that it contradicts, lowered.
+        /// Contradicted learnings, with lowered confidence.
         lowered: Vec<Learning>,
     },
 }
 
-/// Takes in something that was learnt, beside the known learnings that it may be one with or contradict: merged into the
-/// first that is the same, else new; what it contradicts is lowered, and so is it.
+/// Adds a learning, given the similar and contradicting ones: merges it into the first that is the same, else keeps it
+/// as new and lowers the confidence of both sides of a contradiction.
 pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, now: Timestamp) -> Taken {
     let itself = near.iter().find(|known| known.id == new.id);
     if let Some(known) = itself.or_else(|| near.iter().find(|known| are_same(known, &new, settings))) {
@@ -94,7 +92,7 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
     Taken::New { learning: new, lowered }
 }
 
-/// Makes a candidate active once it was seen often enough, or is sure and was part of a merged pull request.
+/// Activates a candidate that was seen often enough, or that is sure and was part of a merged pull request.
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
@@ -103,8 +101,7 @@ pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     }
 }
 
-/// Lowers both of two learnings that contradict each other, each by how often the other was seen beside itself: one
-/// sighting does not undo what many showed.
+/// Lowers the confidence of two learnings that contradict each other, each by the other's share of sightings.
 pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings, now: Timestamp) {
     let (left, right) = (f64::from(a.seen.max(1)), f64::from(b.seen.max(1)));
     for (one, against) in [(a, right), (b, left)] {
@@ -116,7 +113,7 @@ pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings,
     }
 }
 
-/// Confidence of an estimate over so many loops: 0.5 after one, 0.67 after two, 0.75 after three.
+/// Confidence of an estimate over `samples` loops: 0.5 after one, 0.67 after two, 0.75 after three.
 pub(super) fn estimate_confidence(samples: u64) -> f64 {
     samples as f64 / (samples as f64 + 1.0)
 }
@@ -129,7 +126,7 @@ fn is_alike(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     similarity(a.content.gist(), b.content.gist()) > settings.same_above
 }
 
-/// The known text with what the new one adds: figures are summed, what was empty is filled.
+/// Joins two contents: figures are summed, empty texts are filled.
 fn joined(known: &Content, new: &Content) -> Content {
     let filled = |known: &String, new: &String| if known.is_empty() { new.clone() } else { known.clone() };
     match (known.clone(), new) {

@@ -1,7 +1,7 @@
-//! What a step of a loop teaches, by the loop before it and after it.
+//! Observations of a step for memory, from the loop before and after it.
 //!
-//! Only facts that the service measured, words of the loop's own agent, and words of people with permission are taken. The
-//! task's text is a maintainer's only where its author is.
+//! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
+//! The task's text counts as trusted only if its author is.
 
 use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
 use super::reflection::{Reflection, ReflectionFacts};
@@ -13,36 +13,36 @@ use crate::domain::model::task::AgentReport;
 use crate::domain::supervision::oversight::{Kind, Level};
 use crate::domain::trust::sanitize;
 
-/// Longest text of the task that a learning is found by, in characters.
+/// Maximum length of the task's text among the search words, in characters.
 const ABOUT: usize = 300;
-/// Most changed files that a learning is found by.
+/// Maximum number of changed files among the search words.
 const PATHS: usize = 8;
 
-/// Something that a step shows.
+/// Observation of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observation {
     /// An iteration was judged.
     Iteration {
-        /// What is learnt from, and what its prompt's learnings are credited by.
+        /// Facts for extraction, and for crediting the learnings of its prompt.
         facts: Box<IterationFacts>,
-        /// What it says to the next ones.
+        /// Reflection for the next iterations.
         reflection: Reflection,
     },
-    /// The loop ended, or came to a limit.
+    /// The loop ended or reached a limit.
     Ended {
-        /// What is learnt from.
+        /// Facts for extraction.
         facts: Box<LoopFacts>,
-        /// What its prompts' learnings are credited with; `None` where nothing follows from how it ended.
+        /// Outcome for crediting the learnings of its prompts; `None` if nothing follows from it.
         succeeded: Option<bool>,
     },
-    /// A maintainer told a rule to be remembered.
+    /// A maintainer stated a rule to remember.
     Rule {
-        /// The rule.
+        /// Rule.
         text: String,
     },
 }
 
-/// What a step shows, in order. The same step always shows the same; a step that changes nothing shows nothing.
+/// Returns the observations of a step, in order. Deterministic; empty for a step without changes.
 pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
     let mut found = Vec::new();
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
@@ -56,14 +56,14 @@ pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
     found
 }
 
-/// Whether the loop had this guidance before the step. Guidance goes from the loop to an iteration, and may come back.
+/// Whether the loop had this guidance before the step. Guidance moves from the loop to an iteration and may return.
 fn is_known(before: &Loop, guidance: &Guidance) -> bool {
     before.guidance.contains(guidance) || before.iterations.iter().any(|known| known.guidance.contains(guidance))
 }
 
-/// The iteration that supervision judged in this step, if an agent ran in it.
+/// Returns the iteration that supervision judged in this step, if an agent ran in it.
 pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Option<&'a Iteration> {
-    // The next one may have begun in the same step.
+    // The next iteration may have started in the same step.
     let iteration = after.iterations.iter().rev().find(|iteration| iteration.judged.is_some())?;
     let known = before.iterations.iter().rev().find(|known| known.number == iteration.number);
     let merge = iteration.report.summary == CLEAN_MERGE && iteration.agent_ms == 0;
@@ -94,13 +94,13 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
         verified: current.verified.is_some() && current.verified == current.head && iteration.checks.all_hold(),
         tampered: !iteration.findings.is_empty(),
         agent_failed,
-        // Where the run failed, the approach is not what the order was about.
+        // If the run failed, the directive was not about the approach.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
     };
     Observation::Iteration { facts: Box::new(facts), reflection }
 }
 
-/// What an iteration says to the next ones, by its report and its checks; `error_after` is the signature of its first error.
+/// Reflection on an iteration from its report and its checks; `error_after` is the signature of its first error.
 pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&str>) -> Reflection {
     let report = reported(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
@@ -120,7 +120,8 @@ pub fn reflection(current: &Loop, iteration: &Iteration, error_after: Option<&st
     })
 }
 
-/// Completion and first error of what an iteration began with: the one whose files stood then, else the baseline.
+/// Completion and first error at the start of an iteration: those of the iteration whose files were current then, else
+/// of the baseline.
 fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) {
     let mut earlier =
         current.measured().rev().filter(|known| known.number < iteration.number && known.ended_at.is_some());
@@ -138,22 +139,22 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
     }
 }
 
-/// The approach that the overseer had given up, and what it proposes.
+/// Approach that the overseer ended, and the approach that it proposes.
 fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
     let judged = iteration.judged.as_ref()?;
-    // A backend that fails and a run that costs too much are ordered about for other reasons than the approach.
+    // Failing backends and high costs are no verdict on the approach.
     let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
     let ordered = |found: &JudgedDetection| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
     let ordered = judged.found.iter().any(ordered);
     (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
 }
 
-/// How a loop ended with this step, and whether it succeeded; `None` where it goes on or had ended before.
+/// Outcome of a loop that ended with this step, and whether it succeeded; `None` if it continues or had ended before.
 fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
     if after.state == before.state {
         return None;
     }
-    // People end a loop for reasons of their own; the overseer and a best state that cannot be put back do not.
+    // People end a loop for other reasons; the overseer and a failed restoration do not.
     let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
         LoopState::Merged => Some((Ended::Merged, Some(true))),
@@ -197,7 +198,7 @@ fn of_end(current: &Loop, ended: Ended, succeeded: Option<bool>) -> Observation 
     Observation::Ended { facts: Box::new(facts), succeeded }
 }
 
-/// What the agent says that it tried; its summary where it names no approach.
+/// Approach stated by the agent; its summary if it states none.
 fn approach(report: &AgentReport) -> String {
     let told = [&report.approach, &report.summary].map(|text| clean(text));
     let merge = report.summary == CLEAN_MERGE;
@@ -209,7 +210,7 @@ fn resolution(report: &AgentReport) -> Vec<String> {
     told.map(|text| clean(text)).filter(|text| !text.is_empty()).collect()
 }
 
-/// Words to find it by: the task's where a maintainer wrote it, and paths that were changed.
+/// Search words: the task's if a maintainer wrote it, and changed paths.
 fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>) -> String {
     let mut words = String::new();
     if current.task.author_trusted {
@@ -229,7 +230,7 @@ fn about<'a>(current: &Loop, iterations: impl IntoIterator<Item = &'a Iteration>
     words.trim().to_owned()
 }
 
-/// The text on one line, without what people do not see.
+/// Returns the text on one line, without invisible characters.
 fn clean(text: &str) -> String {
     sanitize::for_prompt(text).text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,16 +1,16 @@
-//! Files that the output of a check names.
+//! Paths of files in the output of a check.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// A path with a folder, or a file with a line number.
+/// Path with a folder, or file with a line number.
 static PATH: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"(?:[\w@+.-]*/)+[\w@+.-]*\w\.[A-Za-z]\w{0,4}\b|\b[\w@+-][\w@+.-]*\.[A-Za-z]\w{0,4}[:(]\d")
         .expect("constant pattern")
 });
 
-/// The files that a text names, each once, in the order in which they come; at most so many.
+/// Returns the distinct files that a text names, in order, at most `most`.
 pub fn paths_in(text: &str, most: usize) -> Vec<&str> {
     let mut paths: Vec<&str> = Vec::new();
     for path in PATH.find_iter(text).map(|found| found.as_str()) {

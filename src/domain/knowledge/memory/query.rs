@@ -1,27 +1,27 @@
-//! What people and agents search for, made into a query that full-text search always understands.
+//! Search texts of people and agents as queries that are always valid for full-text search.
 
 use crate::domain::model::similarity::words;
 
-/// Longest query that is read, in bytes.
+/// Maximum length of a query that is read, in bytes.
 const MAX_QUERY: usize = 16 * 1024;
-/// Most phrases of a query.
+/// Maximum number of phrases of a query.
 const MAX_PHRASES: usize = 32;
 
-/// A query in the form that was asked of full-text search.
+/// Parsed query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
-    /// Phrases to be found; each is one word, or several in a row.
+    /// Phrases to find: one or several words each.
     pub phrases: Vec<String>,
-    /// Phrases that must not be found.
+    /// Phrases to exclude.
     pub without: Vec<String>,
-    /// Whether one of the phrases is enough.
+    /// Whether one of the phrases is sufficient.
     pub any: bool,
 }
 
 impl Asked {
-    /// The query in the syntax of SQLite's FTS5; `None` where there is nothing to be found.
+    /// Returns the query in the syntax of SQLite's FTS5; `None` if there is nothing to find.
     pub fn to_fts(&self) -> Option<String> {
-        // Phrases hold letters, digits and spaces alone, so that no quote can end them.
+        // Phrases contain letters, digits and spaces only, so that no quote can end them.
         let joined = |phrases: &[String], with: &str| {
             phrases.iter().map(|phrase| format!("\"{phrase}\"")).collect::<Vec<_>>().join(with)
         };
@@ -36,8 +36,8 @@ impl Asked {
     }
 }
 
-/// Reads a query of any syntax: quoted phrases stay phrases, `OR` makes one phrase enough, `NOT` or `-` leaves out what
-/// follows, and everything else (`AND`, `NEAR`, columns, wild cards, brackets) counts by its words.
+/// Parses a query of any syntax: quoted phrases stay phrases, `OR` makes one phrase sufficient, `NOT` or `-` excludes
+/// what follows, and everything else (`AND`, `NEAR`, columns, wild cards, brackets) counts by its words.
 pub fn correct(query: &str) -> Asked {
     let mut asked = Asked::default();
     let mut excludes = false;
@@ -63,11 +63,11 @@ pub fn correct(query: &str) -> Asked {
     asked
 }
 
-/// The pieces between white space and quotes; `true` for what was quoted.
+/// Splits at white space and quotes; `true` for quoted parts.
 fn pieces(query: &str) -> impl Iterator<Item = (bool, &str)> {
     let closed = query.matches('"').count() / 2 * 2;
     query.split('"').enumerate().flat_map(move |(at, part)| {
-        // A quote that is never closed quotes nothing.
+        // An unclosed quote is ignored.
         let is_phrase = at % 2 == 1 && at < closed;
         let whole = is_phrase.then_some((true, part));
         let apart = (!is_phrase).then(|| part.split(|c: char| c.is_whitespace() || "()".contains(c)));

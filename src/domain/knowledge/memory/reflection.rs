@@ -1,23 +1,23 @@
-//! Reflections: what an iteration says to the next ones of its loop.
+//! Reflections: the conclusion of an iteration for the next ones of its loop.
 
 use serde::{Deserialize, Serialize};
 
 use crate::domain::checks::criteria::TaskType;
 
-/// Files, from which on a task counts as one over many files.
+/// Number of files from which on a task spans many files.
 const MANY_FILES: usize = 6;
-/// Longest text of one field, in characters.
+/// Maximum length of one field, in characters.
 const MAX_TEXT: usize = 400;
 
-/// What became of the iteration.
+/// Outcome of an iteration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReflectionOutcome {
-    /// All checks hold.
+    /// All checks pass.
     Done,
     /// Completion rose.
     Better,
-    /// Completion stayed.
+    /// Completion did not change.
     Same,
     /// Completion fell.
     Worse,
@@ -25,50 +25,50 @@ pub enum ReflectionOutcome {
     AgentFailed,
 }
 
-/// What an iteration says to the next ones.
+/// Reflection on an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reflection {
-    /// The iteration, from 1.
+    /// 1-based iteration.
     pub iteration: u32,
-    /// What was tried.
+    /// Approach.
     pub approach: String,
-    /// What failed; empty where nothing did.
+    /// Failure; empty if there was none.
     pub failed: String,
-    /// Why it failed.
+    /// Cause of the failure.
     pub why: String,
-    /// What to try next.
+    /// Next step.
     pub next: String,
-    /// What became of it.
+    /// Outcome.
     pub outcome: ReflectionOutcome,
 }
 
-/// What a reflection is made of where no model writes it.
+/// Facts for a reflection that no model writes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ReflectionFacts {
-    /// The iteration, from 1.
+    /// 1-based iteration.
     pub iteration: u32,
-    /// What was tried, in the agent's words; its summary where it named no approach.
+    /// Approach stated by the agent; its summary if it states none.
     pub approach: String,
-    /// Checks that fail.
+    /// Names of failing checks.
     pub failing_checks: Vec<String>,
-    /// Signature of the first error before it.
+    /// Signature of the first error before the iteration.
     pub error_before: Option<String>,
-    /// Signature of the first error after it.
+    /// Signature of the first error after the iteration.
     pub error_after: Option<String>,
-    /// What was in the way, in the agent's words.
+    /// Blockers that the agent reported.
     pub blockers: Vec<String>,
-    /// What it meant to do next, in its words.
+    /// Next steps that the agent reported.
     pub next_steps: Vec<String>,
-    /// How the agent's run failed.
+    /// Error of the agent's run.
     pub agent_failure: Option<String>,
-    /// Measured completion before it, 0..1.
+    /// Measured completion before the iteration, 0..1.
     pub completion_before: f64,
-    /// Measured completion after it, 0..1.
+    /// Measured completion after the iteration, 0..1.
     pub completion_after: f64,
 }
 
 impl Reflection {
-    /// The reflection that the report and the checks give without a model.
+    /// Creates the reflection from the report and the checks, without a model.
     pub fn of(facts: &ReflectionFacts) -> Self {
         let gain = facts.completion_after - facts.completion_before;
         let outcome = match () {
@@ -94,7 +94,7 @@ impl Reflection {
             None => String::new(),
         };
         let next = match facts.next_steps.first() {
-            // What it meant to do next was meant before it was seen that nothing changed.
+            // The agent planned its next step before the checks showed that nothing changed.
             Some(_) if !repeats => facts.next_steps.join("; "),
             _ if repeats => "another approach: find out where the error comes from before changing more".to_owned(),
             _ if outcome == ReflectionOutcome::Worse => "undo what broke, then go on in smaller steps".to_owned(),
@@ -111,7 +111,7 @@ impl Reflection {
         }
     }
 
-    /// It in one line, for a prompt.
+    /// One line for a prompt.
     pub fn line(&self) -> String {
         let what = match self.outcome {
             ReflectionOutcome::Done => "every check held",
@@ -128,15 +128,15 @@ impl Reflection {
         line
     }
 
-    /// What it says of the iteration beside what became of it, in one line; empty where it says nothing.
+    /// Conclusion without the outcome, in one line; empty if there is none.
     pub fn insight(&self) -> String {
         let parts = [&self.failed, &self.why, &self.next].map(|text| text.trim_end_matches('.'));
         parts.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ")
     }
 }
 
-/// How many of the newest reflections a prompt carries: fixes look back two iterations, refactoring and migration three,
-/// work over many files five.
+/// Number of newest reflections in a prompt: two for fixes, three for refactoring and migration, five for work over
+/// many files.
 pub fn window(task_type: TaskType, files: usize) -> usize {
     match task_type {
         _ if files >= MANY_FILES => 5,
@@ -146,7 +146,7 @@ pub fn window(task_type: TaskType, files: usize) -> usize {
     }
 }
 
-/// The newest `count`, oldest first.
+/// Returns the newest `count`, oldest first.
 pub fn latest(reflections: &[Reflection], count: usize) -> &[Reflection] {
     &reflections[reflections.len().saturating_sub(count)..]
 }

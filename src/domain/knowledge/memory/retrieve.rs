@@ -1,4 +1,4 @@
-//! Which learnings a prompt carries: how what was found is ranked.
+//! Selection of learnings for a prompt: ranking of what was found.
 
 use super::learning::{Kind, Learning};
 use super::settings::MemorySettings;
@@ -7,87 +7,88 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::{Rarity, Words};
 
-/// What a rule or an estimate of the repository counts where no word is shared: it comes after all that is found by words.
+/// Score of a rule or an estimate of the repository without a common word; it ranks after all that have one.
 const UNASKED: f64 = 0.005;
 
-/// What is to be remembered about.
+/// Query for learnings.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Query {
-    /// The task: title, text, failing checks, errors.
+    /// Task: title, text, failing checks, errors.
     pub text: String,
-    /// Its sort.
+    /// Type of the task.
     pub task_type: TaskType,
-    /// Where it is.
+    /// Repository.
     pub repository: RepoRef,
-    /// The text's vector, where there is an embedding model.
+    /// Vector of the text, if there is an embedding model.
     pub embedding: Option<Embedding>,
 }
 
-/// A text as an embedding model sees it.
+/// Embedding of a text.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Embedding {
-    /// What the model is known by; vectors of different models say nothing of each other.
+    /// Identifier of the model; vectors of different models are not comparable.
     pub model: String,
-    /// A vector of length 1; empty where the model knows none of the words.
+    /// Vector of length 1; empty if the model knows none of the words.
     pub vector: Vec<f32>,
 }
 
-/// Files of an embedding model: its table of vectors, its tokenizer, its description.
+/// Files of an embedding model: table of vectors, tokenizer, description.
 pub const EMBEDDING_FILES: [&str; 3] = ["model.safetensors", "tokenizer.json", "config.json"];
-/// Why a build cannot use an embedding model.
+/// Reason why a build cannot use an embedding model.
 pub const NO_EMBEDDINGS: &str =
     "this build has no embeddings; build with `cargo build --release --features embeddings`, or leave the key out";
 
-/// A learning that was found, and by what.
+/// Learning found by a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Candidate {
-    /// The learning.
+    /// Learning.
     pub learning: Learning,
-    /// What the rare words that it holds are worth together, above 0; `None` where it was found otherwise.
+    /// Sum of the weights of its rare words, above 0; `None` if it was found otherwise.
     pub by_words: Option<f64>,
-    /// Place by an embedding model, from 0, where there is one.
+    /// 0-based rank by an embedding model, if there is one.
     pub by_vector: Option<usize>,
 }
 
-/// What the lists that found a learning count, and what it is for.
+/// Weights of the ranked lists.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Weights {
-    /// Constant of reciprocal rank fusion, above 0. Smaller than the usual 60, so that the place in a list still counts
-    /// beside confidence and success rate.
+    /// Constant of reciprocal rank fusion, above 0. Smaller than the usual 60, so that ranks still count beside
+    /// confidence and success rate.
     pub fusion: f64,
-    /// The place by the rare words.
+    /// Weight of the rank by rare words.
     pub words: f64,
-    /// The place by the cosine of all words.
+    /// Weight of the rank by cosine of all words.
     pub cosine: f64,
-    /// The place by an embedding model.
+    /// Weight of the rank by an embedding model.
     pub vector: f64,
-    /// What a learning for another type of task counts, 0..1.
+    /// Factor for a learning of another task type, 0..1.
     pub other_type: f64,
 }
 
 impl Default for Weights {
     fn default() -> Self {
-        // `docs/memory.md` has what they were tuned on; `vector` is as `cosine`, its next of kin, for want of a model.
+        // `docs/memory.md` states what they were tuned on; `vector` equals `cosine`, as no model was available for
+        // tuning.
         Self { fusion: 10.0, words: 1.0, cosine: 4.0, vector: 4.0, other_type: 0.5 }
     }
 }
 
-/// A learning with the score that its place goes by.
+/// Learning with its score.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recalled {
-    /// The learning.
+    /// Learning.
     pub learning: Learning,
-    /// Reciprocal ranks, times confidence and success rate; comparable within one answer only.
+    /// Reciprocal ranks times confidence and success rate; comparable within one result only.
     pub score: f64,
 }
 
-/// What a prompt carries of what was found, best first: fused by reciprocal rank, times confidence and success rate,
-/// within the limits of each sort and of all.
+/// Returns the learnings for a prompt, best first: fused by reciprocal rank, times confidence and success rate, within
+/// the limits of each kind and in total.
 pub fn rank(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
     rank_by(&Weights::default(), query, found, settings, now)
 }
 
-/// As [`rank`], by weights of the caller's.
+/// [`rank`] with given weights.
 pub fn rank_by(
     weights: &Weights,
     query: &Query,
@@ -110,7 +111,7 @@ pub fn rank_by(
     scored.into_iter().filter(|recalled| fits(recalled)).take(settings.limit as usize).collect()
 }
 
-/// All of what was found with their scores, best first; nothing is left out.
+/// Scores of all candidates, best first.
 fn score(
     weights: &Weights,
     query: &Query,
@@ -133,7 +134,7 @@ fn score(
             let rate = if learning.kind() == Kind::Estimate { 1.0 } else { learning.success_rate() };
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
             let fit = if mine { 1.0 } else { weights.other_type };
-            // What is a rule or a figure of this repository is of use also where no word is shared.
+            // Rules and figures of this repository are useful even without a common word.
             let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { UNASKED } else { 0.0 };
             Recalled { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
         })
@@ -142,7 +143,7 @@ fn score(
     scored
 }
 
-/// Places by the rare words, long texts behind short ones; what is worth the same shares its place.
+/// Ranks by rare words, long texts after short ones; equal weights share a rank.
 fn places_by_words(found: &[Candidate], texts: &[Words]) -> Vec<Option<usize>> {
     let weighed = || found.iter().zip(texts).filter(|(candidate, _)| candidate.by_words.is_some());
     let words: usize = weighed().map(|(_, text)| text.len()).sum();
@@ -154,7 +155,7 @@ fn places_by_words(found: &[Candidate], texts: &[Words]) -> Vec<Option<usize>> {
     worth.iter().map(place).collect()
 }
 
-/// Places by the cosine of all words, rare ones among the candidates weighing more; `None` where no word is shared.
+/// Ranks by cosine of all words, weighted by rarity among the candidates; `None` if no word is common.
 fn places_by_cosine(query: &Query, texts: &[Words]) -> Vec<Option<usize>> {
     let rarity = Rarity::among(texts);
     let wanted = rarity.weigh(&Words::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));

@@ -1,36 +1,37 @@
-//! What a text is looked up by: its rarest words, and what each of them is worth.
+//! Search terms of a text: its rarest words and their weights.
 
 use super::settings::MemorySettings;
 use crate::domain::model::similarity::words;
 
-/// Longest task text whose words are looked at, in bytes.
+/// Maximum length of a task's text that is read, in bytes.
 pub(super) const MAX_TASK: usize = 16 * 1024;
-/// Most different words of a task whose frequencies are asked for.
+/// Maximum number of distinct words whose frequencies are requested.
 const MAX_WORDS: usize = 400;
 
-/// A word that learnings are looked up by.
+/// Search term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Term {
-    /// The word, as it is compared.
+    /// Normalised word.
     pub word: String,
-    /// Learnings that hold it, at least 1.
+    /// Number of learnings that contain it, at least 1.
     pub learnings: u64,
 }
 
 impl Term {
-    /// What a learning that holds it is worth, above 0: `ln(1 + (N - n + 0.5) / (n + 0.5))`, the weight of BM25 (Robertson
-    /// and Spärck Jones), where n of N learnings hold it.
+    /// Weight of the word in a learning, above 0: `ln(1 + (N - n + 0.5) / (n + 0.5))`, as in BM25 (Robertson and
+    /// Spärck Jones), where n of N learnings contain it.
     pub fn weight(&self, all: u64) -> f64 {
         let (with, all) = (self.learnings as f64, all.max(self.learnings) as f64);
         (1.0 + (all - with + 0.5) / (with + 0.5)).ln()
     }
 }
 
-/// The rarest words of a task, rarest first: as many as `query_terms`, and no more once they are in `query_postings`
-/// learnings together (one is always taken). `frequency` says in how many learnings a word is; words in none are left out.
+/// Returns the rarest words of a task, rarest first: at most `query_terms`, and no more once they occur in
+/// `query_postings` learnings together (at least one is returned). `frequency` returns the number of learnings with a
+/// word; words in none are left out.
 ///
 /// # Errors
-/// What `frequency` errors with.
+/// Those of `frequency`.
 pub fn rare_terms<E>(
     text: &str,
     settings: &MemorySettings,
@@ -45,7 +46,7 @@ pub fn rare_terms<E>(
             known.push(Term { word, learnings });
         }
     }
-    // Words of the same rarity stay in the order of the text: what a task is about stands first.
+    // Equally rare words stay in the order of the text, as a task's subject comes first.
     known.sort_by_key(|term| term.learnings);
     let mut postings = 0;
     let mut terms = Vec::new();
@@ -59,19 +60,19 @@ pub fn rare_terms<E>(
     Ok(terms)
 }
 
-/// A row of the store, and what the terms that it holds are worth together.
+/// Row of the store, and the sum of the weights of its terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Match {
-    /// The row; newer ones are greater.
+    /// Row; newer ones are greater.
     pub row: i64,
-    /// The sum of the weights.
+    /// Sum of the weights.
     pub weight: f64,
 }
 
-/// Rows by what the terms that they hold are worth together, the best first, of equals the newest. `postings` has each row
-/// once for each of its terms, with that term's weight.
+/// Returns rows by the sum of their terms' weights, best first, and newest first if equal. `postings` contains each
+/// row once for each of its terms.
 pub fn best_first(mut postings: Vec<Match>) -> Vec<Match> {
-    // Stable, so that rows with the same terms have the same sum to the last bit.
+    // The sort is stable, so that rows with the same terms have exactly the same sum.
     postings.sort_by_key(|one| one.row);
     let sum = |same: &[Match]| Match { row: same[0].row, weight: same.iter().map(|one| one.weight).sum() };
     let mut sums: Vec<Match> = postings.chunk_by(|a, b| a.row == b.row).map(sum).collect();
@@ -79,8 +80,8 @@ pub fn best_first(mut postings: Vec<Match>) -> Vec<Match> {
     sums
 }
 
-/// What the terms that a text holds are worth, given its length in means of such texts: a long text is worth less than a
-/// short one. This is BM25 for texts that name a rare word once, with SQLite's constants.
+/// Weight of a text's terms normalised by its length, in means of such texts. BM25 for texts that contain a rare word
+/// once, with SQLite's constants.
 pub fn by_length(weight: f64, length: f64) -> f64 {
     const K1: f64 = 1.2;
     const B: f64 = 0.75;

@@ -1,4 +1,4 @@
-//! Learnings from their first sighting to the archive, what prompts carry, and what that is worth.
+//! Tests of learnings, from the first sighting to the archive, and of their selection for prompts.
 
 mod evolution;
 mod observe;

@@ -1,26 +1,26 @@
-//! Whether a learning helps: loops that had it against loops that did not.
+//! Effect of a learning: success of loops with it compared with loops without it.
 
 use serde::Serialize;
 
-/// 97.5 % quantile of the normal distribution, for an interval of 95 %.
+/// 97.5 % quantile of the normal distribution, for a 95 % interval.
 const Z: f64 = 1.959_964;
 
-/// Loops, and how many of them succeeded.
+/// Number of loops and of successes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Tally {
-    /// Loops that succeeded.
+    /// Number of loops that succeeded.
     pub succeeded: u64,
-    /// All of them.
+    /// Number of loops.
     pub loops: u64,
 }
 
 impl Tally {
-    /// Share that succeeded, 0..1; 0 where there was none.
+    /// Success rate, 0..1; 0 without loops.
     pub fn rate(self) -> f64 {
         if self.loops == 0 { 0.0 } else { self.succeeded.min(self.loops) as f64 / self.loops as f64 }
     }
 
-    /// Wilson's score interval of 95 %; 0 to 1 without loops.
+    /// Wilson score interval, 95 %; 0 to 1 without loops.
     pub fn interval(self) -> (f64, f64) {
         if self.loops == 0 {
             return (0.0, 1.0);
@@ -32,22 +32,22 @@ impl Tally {
     }
 }
 
-/// Success of loops with a learning in a prompt, beside loops of the same sort without.
+/// Success of loops with a learning in a prompt, and of similar loops without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Uplift {
-    /// Loops that had it.
+    /// Loops with the learning.
     pub with: Tally,
-    /// Loops that did not.
+    /// Loops without the learning.
     pub without: Tally,
 }
 
 impl Uplift {
-    /// Difference of the shares, -1..1; above 0 it helps. `None` where one side has no loop.
+    /// Difference of the success rates, -1..1; positive if the learning helps. `None` if one side has no loop.
     pub fn difference(self) -> Option<f64> {
         (self.with.loops > 0 && self.without.loops > 0).then(|| self.with.rate() - self.without.rate())
     }
 
-    /// 95 % interval of the difference (Newcombe's hybrid of two score intervals). `None` where one side has no loop.
+    /// 95 % interval of the difference (Newcombe's hybrid of two score intervals). `None` if one side has no loop.
     pub fn interval(self) -> Option<(f64, f64)> {
         let difference = self.difference()?;
         let ((low, high), (other_low, other_high)) = (self.with.interval(), self.without.interval());
@@ -57,12 +57,12 @@ impl Uplift {
         Some(((difference - below).max(-1.0), (difference + above).min(1.0)))
     }
 
-    /// For people; `None` where no loop that ended had it.
+    /// Sentence for people; `None` if no ended loop had the learning.
     pub fn told(self) -> Option<String> {
         (self.with.loops > 0).then(|| self.words())
     }
 
-    /// For a table: `+12 points (-3 to +25)`, or how many loops there are where that says nothing yet.
+    /// Table cell: `+12 points (-3 to +25)`, or the number of loops if that is not conclusive.
     pub fn words(self) -> String {
         match (self.difference(), self.interval()) {
             (Some(by), Some((low, high))) => {

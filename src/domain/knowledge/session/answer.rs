@@ -1,4 +1,4 @@
-//! Answers for an agent: what was found, in as few tokens as it may take.
+//! Answers to an agent's queries within a token budget.
 
 use std::fmt::Write as _;
 
@@ -6,60 +6,59 @@ use regex::{Regex, RegexBuilder};
 
 use super::{Event, EventKind, Role, Summary, Turn};
 
-/// Bytes that a token stands for, at the least that is seen in code and prose of Latin script: answers come out shorter
-/// than their budget rather than longer.
+/// Bytes of a token: the minimum seen in code and prose of Latin script, so that answers tend to be shorter than their
+/// budget.
 const BYTES_A_TOKEN: usize = 3;
 /// Length of an excerpt, in characters.
 const EXCERPT: usize = 400;
-/// Room for the line that says how many are left out, in tokens.
+/// Reserved tokens for the line with the number of omitted results.
 const MORE_TOKENS: usize = 30;
 
-/// Upper estimate of the tokens of a text.
+/// Upper estimate of the number of tokens of a text.
 pub fn tokens(text: &str) -> usize {
     text.len().div_ceil(BYTES_A_TOKEN)
 }
 
-/// Something that was found.
+/// Search result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hit {
-    /// A turn, with the part of it that matches.
+    /// Turn, with its matching part.
     Turn {
-        /// Its iteration.
+        /// Iteration.
         iteration: u32,
-        /// Which try.
+        /// Attempt.
         attempt: u32,
-        /// Who answered.
+        /// Author.
         role: Role,
         /// Backend.
         backend: String,
         /// Model.
         model: Option<String>,
-        /// How it failed.
+        /// Error.
         error: Option<String>,
-        /// The part that matches.
+        /// Matching part.
         excerpt: String,
     },
-    /// An event, its text cut to the part that matches.
+    /// Event, its text cut to the matching part.
     Event(Event),
-    /// A summary, whole.
+    /// Summary, complete.
     Summary(Summary),
 }
 
-/// What a search came to.
+/// Results of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Best first.
+    /// Results, best first.
     pub hits: Vec<Hit>,
-    /// How many more there are.
+    /// Number of further results.
     pub more: u64,
-    /// Whether there are still more than `more`: counting ends somewhere.
+    /// Whether there are more than `more`, as counting has a limit.
     pub at_least: bool,
-    /// What the asker has to know: another query was searched for, a glob was none.
+    /// Notes for the caller: the query was rewritten, a glob is invalid.
     pub notes: Vec<String>,
 }
 
-/// Finds one of these words at the beginning of a word, in upper or lower case and with another ending; `None` without
-/// words.
+/// Pattern that finds one of these words at the beginning of a word, with any case and ending; `None` without words.
 pub fn word_finder(terms: &[String]) -> Option<Regex> {
     let stems: Vec<String> = terms
         .iter()
@@ -75,7 +74,7 @@ pub fn word_finder(terms: &[String]) -> Option<Regex> {
     RegexBuilder::new(&format!(r"\b(?:{})", stems.join("|"))).case_insensitive(true).build().ok()
 }
 
-/// The part of a text around the first match, or its beginning; at most 400 characters.
+/// Part of a text around the first match, else its beginning; at most 400 characters.
 pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
     let text = text.trim();
     let at = finder.and_then(|finder| finder.find(text)).map_or(0, |found| found.start());
@@ -84,7 +83,7 @@ pub fn excerpt(text: &str, finder: Option<&Regex>) -> String {
     if before > 0 { format!("…{part}") } else { part }
 }
 
-/// At most so many characters, with a mark where it was cut.
+/// Returns the first `most` characters, with a mark if it was cut.
 pub(super) fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", text[..end].trim_end()),
@@ -92,7 +91,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     }
 }
 
-/// A text in at most so many tokens: its beginning and its end, and between them how much was left out.
+/// Returns a text within `budget` tokens: its beginning and end, with the length of the omitted part.
 pub fn shortened(text: &str, budget: usize) -> String {
     let text = text.trim();
     if tokens(text) <= budget {
@@ -105,8 +104,8 @@ pub fn shortened(text: &str, budget: usize) -> String {
     format!("{}\n[… {left_out} more tokens …]\n{}", text[..head].trim_end(), text[tail..].trim_start())
 }
 
-/// Joins as many of the blocks as fit into the budget (in tokens), the first one shortened where need be, and says how
-/// many more there are: those left out, and `more` that the caller did not fetch.
+/// Joins blocks within a budget of tokens, the first one shortened if needed, and appends the number of omitted ones
+/// plus `more` that were not fetched.
 pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> String {
     let room = budget.saturating_sub(MORE_TOKENS);
     let mut text = String::new();
@@ -132,7 +131,7 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
     text
 }
 
-/// The answer to a search, in at most so many tokens.
+/// Answer to a search within a budget of tokens.
 pub fn found_text(found: &Found, budget: usize) -> String {
     let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
     let notes = shortened(&notes, budget / 4);
@@ -182,7 +181,7 @@ fn summary_text(summary: &Summary) -> String {
     block
 }
 
-/// Summaries, oldest first, in at most so many tokens; where not all fit, the newest are shown.
+/// Summaries, oldest first, within a budget of tokens; if not all fit, the newest.
 pub fn summaries_text(summaries: &[Summary], budget: usize) -> String {
     if summaries.is_empty() {
         return "there is no summary of these iterations yet".to_owned();
@@ -191,7 +190,7 @@ pub fn summaries_text(summaries: &[Summary], budget: usize) -> String {
     fit(&newest_first, 0, false, budget)
 }
 
-/// The turns of an iteration, in at most so many tokens: the agent's last one first, answers before prompts.
+/// Turns of an iteration within a budget of tokens: the agent's last one first, answers before prompts.
 pub fn turns_text(iteration: u32, turns: &[Turn], budget: usize) -> String {
     let mut turns: Vec<&Turn> = turns.iter().collect();
     if turns.is_empty() {

@@ -1,4 +1,4 @@
-//! What is searched for: filters, and words in a form that full-text search takes.
+//! Queries of the session memory: filters, and words in a form that full-text search accepts.
 
 use std::sync::LazyLock;
 
@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 
 use super::EventKind;
 
-/// Longest query that is read, in characters.
+/// Maximum length of a query that is read, in characters.
 const MAX_QUERY: usize = 500;
-/// Most words of a query that are searched for.
+/// Maximum number of words of a query.
 const MAX_TERMS: usize = 24;
-/// Hits of an answer where nothing is said.
+/// Default number of results.
 const DEFAULT_LIMIT: u32 = 10;
-/// Most hits of an answer.
+/// Maximum number of results.
 pub const MAX_LIMIT: u32 = 50;
 
-/// Signs of regular expressions that stand between words: whatever comes in between, a choice, groups, anchors, classes.
+/// Operators of regular expressions between words: wild cards, alternatives, groups, anchors, classes.
 static BETWEEN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"\.[*+?]|\\[a-zA-Z]|[|()\[\]{}^$?*+,;]").expect("constant pattern"));
 
-/// Which part of the memory.
+/// Part of the session memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Prompts and answers as they were.
+    /// Prompts and answers.
     #[serde(alias = "turns")]
     Raw,
     /// Tool calls, results, file changes, errors, checks, switches, interventions, commands.
@@ -37,24 +37,24 @@ pub enum Tier {
     Summaries,
 }
 
-/// A range of iterations, both ends included.
+/// Range of iterations, inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Iterations {
-    /// First iteration; from the beginning where it is missing.
+    /// First iteration; the first of all if missing.
     pub from: Option<u32>,
-    /// Last iteration; to the newest where it is missing.
+    /// Last iteration; the newest if missing.
     pub to: Option<u32>,
 }
 
-/// What to look for. Every field that is given narrows the answer.
+/// Search query. Every field narrows the results.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Query {
-    /// Words, all of which must be there; FTS5 syntax works too ("a phrase", this OR that, NOT, prefix*). Empty for the
-    /// newest entries that pass the other filters.
+    /// Words that must all occur; FTS5 syntax works too ("a phrase", this OR that, NOT, prefix*). Empty for the newest
+    /// entries that pass the other filters.
     pub query: String,
-    /// Only this part of the memory; all of it where it is missing.
+    /// Part to search; all if missing.
     pub tier: Option<Tier>,
     /// Only these iterations.
     pub iterations: Iterations,
@@ -66,17 +66,17 @@ pub struct Query {
     pub paths: Vec<String>,
     /// true: only what failed; false: only what did not.
     pub has_error: Option<bool>,
-    /// Most hits, 1 to 50; 10 where it is missing.
+    /// Maximum number of results, 1 to 50; default 10.
     pub limit: Option<u32>,
 }
 
 impl Query {
-    /// Most hits, 1..=50.
+    /// Maximum number of results, 1..=50.
     pub fn limit(&self) -> usize {
         self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
     }
 
-    /// The tiers that it is about, shortest first. Filters that only events can pass leave only events.
+    /// Returns the tiers to search, shortest first. Filters for events leave only events.
     pub fn tiers(&self) -> Vec<Tier> {
         let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
         match self.tier {
@@ -87,17 +87,17 @@ impl Query {
     }
 }
 
-/// One way to say a query to FTS5.
+/// Query in the syntax of FTS5.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Form {
-    /// What FTS5 is told.
+    /// Expression.
     pub expression: String,
-    /// What the asker is told where this form is used; `None` for the query as it was given.
+    /// Note for the caller if this form is used; `None` for the original query.
     pub note: Option<String>,
 }
 
-/// The forms of a query, to be tried in this order until one is taken and finds something: as it was given, its words
-/// quoted, any of its words. Empty where there is no word in it. All but the first are taken by FTS5 for certain.
+/// Forms of a query, to try in order until one is accepted and finds something: as given, its words quoted, any of its
+/// words. Empty without a word. FTS5 accepts all but the first for certain.
 pub fn forms(query: &str) -> Vec<Form> {
     let cleaned = cleaned(query);
     let terms = terms(query);
@@ -119,7 +119,7 @@ pub fn forms(query: &str) -> Vec<Form> {
     forms
 }
 
-/// The words and phrases of a query, without operators; at most 24, in order, each once. None has a quotation mark.
+/// Words and phrases of a query without operators; at most 24, in order, distinct. None contains a quotation mark.
 pub fn terms(query: &str) -> Vec<String> {
     let cleaned = cleaned(query);
     let mut terms: Vec<String> = Vec::new();
@@ -135,13 +135,13 @@ pub fn terms(query: &str) -> Vec<String> {
     terms
 }
 
-/// The query in one line, without characters that end a text or change how it is shown.
+/// Returns the query on one line, without control and invisible characters.
 fn cleaned(query: &str) -> String {
     let plain: String = query.chars().take(MAX_QUERY).map(|c| if c.is_control() { ' ' } else { c }).collect();
     plain.trim().to_owned()
 }
 
-/// Whether quotation marks are closed and parentheses fit, so that the query can stand inside an expression of ours.
+/// Whether quotation marks and parentheses are balanced, so that the query can be embedded in an expression.
 fn balanced(query: &str) -> bool {
     let (mut quoted, mut depth) = (false, 0i32);
     for character in query.chars() {
@@ -158,17 +158,17 @@ fn balanced(query: &str) -> bool {
     !quoted && depth == 0
 }
 
-/// Globs, one of which has to match; no globs match everything.
+/// Globs of which one has to match; no globs match everything.
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Vec<(GlobMatcher, bool)>);
 
 impl Patterns {
-    /// Globs of paths: `*` stops at a slash, a glob without one is about the file's name.
+    /// Globs of paths: `*` stops at a slash; a glob without a slash matches the file's name.
     pub fn of_paths(globs: &[String], notes: &mut Vec<String>) -> Self {
         Self::new(globs, false, notes)
     }
 
-    /// Globs of names, in upper or lower case.
+    /// Globs of names, not case-sensitive.
     pub fn of_names(globs: &[String], notes: &mut Vec<String>) -> Self {
         Self::new(globs, true, notes)
     }
@@ -197,7 +197,7 @@ impl Patterns {
         Self(matchers)
     }
 
-    /// Whether the text matches one of them.
+    /// Whether one of them matches the text.
     pub fn matches(&self, text: Option<&str>) -> bool {
         let Some(text) = text else { return self.0.is_empty() };
         let name = text.rsplit('/').next().unwrap_or(text);

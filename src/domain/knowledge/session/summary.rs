@@ -1,4 +1,4 @@
-//! A summary without a model: what the turns and events of some iterations say themselves.
+//! Extractive summary of turns and events, without a model.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -11,39 +11,39 @@ use super::{ErrorPattern, Event, EventKind, Role, Summary, Turn};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::signature::normalise;
 
-/// Most decisions, errors and files that a summary lists.
+/// Maximum number of decisions, errors and files in a summary.
 const MAX_DECISIONS: usize = 8;
 const MAX_ERRORS: usize = 6;
 const MAX_FILES: usize = 20;
-/// Most breakthroughs and approaches that its text tells.
+/// Maximum number of breakthroughs and approaches in its text.
 const MAX_LINES: usize = 12;
-/// Longest sentence that is taken over, in characters.
+/// Maximum length of a quoted sentence, in characters.
 const MAX_SENTENCE: usize = 200;
-/// Bytes of an answer that are looked at for decisions.
+/// Length of an answer that is searched for decisions, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
 
-/// Words by which a sentence tells of a decision.
+/// Words that mark a decision.
 static DECISION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?i)\b(?:decid(?:ed|ing)|decision|chose|choosing|opted|instead of|rather than|switch(?:ed|ing) to|going with|went with|settled on|gave up|reverted|will use|using .{1,60} because)\b",
     )
     .expect("constant pattern")
 });
-/// Where a sentence ends.
+/// End of a sentence.
 static END: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[.!?]\s").expect("constant pattern"));
-/// What begins a line of Markdown and says nothing.
+/// Markup at the beginning of a Markdown line.
 static LEAD: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\s*(?:[-*+>]+|#{1,6}|\d+[.)])?\s*").expect("constant pattern"));
 
-/// The iterations that are to be summed up now, of a loop whose newest ended one is `done` and whose summaries reach to
-/// `summed`: so many at a time, and at its end what is left.
+/// Iterations to summarise now, of a loop whose newest ended one is `done` and whose summaries reach to `summed`: one
+/// interval at a time, and the rest at its end.
 pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeInclusive<u32>> {
     let open = done.saturating_sub(summed);
     (open >= interval.max(1) || (ended && open > 0)).then(|| summed + 1..=done)
 }
 
-/// Sums up the iterations `from..=to` from their turns and events (others are passed over): breakthroughs first, then
-/// decisions, approaches, errors by signature, files. The same input gives the same summary.
+/// Summarises the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
+/// decisions, approaches, errors by signature, files. Deterministic.
 pub fn extract(from: u32, to: u32, turns: &[Turn], events: &[Event], made_at: Timestamp) -> Summary {
     let within = |iteration: u32| (from..=to).contains(&iteration);
     let mut turns: Vec<&Turn> = turns.iter().filter(|turn| within(turn.iteration)).collect();
@@ -74,7 +74,7 @@ pub fn extract(from: u32, to: u32, turns: &[Turn], events: &[Event], made_at: Ti
     Summary { from, to, text, decisions, files, errors, extractive: true, made_at }
 }
 
-/// Checks that did not hold and then did, each the last time.
+/// Checks that failed and then passed, by their last change.
 fn breakthroughs(events: &[&Event]) -> Vec<String> {
     let mut failing: BTreeMap<&str, u32> = BTreeMap::new();
     let mut found: Vec<(u32, String)> = Vec::new();
@@ -91,8 +91,8 @@ fn breakthroughs(events: &[&Event]) -> Vec<String> {
     found.into_iter().map(|(_, line)| line).take(MAX_LINES).collect()
 }
 
-/// Sentences of agents that tell of a decision, what oversight and people ordered, and changes of backend and model; the newest
-/// where there are many.
+/// Sentences of agents that state a decision, directives of the overseer and of people, and changes of backend and
+/// model; the newest if there are many.
 fn decisions(turns: &[&Turn], events: &[&Event]) -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for turn in turns.iter().filter(|turn| turn.role == Role::Agent) {
@@ -115,7 +115,7 @@ fn decisions(turns: &[&Turn], events: &[&Event]) -> Vec<String> {
     seen.split_off(seen.len().saturating_sub(MAX_DECISIONS))
 }
 
-/// How each iteration's agent tells what it did, the newest where there are many.
+/// Statements of each iteration's agent about its work; the newest if there are many.
 fn approaches(turns: &[&Turn]) -> Vec<String> {
     let agents = turns.iter().filter(|turn| turn.role == Role::Agent);
     let mut found: Vec<String> = agents
@@ -154,7 +154,7 @@ fn error_line(pattern: &ErrorPattern) -> String {
     format!("{}x {} (iterations {})", pattern.count, cut(&pattern.signature, MAX_SENTENCE), iterations.join(", "))
 }
 
-/// Files that were changed, those changed most often first, and how often.
+/// Changed files with their counts, most often changed first.
 fn files(events: &[&Event]) -> (Vec<String>, Vec<u32>) {
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     for path in
@@ -168,7 +168,7 @@ fn files(events: &[&Event]) -> (Vec<String>, Vec<u32>) {
     times.into_iter().take(MAX_FILES).map(|(path, count)| (path.to_owned(), count)).unzip()
 }
 
-/// The sentences of a text in prose: without the marks that begin a line, without headings, fences and code.
+/// Sentences of a text in prose, without list markers, headings, fences and code.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     let prose = text.lines().filter(move |line| {

@@ -1,4 +1,4 @@
-//! Queries are made sense of, summaries say what matters, answers keep to their budget.
+//! Tests of queries, summaries and answers within a budget.
 
 use proptest::prelude::*;
 

@@ -183,7 +183,7 @@ fn times_that_cannot_be_are_none() {
         "Retry-After: -30",
         "resets at 25:00",
         "resets 13pm",
-        "resets 3pm (Middle/Earth)",
+        "resets 3pm (ModelAdvice/Earth)",
         "resets Feb 30, 3am",
         "resets Oct 9, 3am",
         "resets soon",

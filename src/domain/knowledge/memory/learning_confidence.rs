@@ -1,4 +1,4 @@
-//! What a learning is worth: what came of the loops that had it, and how long nobody needed it.
+//! Confidence of a learning: outcomes of the loops that had it, and decay without use.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,38 +7,38 @@ use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
 
-/// Most evidence that is kept; with more of it, old evidence counts less, so that what stopped being true can be found out.
+/// Maximum amount of evidence; beyond it, old evidence counts less, so that changes are noticed.
 const MAX_EVIDENCE: f64 = 10.0;
-/// Share of the way to certainty that a success goes.
+/// Share of the way to certainty for a success.
 const GAIN: f64 = 0.15;
-/// Share of the confidence that a failure takes.
+/// Share of the confidence lost by a failure.
 const LOSS: f64 = 0.2;
-/// Similarity of an approach and what an iteration did, from which on it did that.
+/// Similarity of an approach and an iteration's work from which on the iteration followed it.
 const FOLLOWED: f64 = 0.5;
-/// Completion that an iteration gains at least where it helped.
+/// Minimum gain of completion of an iteration that helped.
 pub(super) const MIN_GAIN: f64 = 0.05;
-/// What an iteration says about a warning that it heeded. Nobody tries what is warned of, so that only what else was tried
-/// can tell a warning that is wrong.
+/// Weight of an iteration that heeded a warning. Nobody tries what is warned of, so only the alternatives can show
+/// that a warning is wrong.
 const HEEDED: f64 = 0.25;
 const DAY_MS: i64 = 86_400_000;
 
-/// Successes and failures, in loops; parts of one count for iterations.
+/// Successes and failures, in loops; iterations count as fractions.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// What went well.
+    /// Successes.
     pub successes: f64,
-    /// What did not.
+    /// Failures.
     pub failures: f64,
 }
 
 impl Evidence {
-    /// Mean of the Beta posterior over a uniform prior: 0.5 without evidence, 0..1.
+    /// Mean of the Beta posterior with a uniform prior, 0..1: 0.5 without evidence.
     pub fn rate(self) -> f64 {
         (self.successes + 1.0) / (self.successes + self.failures + 2.0)
     }
 
-    /// Both together, within what is kept.
+    /// Returns the sum, limited to the maximum amount of evidence.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let sum = Self { successes: self.successes + other.successes, failures: self.failures + other.failures };
@@ -53,27 +53,27 @@ impl Evidence {
     }
 }
 
-/// What came of a loop or an iteration whose prompt carried a learning.
+/// Outcome of a loop or an iteration whose prompt contained a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Credit {
-    /// The loop's result was taken: merged, or verified where nothing is merged.
+    /// The loop's pull request was merged, or verified where nothing is merged.
     LoopSucceeded,
-    /// The loop came to nothing.
+    /// The loop failed.
     LoopFailed,
-    /// The iteration bore the learning out: what it proposes gained something, what it warns of did not.
+    /// The iteration confirmed the learning: a proposal gained something, or what it warns of did not.
     IterationHelped,
-    /// The iteration disproved it.
+    /// The iteration contradicted the learning.
     IterationFailed,
-    /// The iteration heeded a warning, did something else, and gained something.
+    /// The iteration heeded a warning and gained something.
     HeededWell,
-    /// The iteration heeded a warning, did something else, and gained nothing: what is warned of may be what works.
+    /// The iteration heeded a warning and gained nothing, so that the warning may be wrong.
     HeededInVain,
 }
 
 impl Credit {
-    /// Whether it went well, and how much it counts. A loop ends well for many reasons, so what the iterations that
-    /// followed a learning came to says as much as the loop's end.
+    /// Whether it counts as a success, and its weight. Loops succeed for many reasons, so that iterations that
+    /// followed a learning weigh as much as the loop's end.
     fn weight(self) -> (bool, f64) {
         match self {
             Self::LoopSucceeded => (true, 0.5),
@@ -86,7 +86,8 @@ impl Credit {
     }
 }
 
-/// Gives a learning the outcome of a loop or an iteration whose prompt carried it; archives it where too little is left.
+/// Credits a learning with the outcome of a loop or an iteration whose prompt contained it; archives it if its
+/// confidence is too low.
 pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySettings, now: Timestamp) {
     let (good, weight) = outcome.weight();
     let before = learning.confidence_at(now, settings);
@@ -100,8 +101,8 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     }
 }
 
-/// What an iteration says about a learning that its prompt carried, by what it did and whether that gained anything.
-/// `None` where it says nothing. A warning that was not heeded is right where nothing was gained.
+/// Outcome that an iteration implies for a learning in its prompt, by its approach and its gain; `None` if it implies
+/// none. A warning that was not heeded is confirmed if nothing was gained.
 pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
@@ -113,26 +114,26 @@ pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) ->
 }
 
 impl Learning {
-    /// Confidence at a moment: it halves with each half-life since it was last used or changed.
+    /// Confidence at a time; halves with each half-life since it was last used or changed.
     pub fn confidence_at(&self, now: Timestamp, settings: &MemorySettings) -> f64 {
         let idle = now.since(self.last_used_at.unwrap_or(self.created_at).max(self.updated_at));
         let halvings = idle / (i64::from(settings.half_life_days.max(1)) * DAY_MS);
         self.confidence * 0.5f64.powi(i32::try_from(halvings).unwrap_or(i32::MAX))
     }
 
-    /// Share of the loops and iterations that went well with it, 0..1.
+    /// Success rate of loops and iterations with it, 0..1.
     pub fn success_rate(&self) -> f64 {
         self.evidence.rate()
     }
 
-    /// Whether a prompt may carry it.
+    /// Whether a prompt may contain it.
     pub fn is_worth_telling(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state == State::Active
             && self.confidence_at(now, settings) >= settings.min_confidence
             && (self.kind() == Kind::Estimate || self.success_rate() >= settings.min_success_rate)
     }
 
-    /// Whether so little is left of it that it belongs into the archive.
+    /// Whether its confidence is so low that it is archived.
     pub fn is_spent(&self, settings: &MemorySettings, now: Timestamp) -> bool {
         self.state != State::Archived && self.confidence_at(now, settings) < settings.archive_below
     }

@@ -1,4 +1,4 @@
-//! The part of a prompt that a model wrote: advice that can claim nothing and close nothing.
+//! Advice of a model for a prompt, sanitized: it cannot imitate or close parts of the prompt.
 
 use std::sync::LazyLock;
 
@@ -9,16 +9,16 @@ use super::analysis::{GeneratedPrompt, PromptUrgency};
 use super::text;
 use crate::domain::trust::sanitize;
 
-/// Longest advice, characters.
+/// Maximum length, in characters.
 const CHARACTERS: usize = 2_400;
-/// Most lines of it.
+/// Maximum number of lines.
 const LINES: usize = 30;
-/// Most points to look at, and the longest.
+/// Maximum number of focus areas, and maximum length of one, in characters.
 const POINTS: (usize, usize) = (5, 160);
-/// Bytes of an answer that are read.
+/// Length of an answer that is read, in bytes.
 const READ: usize = 64 * 1024;
 
-/// Lines that pretend to be a part of the prompt that only the service writes, or somebody's turn.
+/// Lines that imitate parts of the prompt that only the service writes, or a speaker's turn.
 static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)^[\s>*_`\#\-+.\d)\]\[|~]*(?:
@@ -33,7 +33,7 @@ static PRETENDS: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Sentences that would have the agent do what the rules forbid.
+/// Sentences that instruct the agent to break the rules.
 static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"(?ix)
@@ -52,20 +52,20 @@ static FORBIDDEN: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a constant pattern")
 });
 
-/// Advice for one iteration that a model wrote, made harmless.
+/// Advice of a model for one iteration, sanitized.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Middle {
-    /// The advice, lines of simple Markdown.
+pub struct ModelAdvice {
+    /// Advice, as lines of simple Markdown.
     pub advice: String,
-    /// What to look at, a line each.
+    /// Focus areas, one a line.
     pub focus: Vec<String>,
-    /// Lines and sentences that were taken out.
+    /// Number of removed lines and sentences.
     pub removed: usize,
 }
 
-impl Middle {
-    /// Takes an answer over. What forges do not show, headings, made-up parts of the prompt, orders that the rules forbid
-    /// and what is too long are taken out; `None` where nothing is left.
+impl ModelAdvice {
+    /// Sanitizes an answer: removes hidden text, headings, imitated parts of the prompt, forbidden instructions, and
+    /// what is too long. `None` if nothing is left.
     pub fn of(generated: &GeneratedPrompt) -> Option<Self> {
         let mut removed = 0;
         let mut advice = String::new();
@@ -90,7 +90,7 @@ impl Middle {
     }
 }
 
-/// What follows from the model's word for how urgent it is, in our words; nothing where there is time.
+/// Sentence of the service for the stated urgency; empty if there is no hurry.
 fn pressed(urgency: PromptUrgency) -> &'static str {
     match urgency {
         PromptUrgency::Low | PromptUrgency::Normal => "",
@@ -99,12 +99,12 @@ fn pressed(urgency: PromptUrgency) -> &'static str {
     }
 }
 
-/// Whether a line that a model wrote pretends to be the service's or somebody's turn, or orders what the rules forbid.
+/// Whether a line of a model imitates the service or a speaker's turn, or instructs the agent to break the rules.
 pub(super) fn is_out_of_place(line: &str) -> bool {
     PRETENDS.is_match(line) || FORBIDDEN.is_match(line)
 }
 
-/// Adds what of a text may stand, within the limits of all of it.
+/// Appends the permitted parts of a text within the total limits.
 fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     let read = &written[..written.floor_char_boundary(READ)];
     let shown = sanitize::for_prompt(read);
@@ -112,7 +112,7 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
     for line in text::without_tags(&shown.text).lines() {
         let plain = line.trim_start_matches([' ', '#', '>']).trim_end();
         let rule = !plain.is_empty() && plain.chars().all(|c| matches!(c, '=' | '-' | '*' | '_' | ' '));
-        // Fences would need an end; code reads as well without.
+        // Fences would have to be closed; code is readable without.
         let fence = plain.starts_with("```");
         if plain.is_empty() || rule || fence {
             continue;
@@ -122,7 +122,7 @@ fn harmless(written: &str, out: &mut String, removed: &mut usize) {
             *removed += 1;
             continue;
         }
-        // Also what comes to stand at the beginning of the line when a sentence before it goes.
+        // Also checks text that moves to the beginning of the line when a sentence is removed.
         let kept: Vec<&str> = plain.split_inclusive(". ").filter(|sentence| !is_out_of_place(sentence)).collect();
         *removed += plain.split_inclusive(". ").count() - kept.len();
         let kept = kept.concat();

@@ -1,5 +1,5 @@
-//! What a step of a loop adds to the events that the loop remembers: the outcomes of checks, what oversight found and did,
-//! other backends and models, and people's commands. What the agent did itself comes from its own stream.
+//! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and
+//! model, and people's commands. Actions of the agent come from its own stream.
 
 use super::{Event, EventKind};
 use crate::domain::knowledge::memory::judged_anew;
@@ -12,11 +12,11 @@ use crate::domain::supervision::oversight::Level;
 use crate::domain::trust::command::Command;
 use crate::domain::trust::sanitize;
 
-/// What happened in the step from `before` to `after`, in order. Outcomes that came too late to count are left out, as are
-/// commands that only ask for a text. The texts are not masked yet.
-pub fn happened(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<Event> {
+/// Events of the step from `before` to `after`, in order. Outcomes that came too late and commands that only ask for a
+/// text are left out. Texts are not masked.
+pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<Event> {
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
-    let mut found = Found { iteration: before.spent.iterations, at, events: Vec::new() };
+    let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
         LoopInput::Command { by, command, .. } => {
             if let Some(words) = words(command) {
@@ -40,14 +40,14 @@ pub fn happened(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -
     found.events
 }
 
-/// What a step came to so far.
-struct Found {
+/// Events collected so far.
+struct CollectedEvents {
     iteration: u32,
     at: Timestamp,
     events: Vec<Event>,
 }
 
-impl Found {
+impl CollectedEvents {
     fn add(&mut self, kind: EventKind, text: String) {
         self.add_of(kind, None, text, false);
     }
@@ -69,7 +69,7 @@ impl Found {
         }
     }
 
-    /// Who served a run, where that is somebody else than before.
+    /// Records a change of backend or model.
     fn served(&mut self, before: &Loop, run: &AgentRunFacts) {
         let ServedBy { backend, model, switched, .. } = &run.served;
         let earlier = before.kept().rev().map(|iteration| &iteration.served).find(|served| !served.backend.is_empty());
@@ -104,7 +104,7 @@ impl Found {
     }
 }
 
-/// A command as people write it, without its options; `None` where it changes nothing.
+/// Command as people write it, without options; `None` if it changes nothing.
 fn words(command: &Command) -> Option<String> {
     Some(match command {
         Command::Status | Command::Help => return None,
