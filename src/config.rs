@@ -1,9 +1,10 @@
-//! Operator file and repository file: the only reader of files and environment. Every error is found in one go, with its
-//! place and the nearest valid key.
+//! Operator file and repository file; the only module that reads the environment. All errors are found in one pass, with their
+//! position and the nearest valid key.
 
 mod env;
 pub mod operator;
 mod problem;
+pub mod reference;
 mod renamed;
 pub mod repository;
 pub mod schema;
@@ -48,59 +49,59 @@ use problem::ProblemCollector;
 use schema_check::SchemaView;
 use yaml::YamlNode;
 
-/// Names of the backends that need nothing but `enabled: true`.
+/// Names of the built-in backends, which need only `enabled: true`.
 pub const PRESETS: &[&str] = &["claude", "codex", "gemini", "opencode", "kimi", "aider"];
 
-/// Largest configuration file that is read, in bytes.
+/// Maximum size of a configuration file, in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What of the operator's file a command has a use for.
+/// Part of the operator's file that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigScope {
-    /// All of it.
+    /// Everything.
     Service,
-    /// Neither forges nor channels: they may be missing, and their secrets are not read.
+    /// Everything but forges and channels: they may be missing, and their secrets are not read.
     Local,
-    /// Only what the database is looked at with: no secret is read.
+    /// Everything that reading the database needs: no secret is read.
     Store,
 }
 
-/// The operator's settings, checked; secrets are read already and paths are resolved.
+/// Validated settings of the operator, with secrets read and paths resolved.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where the service listens and how people reach it.
+    /// Addresses of the service.
     pub server: ServerConfig,
     /// Folder for the database, mirrors, work trees and logs.
     pub data_dir: PathBuf,
-    /// Servers that are watched; at least one, names distinct. None beyond the reach of the service.
+    /// Watched forges, with distinct names; at least one for [`ConfigScope::Service`], else empty.
     pub forges: Vec<ForgeConfig>,
-    /// Repositories that are watched; empty for all that the credential sees.
+    /// Watched repositories; empty for all that the credentials can access.
     pub repositories: Vec<RepoPattern>,
-    /// How checks are found and run.
+    /// Detection and execution of checks.
     pub checks: ChecksSection,
-    /// What agents and checks can reach; `read_only` is absolute or relative to the working directory.
+    /// Isolation of agents and checks; `read_only` is absolute or relative to the working directory.
     pub sandbox: SandboxSection,
-    /// Texts of the operator's own: name (`comment/status.md`) and content, in the order of their names.
+    /// Custom templates: name (`comment/status.md`) and content, sorted by name.
     pub templates: Vec<(String, String)>,
-    /// How work trees are kept.
+    /// Reuse of work trees.
     pub workspace: WorkspaceSection,
-    /// How quickly the service goes about its work.
+    /// Intervals and time limits of the service.
     pub engine: EngineSection,
-    /// How long things are kept.
+    /// Retention of data.
     pub retention: RetentionSection,
-    /// Backends that are switched on, by name; at least one has the role of agent.
+    /// Enabled backends by name; at least one has the role `agent`.
     pub backends: BTreeMap<String, BackendConfig>,
-    /// Whether prompts are made for the moment, and whether models help with it.
+    /// Level of prompt adaptation.
     pub intelligence: Intelligence,
-    /// The context block of prompts, and the models that write it and the summaries.
+    /// Context block of prompts, and the models that write it and the summaries.
     pub context: ContextSettings,
-    /// What loops learn, and how much of it a prompt carries.
+    /// Memory: learnings of loops and their use in prompts.
     pub memory: MemorySettings,
-    /// Money that is spent at most, beside what one loop may cost.
+    /// Daily limits of cost.
     pub money: MoneyLimits,
-    /// Channels that are told of escalations; names distinct.
+    /// Channels for escalations, with distinct names.
     pub channels: Vec<ChannelConfig>,
-    /// Keys that still work but have to be changed.
+    /// Deprecated keys that the file uses.
     pub warnings: Vec<ConfigProblem>,
     choice: BackendsSettings,
     policy: Policy,
@@ -109,33 +110,33 @@ pub struct Config {
     allow_bots: Vec<(ForgeName, UserId)>,
 }
 
-/// Where the service listens and how people reach it.
+/// Addresses of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Address and port.
     pub listen: SocketAddr,
-    /// Address that webhooks are sent to, `http` or `https`.
+    /// Public address for webhooks, `http` or `https`.
     pub public_url: Option<Url>,
 }
 
-/// A server that is watched.
+/// A watched forge.
 #[derive(Debug, Clone)]
 pub struct ForgeConfig {
-    /// Its short name.
+    /// Short name.
     pub name: ForgeName,
-    /// Which software it runs.
+    /// Software of the forge.
     pub kind: ForgeKind,
-    /// Its address for people (`https://github.com`), `http` or `https`.
+    /// Address of the web interface (`https://github.com`), `http` or `https`.
     pub url: Url,
-    /// How the service signs in.
+    /// Credentials of the service.
     pub auth: ForgeAuth,
-    /// Secrets that a webhook may be signed with; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
+    /// Accepted secrets of webhook signatures; at least one, each at least [`WEBHOOK_SECRET_MIN`] bytes.
     pub webhook_secrets: Vec<SecretString>,
-    /// Numeric id of the bot's own account, where configured.
+    /// Numeric id of the bot's account, if configured.
     pub own_id: Option<UserId>,
 }
 
-/// Which software a forge runs.
+/// Software of a forge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgeKind {
     /// github.com or GitHub Enterprise Server.
@@ -144,12 +145,12 @@ pub enum ForgeKind {
     Gitea,
 }
 
-/// How the service signs in to a forge.
+/// Credentials for a forge.
 #[derive(Debug, Clone)]
 pub enum ForgeAuth {
-    /// With an access token.
+    /// Access token.
     Token(SecretString),
-    /// As a GitHub App.
+    /// GitHub App.
     App { id: u64, private_key: SecretString },
 }
 
@@ -172,58 +173,58 @@ pub struct BackendConfig {
     pub prices: PriceTable,
 }
 
-/// Money that is spent at most within a day, beside what one loop may cost; `None` does not limit.
+/// Maximum cost within a day, in addition to the limit of a loop; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MoneyLimits {
-    /// In one repository.
+    /// Per repository.
     pub per_repository_day: Option<Money>,
-    /// In the whole service.
+    /// Of the whole service.
     pub per_service_day: Option<Money>,
 }
 
 impl MoneyLimits {
-    /// Most that a repository may spend, whose loops read `by_file` as their limit of a day: the operator's for the whole
-    /// service, or less where its file sets less; `None` where neither sets one.
+    /// Returns the daily limit of a repository whose policy has the limit `by_file`: the operator's limit per repository, or
+    /// `by_file` if it is lower than the limit of the service; `None` if neither is set.
     pub fn of_repository(&self, by_file: Money) -> Option<Money> {
         let is_less = by_file > Money(0) && self.per_service_day.is_none_or(|all| by_file < all);
         [self.per_repository_day, is_less.then_some(by_file)].into_iter().flatten().min()
     }
 }
 
-/// A channel that is told of escalations.
+/// A channel for escalations.
 #[derive(Debug, Clone)]
 pub struct ChannelConfig {
-    /// Its short name.
+    /// Short name.
     pub name: String,
-    /// Which service it is.
+    /// Service of the channel.
     pub kind: ChannelKind,
-    /// Its address, `https`, or `http` where it may be private; may hold a secret.
+    /// Address, `https`, or `http` if private addresses are allowed; may contain a secret.
     pub url: SecretString,
-    /// Key of the signature, or routing key.
+    /// Signing key or routing key.
     pub secret: Option<SecretString>,
-    /// What it is told of; never empty.
+    /// Levels that are sent; never empty.
     pub levels: Vec<EscalationLevel>,
-    /// Whether it may be at an address that is not public.
+    /// Whether its address may be private.
     pub allow_private: bool,
 }
 
-/// Repositories of one forge, by owner and name; case does not matter.
+/// Pattern for repositories of one forge; ignores case.
 #[derive(Debug, Clone)]
 pub struct RepoPattern {
-    /// Which forge.
+    /// Forge of the repositories.
     pub forge: ForgeName,
-    /// `owner/name` with globs; `*` stays within one part.
+    /// `owner/name` with globs; `*` does not match `/`.
     pub glob: globset::GlobMatcher,
 }
 
 impl RepoPattern {
-    /// Whether `repo` is one of them.
+    /// Whether `repo` matches.
     pub fn matches(&self, repo: &RepoRef) -> bool {
         self.forge == repo.forge && self.glob.is_match(repo.full_name())
     }
 }
 
-/// What a list has for one forge.
+/// Returns the entries of one forge.
 fn of_forge<T: Clone>(list: &[(ForgeName, T)], forge: &ForgeName) -> Vec<T> {
     list.iter().filter(|(name, _)| name == forge).map(|(_, entry)| entry.clone()).collect()
 }
@@ -232,15 +233,15 @@ impl Config {
     /// Reads the operator's file at `path`.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in the order of the file.
+    /// All problems of the file, in its order.
     pub fn load(path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
         Self::load_for(ConfigScope::Service, path, env)
     }
 
-    /// Reads as much of the operator's file at `path` as a command has a use for.
+    /// Reads the part of the operator's file at `path` that a command needs.
     ///
     /// # Errors
-    /// Everything that is wrong with that, in the order of the file.
+    /// All problems of that part, in the order of the file.
     pub fn load_for(reach: ConfigScope, path: &Path, env: &Env) -> Result<Self, ConfigProblems> {
         let text = read_limited(path).map_err(|message| {
             let file = path.display().to_string();
@@ -249,22 +250,22 @@ impl Config {
         Self::parse_for(reach, path, &text, env)
     }
 
-    /// Reads `text` as the operator's file; `path` is for messages and for resolving relative paths.
+    /// Parses `text` as the operator's file; `path` is used in messages and to resolve relative paths.
     ///
     /// # Errors
-    /// Everything that is wrong with it, in the order of the file.
+    /// All problems of the file, in its order.
     pub fn parse(path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
         Self::parse_for(ConfigScope::Service, path, text, env)
     }
 
-    /// Reads as much of `text` as a command has a use for.
+    /// Parses the part of `text` that a command needs.
     ///
     /// # Errors
-    /// Everything that is wrong with that, in the order of the file.
+    /// All problems of that part, in the order of the file.
     pub fn parse_for(reach: ConfigScope, path: &Path, text: &str, env: &Env) -> Result<Self, ConfigProblems> {
         let mut report = ProblemCollector::new(path.display().to_string());
         let Some(mut root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems()) };
-        let schema = schema::operator_shape();
+        let schema = schema::operator_types();
         let shape = SchemaView::new(&schema);
         renamed::apply(&mut root, &mut report);
         env::apply(env, &mut root, shape, &mut report);
@@ -273,7 +274,7 @@ impl Config {
         validate::operator(file, &root, &base, (reach, env), report)
     }
 
-    /// What decisions about repositories of `forge` depend on, before the repository's file is merged in.
+    /// Returns the policy for repositories of `forge`, before a repository's file is merged.
     pub fn policy(&self, forge: &ForgeName) -> Policy {
         Policy {
             allow: of_forge(&self.allow, forge),
@@ -283,7 +284,7 @@ impl Config {
         }
     }
 
-    /// What the choice of a backend depends on: those that are switched on, their order, and how they take turns.
+    /// Returns the settings for choosing a backend: the enabled backends, their priority, rotation and cool-down.
     pub fn backends_settings(&self) -> BackendsSettings {
         self.choice.clone()
     }
@@ -293,28 +294,28 @@ impl Config {
         self.repositories.is_empty() || self.repositories.iter().any(|pattern| pattern.matches(repo))
     }
 
-    /// The forge of that name.
+    /// Returns the forge with this name.
     pub fn forge(&self, name: &ForgeName) -> Option<&ForgeConfig> {
         self.forges.iter().find(|forge| forge.name == *name)
     }
 }
 
-/// Reads a file of sensible size; the error is a sentence.
+/// Reads a file of at most [`FILE_MAX`] bytes; the error is a message for the operator.
 fn read_limited(path: &Path) -> Result<String, String> {
     let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => {
-            "there is no such file; `ralph-bot init` writes one, and `--config` or RALPH_CONFIG names another"
+            "file not found; run `ralph-bot init` to create it, or set `--config` or RALPH_CONFIG to another path"
                 .to_owned()
         }
-        _ => format!("not readable: {error}"),
+        _ => format!("cannot read the file: {error}"),
     })?;
     if metadata.len() > FILE_MAX {
-        return Err(format!("{} bytes are too many for a configuration", metadata.len()));
+        return Err(format!("{} bytes; at most {FILE_MAX} are allowed", metadata.len()));
     }
-    std::fs::read_to_string(path).map_err(|error| format!("not readable: {error}"))
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read the file: {error}"))
 }
 
-/// The tree as a typed value, without what is not of its shape. `None` when nothing more can be said about it.
+/// Deserialises a document, without the values that do not match the schema. `None` if it cannot be checked further.
 fn typed<T: serde::de::DeserializeOwned + Default>(
     root: &YamlNode,
     shape: SchemaView<'_>,

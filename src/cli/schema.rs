@@ -1,41 +1,47 @@
-//! `ralph-bot schema`: the JSON Schema of a configuration file, or the reference of both.
+//! `ralph-bot schema`: JSON Schemas of the configuration files, or their reference pages.
 
 use clap::{Args, ValueEnum};
 
 use super::{CliError, CliResult, print};
-use crate::config::schema;
+use crate::config::{reference, schema};
 
 /// Arguments of `schema`.
 #[derive(Debug, Clone, Args)]
 pub struct SchemaArgs {
-    /// Which file
-    #[arg(value_enum, default_value_t = Which::Operator)]
-    pub which: Which,
-    /// Print the reference of both files for people instead, as Markdown
+    /// File whose JSON Schema is printed
+    #[arg(value_enum, default_value_t = ConfigFile::Operator)]
+    pub which: ConfigFile,
+    /// Print the reference of both files instead, as Markdown
     #[arg(long)]
     pub markdown: bool,
+    /// Print the reference of the thresholds of supervision instead, as Markdown
+    #[arg(long, conflicts_with = "markdown")]
+    pub thresholds: bool,
 }
 
-/// The configuration files.
+/// A configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Which {
+pub enum ConfigFile {
     /// `ralph-control.yaml`.
     Operator,
     /// `.github/ralph.yml`, `.gitea/ralph.yml`, `.ralph.yml`.
     Repository,
 }
 
-/// Prints it.
+/// Prints the schema or the page.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// Standard output cannot be written.
 pub fn run(args: &SchemaArgs) -> CliResult {
     if args.markdown {
-        return print(&schema::markdown());
+        return print(&reference::configuration());
+    }
+    if args.thresholds {
+        return print(&reference::thresholds());
     }
     let schema = match args.which {
-        Which::Operator => schema::operator(),
-        Which::Repository => schema::repository(),
+        ConfigFile::Operator => schema::operator(),
+        ConfigFile::Repository => schema::repository(),
     };
     let text = serde_json::to_string_pretty(&schema).map_err(|error| CliError::Failed(error.to_string()))?;
     print(&format!("{text}\n"))

@@ -1,5 +1,5 @@
-//! The operator's file as it is written: its keys, their defaults, and what they are for. `docs/configuration.md` and
-//! the JSON Schema are made from these types.
+//! Keys of the operator's file with their defaults, ranges and documentation. `docs/configuration.md` and the JSON Schema are
+//! generated from these types.
 
 mod escalation;
 
@@ -27,98 +27,96 @@ use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{AgentLimits, Floor, Limits, PROTECTED_PATHS, Progress, ProtectedPolicy};
 
 config_section! {
-    /// The operator's file, `ralph-control.yaml`. Relative paths are relative to the folder it is in.
+    /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.
     pub struct OperatorFile {
-        /// Where the service listens and how people reach it.
+        /// Addresses of the service.
         pub server: ServerSection;
         /// Folder for the database, mirrors, work trees and logs.
         pub data_dir: PathBuf = PathBuf::from("data");
-        /// Servers that are watched; at least one.
+        /// Watched forges; at least one.
         pub forges: Vec<ForgeSection>;
-        /// Repositories that are watched, `forge:owner/name` with globs. Empty: all that the token or the App sees.
+        /// Watched repositories, `forge:owner/name` with globs; all that the token or the App can access if empty.
         pub repositories: Vec<String>;
-        /// Who may give commands and set the label.
+        /// Permissions for commands and the label.
         pub permissions: PermissionsSection;
-        /// Where the bot stops by itself.
+        /// Limits at which the bot stops.
         pub limits: LimitsSection => section;
-        /// What the bot's labels begin with; `ralph:` makes `ralph:run`, `ralph:running`, ….
+        /// Prefix of the bot's labels; `ralph:` gives `ralph:run`, `ralph:running`, ….
         pub label_prefix: String = "ralph:".to_owned();
-        /// What the bot's branches begin with.
+        /// Prefix of the bot's branches.
         pub branch_prefix: String = "ralph/".to_owned();
-        /// Whether the branch of a loop that ended is deleted.
+        /// Whether the branch of a finished loop is deleted.
         pub delete_branch: bool = false;
-        /// How a loop reports on its issue.
+        /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Progress;
-        /// Paths that an agent may not change.
+        /// Protected paths, which an agent may not change.
         pub protected: ProtectedSection;
-        /// How checks are found and run.
+        /// Detection and execution of checks.
         pub checks: ChecksSection => section;
-        /// What agents and checks can reach.
+        /// Isolation of agents and checks.
         pub sandbox: SandboxSection;
-        /// Folder with texts of the operator's own, each in place of the built-in one of the same name
-        /// (`comment/status.md`, `prompt/iteration.md`, …).
+        /// Folder with custom templates, each in place of the built-in one of the same name (`comment/status.md`,
+        /// `prompt/iteration.md`, …).
         pub templates: Option<PathBuf>;
-        /// How work trees are kept.
+        /// Reuse of work trees.
         pub workspace: WorkspaceSection;
-        /// How quickly the service goes about its work.
+        /// Intervals and time limits of the service.
         pub engine: EngineSection => section;
-        /// How long things are kept.
+        /// Retention of data.
         pub retention: RetentionSection => section;
-        /// What runs agents and answers prompts, by name. The names claude, codex, gemini, opencode, kimi and aider are
-        /// presets that need nothing but `enabled: true`.
+        /// Backends that run agents or answer questions, by name. claude, codex, gemini, opencode, kimi and aider are presets
+        /// that need only `enabled: true`.
         pub backends: BTreeMap<String, BackendSettings> = BTreeMap::new() => section;
-        /// Which backend comes first, by role. Those that are not named follow in the order of their names.
+        /// Order of preference of backends, by role. Backends that are not listed follow in the order of their names.
         pub priority: BackendPriority;
-        /// Whether and how backends take turns.
+        /// Rotation among backends.
         pub rotation: RotationSettings => section;
-        /// How long a backend is left alone that met a limit or failed too often.
+        /// Wait before a backend is used again after a limit or repeated failures.
         pub cooldown: CooldownSettings => section;
-        /// Whether prompts are made for the moment, and whether models help with it: `full` asks the backends with the role
-        /// `assistant`.
+        /// Level of prompt adaptation: none, without models, or with questions to backends with the role `assistant`.
         pub intelligence: Intelligence;
-        /// The context block of prompts, and the models that write it and the summaries.
+        /// Context block of prompts, and the models that write it and the summaries.
         pub context: ContextSettings => section;
-        /// What the settings of control, oversight and strategy begin with: values that can become better with a new version
-        /// (the defaults below), or those of the design, which stay.
+        /// Defaults of `control`, `oversight` and `strategy`: `default` can improve with a new version, `seed` stays unchanged.
         pub preset: Preset;
-        /// How loops are controlled; what is left out is as the preset has it.
+        /// Control of loops: error, trend, urgency and alarms.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;
-        /// What the overseer looks for, and when it acts; what is left out is as the preset has it.
+        /// Detections and interventions of oversight.
         #[schemars(with = "OversightSettings")]
         pub oversight: Map<String, Value>;
-        /// How the next iteration is planned; what is left out is as the preset has it.
+        /// Planning of the next iteration.
         #[schemars(with = "StrategySettings")]
         pub strategy: Map<String, Value>;
-        /// What loops learn, and how much of it a prompt carries.
+        /// Memory: learnings of loops and their use in prompts.
         pub memory: MemorySettings => section;
-        /// Rules that act at given moments, in order.
+        /// Rules that act on a condition or at a time, in order.
         pub schedule: Vec<ScheduleEntry>;
-        /// How people are told that a loop needs them.
+        /// Notifications that a loop needs a person.
         pub escalation: EscalationSection => section;
     }
 }
 
 config_section! {
-    /// Where the service listens.
+    /// Addresses of the service.
     pub struct ServerSection {
         /// Address and port.
         pub listen: String = "127.0.0.1:8080".to_owned();
-        /// Address that forges send their webhooks to.
+        /// Public address for webhooks.
         pub public_url: Option<String>;
     }
 }
 
 config_section! {
-    /// A server that is watched.
+    /// A watched forge.
     pub struct ForgeSection {
-        /// Short name: lower-case letters, digits and hyphens. Webhooks go to `/webhooks/NAME`.
+        /// Short name: lower-case letters, digits and hyphens. Webhooks are received at `/webhooks/NAME`.
         pub name: String;
-        /// Which software it runs; Forgejo is of kind gitea. Required.
+        /// Software of the forge. Required.
         pub kind: Option<ForgeKindName>;
-        /// Address of the server. Required for gitea; for github only with Enterprise Server.
+        /// Address of the server. Required for `gitea`; for `github` only with Enterprise Server.
         pub url: Option<String>;
-        /// Number of the GitHub App.
+        /// Id of the GitHub App.
         pub app_id: Option<u64>;
         /// File with the private key of the GitHub App.
         pub private_key_file: Option<PathBuf>;
@@ -128,16 +126,16 @@ config_section! {
         pub token_env: Option<String>;
         /// File with an access token.
         pub token_file: Option<PathBuf>;
-        /// Environment variable with the webhook secret, at least 32 bytes; several while a secret is being replaced.
+        /// Environment variable with the webhook secret, at least 32 bytes; a list while a secret is being replaced.
         pub webhook_secret_env: Option<OneOrMany<String>>;
-        /// File with the webhook secret, at least 32 bytes; several while a secret is being replaced.
+        /// File with the webhook secret, at least 32 bytes; a list while a secret is being replaced.
         pub webhook_secret_file: Option<OneOrMany<PathBuf>>;
-        /// Numeric id of the bot's own account, where its token may not ask for it.
+        /// Numeric id of the bot's account, if its token cannot read it.
         pub own_id: Option<i64>;
     }
 }
 
-/// Kinds of forge, as written.
+/// Kind of a forge in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ForgeKindName {
@@ -146,7 +144,7 @@ pub enum ForgeKindName {
     Forgejo,
 }
 
-/// One value, or a list of them.
+/// One value or a list of values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum OneOrMany<T> {
@@ -155,7 +153,7 @@ pub enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// All of them.
+    /// Returns all values.
     pub fn as_slice(&self) -> &[T] {
         match self {
             Self::One(one) => std::slice::from_ref(one),
@@ -165,22 +163,22 @@ impl<T> OneOrMany<T> {
 }
 
 config_section! {
-    /// Who may give commands and set the label.
+    /// Permissions for commands and the label.
     pub struct PermissionsSection {
-        /// The least right for every command and for the label, asked of the forge at that moment.
+        /// Minimum permission for every command and for the label, checked with the forge each time.
         pub command: Floor;
-        /// Accounts that may whatever their right: numeric ids, as `forge:id` where there are several forges.
+        /// Accounts that are allowed regardless of their permission: numeric ids, or `forge:id` with several forges.
         pub allow: Vec<AccountEntry>;
-        /// Teams whose members may whatever their right: `organisation/team`, as `forge:organisation/team` where there are
-        /// several forges. Asked of the forge at that moment; GitHub wants an App to have the organisation's permission
-        /// `Members: read` for it, Gitea an account of the organisation.
+        /// Teams whose members are allowed regardless of their permission: `organisation/team`, or `forge:organisation/team` with
+        /// several forges. Checked with the forge each time; a GitHub App needs the organisation permission `Members: read`, on Gitea
+        /// the bot needs to be a member of the organisation.
         pub teams: Vec<String>;
-        /// Bot accounts that are listened to: numeric ids, as `forge:id` where there are several forges.
+        /// Bot accounts whose commands are accepted: numeric ids, or `forge:id` with several forges.
         pub allow_bots: Vec<AccountEntry>;
     }
 }
 
-/// An account: its numeric id, or `forge:id`.
+/// An account: numeric id or `forge:id`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum AccountEntry {
@@ -189,78 +187,77 @@ pub enum AccountEntry {
 }
 
 config_section! {
-    /// Where the bot stops by itself. Nothing may be 0.
+    /// Limits at which the bot stops.
     pub struct LimitsSection {
-        /// Loops that run at the same time.
+        /// Maximum concurrent loops.
         pub loops: u32 = Limits::default().loops, in 1..;
-        /// The same on one forge, each of several; only `loops` counts where left out.
+        /// Maximum concurrent loops per forge; only `loops` limits if omitted.
         pub loops_per_forge: Option<u32> = Limits::default().loops_per_forge, in 1.., at_most loops;
-        /// The same in one repository.
+        /// Maximum concurrent loops per repository.
         pub loops_per_repository: u32 = Limits::default().loops_per_repository, in 1.., at_most loops;
-        /// Iterations of one loop.
+        /// Maximum iterations of a loop.
         pub iterations: u32 = Limits::default().iterations, in 1..;
-        /// Running time of one loop.
+        /// Maximum running time of a loop.
         pub timeout: Duration = Duration::seconds(Limits::default().timeout_s), in Duration::seconds(1)..;
-        /// Running time of one agent run.
+        /// Maximum running time of an agent run.
         pub agent_timeout: Duration = Duration::seconds(AgentLimits::default().wall_s), in Duration::seconds(1)..;
-        /// Longest silence of an agent before it is stopped.
+        /// Maximum time without output before an agent is stopped.
         pub agent_idle: Duration = Duration::seconds(AgentLimits::default().idle_s), in Duration::seconds(1)..;
-        /// Turns of one agent run, for agents that count them; the agent's own limit where left out.
+        /// Maximum turns of an agent run, for agents that count them; the agent's own limit if omitted.
         pub agent_turns: Option<u32> = AgentLimits::default().turns, in 1..;
-        /// Money of one loop. A run of claude, opencode, aider, `internal` or `jsonl` is ended while it lasts, as these say what
-        /// they use; codex, gemini and kimi say it at the end of a run only.
+        /// Maximum cost of a loop. Runs of claude, opencode, aider, `internal` and `jsonl` are stopped at the limit, as these report
+        /// their use during a run; codex, gemini and kimi report it at the end only.
         pub cost_usd: Usd = Usd(Limits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;
-        /// Money of the whole service, a day.
+        /// Maximum cost of the service per day.
         pub cost_usd_per_day: Usd = Usd(Limits::default().cost_per_day), in Usd::MIN..;
-        /// Money of one repository, a day; only the service's limit counts where left out.
+        /// Maximum cost of a repository per day; only the service's limit applies if omitted.
         pub cost_usd_per_repository_per_day: Option<Usd>, in Usd::MIN.., at_most cost_usd_per_day;
-        /// Comments on one issue, a day.
+        /// Maximum comments on an issue per day.
         pub comments_per_day: u32 = Limits::default().comments_per_day, in 1..;
-        /// Comments on one issue, an hour.
+        /// Maximum comments on an issue per hour.
         pub comments_per_hour: u32 = Limits::default().comments_per_hour, in 1..;
     }
 }
 
 config_section! {
-    /// Paths that an agent may not change.
+    /// Protected paths, which an agent may not change.
     pub struct ProtectedSection {
-        /// What happens to a change: put back before the commit, the loop stops, or kept and shown.
+        /// Reaction to a change: it is reverted before the commit, the loop stops, or it is kept and reported.
         pub policy: ProtectedPolicy;
-        /// Globs from the top of the tree; `*` stays within a folder.
+        /// Globs from the root of the tree; `*` does not match `/`.
         pub paths: Vec<String> = PROTECTED_PATHS.iter().map(|path| (*path).to_owned()).collect();
     }
 }
 
 config_section! {
-    /// How checks are found and run.
+    /// Detection and execution of checks.
     pub struct ChecksSection {
-        /// Whether checks may be found from the tree where neither the issue nor the repository's file names any.
+        /// Whether checks are detected from the tree if neither the issue nor the repository's file gives any.
         pub detect: bool = true;
-        /// Time of one check that names none.
+        /// Time limit of a check that has none of its own.
         pub timeout: Duration = Duration::minutes(10), in Duration::seconds(1)..;
-        /// Whether checks may use the network.
+        /// Whether checks have network access.
         pub network: bool = false;
     }
 }
 
 config_section! {
-    /// What agents and checks can reach.
+    /// Isolation of agents and checks.
     pub struct SandboxSection {
-        /// What is required before a loop runs: the tier that the repository asks for, bubblewrap always, or none.
+        /// Required sandbox: `auto` for the tier that the repository needs, `bubblewrap` always, or `none`.
         pub required: SandboxRequired;
-        /// What agents may reach: the servers of their model and those of a list, by a proxy that nothing gets around, or the
-        /// host's network (`all`), or nothing (`none`). In a list `example.org` stands for ports 443 and 80 at public addresses,
-        /// `*.example.org` for all names below, and `models.lan:8080` for that port wherever the host is; an empty list leaves the
-        /// model alone. Hosts of the models of known agents need not be listed, nor servers whose `http` address is in a
-        /// backend's `env`, as opencode's are. Comments tell which hosts an agent was kept from. Without a sandbox it reaches all
-        /// that the machine does.
+        /// Network access of agents: a list of hosts, reached through a proxy that cannot be bypassed, `all` for the host's network,
+        /// or `none`. In a list, `example.org` allows ports 443 and 80 at public addresses, `*.example.org` all names below it, and
+        /// `models.lan:8080` that port at any address. Servers of the models of known agents, and servers whose `http` address is in
+        /// a backend's `env`, are always allowed. Comments list the hosts that were refused. Without a sandbox agents have the
+        /// network access of the machine.
         pub network: AgentNetwork;
-        /// Folders that agents and checks may read beside the system's tool chains.
+        /// Folders that agents and checks can read, in addition to the system's tool chains.
         pub read_only: Vec<PathBuf>;
     }
 }
 
-/// The network that agents have.
+/// Network access of agents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum AgentNetwork {
@@ -275,7 +272,10 @@ impl Default for AgentNetwork {
 }
 
 impl AgentNetwork {
-    /// What may be reached; the error says which host is none.
+    /// Returns the allowed destinations.
+    ///
+    /// # Errors
+    /// The host that is not valid.
     pub fn egress(&self) -> Result<Egress, String> {
         Ok(match self {
             Self::Word(NetworkWord::All) => Egress::Everything,
@@ -285,7 +285,7 @@ impl AgentNetwork {
     }
 }
 
-/// All of the network or nothing of it.
+/// Full network access or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NetworkWord {
@@ -293,7 +293,7 @@ pub enum NetworkWord {
     None,
 }
 
-/// What is required before a loop runs.
+/// Required sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxRequired {
@@ -304,36 +304,35 @@ pub enum SandboxRequired {
 }
 
 config_section! {
-    /// How work trees are kept.
+    /// Reuse of work trees.
     pub struct WorkspaceSection {
-        /// Trees of ended loops kept for reuse, a repository; 0 removes them at once.
+        /// Number of work trees of finished loops kept for reuse, per repository; 0 removes them at once.
         pub pool: u32 = 2;
     }
 }
 
 config_section! {
-    /// How quickly the service goes about its work. The defaults are polite to a forge that others use too.
+    /// Intervals and time limits of the service. The defaults suit a forge that is shared with others.
     pub struct EngineSection {
-        /// Longest time until a process sees what another process left for it, in milliseconds.
+        /// Interval at which a process polls for work of other processes, in milliseconds.
         pub poll_ms: u32 = 500, in 10..=60_000;
-        /// Wait before a call whose outcome is not known is looked up and tried again, in milliseconds: lists of forges lag
-        /// behind.
+        /// Wait before the result of a call that timed out is looked up, in milliseconds: lists of forges lag behind.
         pub ambiguity_wait_ms: u32 = 10_000, in 0..=600_000;
-        /// First wait after a failed call, in milliseconds; doubles with each failure up to five minutes.
+        /// First wait after a failed call, in milliseconds; doubles with each failure, up to five minutes.
         pub retry_first_ms: u32 = 2_000, in 10..=300_000;
-        /// Least time between two changes on one forge, in milliseconds; GitHub asks for a second.
+        /// Minimum time between two changes on one forge, in milliseconds; GitHub recommends a second.
         pub mutation_interval_ms: u32 = 1_000, in 0..=60_000;
-        /// Longest wait for the answer of an assistant, in seconds; where left out, 30, and 60 for a prompt's advice. A model on
-        /// a machine without a graphics card may need more.
+        /// Maximum wait for the answer of an assistant, in seconds; by default 30, and 60 for advice on a prompt. A model without a
+        /// graphics card may need more.
         pub answer_timeout_s: Option<u32>, in 1..=600;
     }
 }
 
 config_section! {
-    /// How long things are kept.
+    /// Retention of data.
     pub struct RetentionSection {
-        /// Days that agents' prompts and output are kept after a loop's end, and deliveries after they were handled. A
-        /// delivery that comes again later is taken for a new one.
+        /// Days that prompts and output of agents are kept after the end of a loop, and deliveries after they were processed. A
+        /// delivery that is received again later is processed again.
         pub days: u32 = 30, in 7..=3_650;
     }
 }

@@ -1,5 +1,5 @@
 //! The repository's file, `.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`: written by maintainers, read from the
-//! default branch only. Reading it is pure.
+//! default branch only. Parsing has no side effects.
 
 use std::collections::BTreeSet;
 
@@ -27,52 +27,52 @@ use crate::domain::trust::policy::{
     valid_check_name,
 };
 
-/// Where the file may be, in the order in which it is looked for.
+/// Paths of the file, in the order of lookup.
 pub const REPOSITORY_FILES: &[&str] = &[".github/ralph.yml", ".gitea/ralph.yml", ".ralph.yml"];
 
-/// Largest repository file, in bytes.
+/// Maximum size of the file, in bytes.
 const FILE_MAX: usize = 256 * 1024;
 
-/// Most checks and most setup commands.
+/// Maximum number of checks, and of setup commands.
 const COMMANDS_MAX: usize = 50;
 
-/// Longest command, in bytes.
+/// Maximum length of a command, in bytes.
 const COMMAND_MAX: usize = 4096;
 
 config_section! {
-    /// The repository's file. Limits can be lower than the operator's, never higher; protection can be stricter, never laxer.
+    /// The repository's file. Limits can only be lower than the operator's, protection can only be stricter.
     pub struct RepositoryFile {
-        /// Commands that must hold for a loop to be complete, in order.
+        /// Commands that must pass for a loop to be complete, in order.
         pub checks: Vec<CheckEntry>;
-        /// Commands that are run in a fresh work tree: before the first check, before each run of the agent, and before the
-        /// last check of all.
+        /// Commands that prepare a work tree: before the first check, before each run of the agent, and before the final
+        /// verification.
         pub setup: Vec<String>;
-        /// The sort of work that issues here ask for; estimated where left out.
+        /// Type of work in this repository; estimated by default.
         pub task_type: Option<TaskType>;
-        /// How a loop reports on its issue.
+        /// Progress reports on the issue: a comment per iteration, or the status comment only.
         pub progress: Option<Progress>;
-        /// Paths that an agent may not change.
+        /// Protected paths, which an agent may not change.
         pub protected: RepositoryProtected;
-        /// Accounts that are asked for review, by login.
+        /// Logins of accounts that are requested as reviewers.
         pub reviewers: Option<Vec<String>>;
-        /// Branch to work from; the default branch where left out.
+        /// Base branch; the default branch if omitted.
         pub base: Option<String>;
-        /// Where the bot stops by itself.
+        /// Limits at which the bot stops.
         pub limits: RepositoryLimits => section;
-        /// Whether checks may be found from the tree where none are named.
+        /// Whether checks are detected from the tree if none are given.
         pub detect: Option<bool>;
-        /// Whether prompts are made for the moment, and whether models help with it; the operator's where left out or more.
+        /// Level of prompt adaptation; at most the operator's.
         pub intelligence: Option<Intelligence>;
-        /// What the settings of control, oversight and strategy begin with; the operator's where left out.
+        /// Defaults of `control`, `oversight` and `strategy`; the operator's if omitted.
         pub preset: Option<Preset>;
-        /// How loops are controlled, over the operator's. The keys are those of the operator's file, without `auto_intervene`.
+        /// Control of loops, merged over the operator's; without `auto_intervene`.
         #[schemars(with = "ControlSettings")]
         pub control: Map<String, Value>;
-        /// When the overseer acts, over the operator's. The keys are those of the operator's file, without those that are
-        /// `true` or `false`: only the operator switches anything of the overseer on or off.
+        /// Detections and interventions, merged over the operator's; without the keys that are `true` or `false`, which only the
+        /// operator can set.
         #[schemars(with = "OversightSettings")]
         pub oversight: Map<String, Value>;
-        /// How the next iteration is planned, over the operator's. The keys are those of the operator's file.
+        /// Planning of iterations, merged over the operator's.
         #[schemars(with = "StrategySettings")]
         pub strategy: Map<String, Value>;
     }
@@ -89,31 +89,31 @@ pub enum CheckEntry {
 config_section! {
     /// A command with a rule for its outcome.
     pub struct CheckSection {
-        /// Short name for people; made from the command where left out.
+        /// Short name; derived from the command by default.
         pub name: Option<String>;
-        /// Command, run by `sh -c` at the top of the tree. Required.
+        /// Command, run by `sh -c` in the root of the tree. Required.
         pub run: String;
-        /// When it holds: it exits 0; it also prints nothing; a percentage is high enough; a number is within bounds.
+        /// Condition to pass: exit code 0, also no output, a minimum percentage, or a number within bounds.
         pub kind: CheckKind;
-        /// Regular expression whose first group is the number, for coverage and count.
+        /// Regular expression whose first group is the number, for `coverage` and `count`.
         pub pattern: Option<String>;
-        /// Lowest percentage, for coverage.
+        /// Minimum percentage, for `coverage`.
         pub min: Option<f64>;
-        /// Lowest number, for count.
+        /// Minimum number, for `count`.
         pub at_least: Option<f64>;
-        /// Highest number, for count.
+        /// Maximum number, for `count`.
         pub at_most: Option<f64>;
-        /// Time of one run; 10m where left out.
+        /// Time limit of one run; the operator's `checks.timeout` if omitted.
         pub timeout: Option<Duration>;
-        /// Regular expression with groups named passed, failed or skipped, to read test counts by.
+        /// Regular expression with groups named `passed`, `failed` or `skipped` that reads test counts from the output.
         pub counts: Option<String>;
-        /// Path of the JUnit file that it writes, or a pattern for several (`*` stays within a folder); their test counts come
-        /// before printed ones.
+        /// Path of the JUnit report that it writes, or a pattern for several (`*` does not match `/`); preferred to printed test
+        /// counts.
         pub junit: Option<String>;
     }
 }
 
-/// Rules for the outcome of a check.
+/// Condition for a check to pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckKind {
@@ -125,62 +125,62 @@ pub enum CheckKind {
 }
 
 config_section! {
-    /// Paths that an agent may not change.
+    /// Protected paths, which an agent may not change.
     pub struct RepositoryProtected {
-        /// What happens to a change; the operator's where left out or laxer.
+        /// Reaction to a change; the operator's if omitted or less strict.
         pub policy: Option<ProtectedPolicy>;
-        /// Globs from the top of the tree, beside the operator's; `*` stays within a folder.
+        /// Globs from the root of the tree, in addition to the operator's; `*` does not match `/`.
         pub paths: Vec<String>;
     }
 }
 
 config_section! {
-    /// Limits; the operator's where left out or higher.
+    /// Limits of this repository; the operator's if omitted or higher.
     pub struct RepositoryLimits {
-        /// Iterations of one loop.
+        /// Maximum iterations of a loop.
         pub iterations: Option<u32>, in 1..;
-        /// Running time of one loop.
+        /// Maximum running time of a loop.
         pub timeout: Option<Duration>, in Duration::seconds(1)..;
-        /// Money of one loop.
+        /// Maximum cost of a loop.
         pub cost_usd: Option<Usd>, in Usd::MIN..;
-        /// Money of this repository, a day.
+        /// Maximum cost of this repository per day.
         pub cost_usd_per_day: Option<Usd>, in Usd::MIN..;
-        /// Loops of this repository at the same time.
+        /// Maximum concurrent loops of this repository.
         pub loops: Option<u32>, in 1..;
-        /// Comments on one issue, a day.
+        /// Maximum comments on an issue per day.
         pub comments_per_day: Option<u32>, in 1..;
-        /// Comments on one issue, an hour.
+        /// Maximum comments on an issue per hour.
         pub comments_per_hour: Option<u32>, in 1..;
     }
 }
 
-/// Reads `text`, which was found at `path`. Thresholds must hold over those of `operator`.
+/// Parses `text`, the file at `path`. Thresholds are validated after merging with those of `operator`.
 ///
 /// # Errors
-/// Everything that is wrong with it, in the order of the file; never empty.
+/// All problems of the file, in its order; never empty.
 pub fn parse_repository(path: &str, text: &str, operator: &Policy) -> Result<RepositorySettings, Vec<ConfigProblem>> {
     let mut report = ProblemCollector::new(path);
     if text.len() > FILE_MAX {
-        report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are read", text.len()));
+        report.add(Default::default(), "", format!("{} bytes; at most {FILE_MAX} are allowed", text.len()));
         return Err(report.into_problems().0);
     }
     let Some(root) = YamlNode::parse(text, &mut report) else { return Err(report.into_problems().0) };
-    let schema = schema::repository_shape();
+    let schema = schema::repository_types();
     let Some(file) = typed::<RepositoryFile>(&root, SchemaView::new(&schema), &mut report) else {
         return Err(report.into_problems().0);
     };
-    let mut check = Reading { root: &root, operator, report };
+    let mut check = RepositoryValidator { root: &root, operator, report };
     let settings = check.settings(file);
     check.report.into_result(settings).map_err(|problems| problems.0)
 }
 
-struct Reading<'a> {
+struct RepositoryValidator<'a> {
     root: &'a YamlNode,
     operator: &'a Policy,
     report: ProblemCollector,
 }
 
-impl Reading<'_> {
+impl RepositoryValidator<'_> {
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);
         self.report.add(place, key, format!("`{key}`: {message}"));
@@ -194,7 +194,7 @@ impl Reading<'_> {
         self.setup(&file.setup);
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
-                self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
+                self.wrong(&format!("protected.paths[{index}]"), format!("invalid pattern: {}", error.kind()));
             }
         }
         for (index, login) in file.reviewers.iter().flatten().enumerate() {
@@ -232,7 +232,7 @@ impl Reading<'_> {
 
     fn setup(&mut self, commands: &[String]) {
         if commands.len() > COMMANDS_MAX {
-            self.wrong("setup", format!("{} commands; at most {COMMANDS_MAX} are run", commands.len()));
+            self.wrong("setup", format!("{} commands; at most {COMMANDS_MAX} are allowed", commands.len()));
         }
         for (index, command) in commands.iter().enumerate() {
             self.command(&format!("setup[{index}]"), command);
@@ -243,13 +243,13 @@ impl Reading<'_> {
         if command.trim().is_empty() {
             self.wrong(key, "the command is empty");
         } else if command.len() > COMMAND_MAX || command.contains('\0') {
-            self.wrong(key, format!("a command has at most {COMMAND_MAX} bytes and no zero byte"));
+            self.wrong(key, format!("a command must have at most {COMMAND_MAX} bytes and no zero byte"));
         }
     }
 
     fn checks(&mut self, entries: &[CheckEntry]) -> Vec<Check> {
         if entries.len() > COMMANDS_MAX {
-            self.wrong("checks", format!("{} checks; at most {COMMANDS_MAX} are run", entries.len()));
+            self.wrong("checks", format!("{} checks; at most {COMMANDS_MAX} are allowed", entries.len()));
         }
         let mut names = BTreeSet::new();
         let mut checks = Vec::new();
@@ -293,7 +293,7 @@ impl Reading<'_> {
         };
         let key = format!("{key}.name");
         if !valid_check_name(name) {
-            let rule = format!("a name has 1 to {CHECK_NAME_MAX} letters, digits, blanks and `-_./:+,=@%`");
+            let rule = format!("expected 1 to {CHECK_NAME_MAX} letters, digits, spaces and `-_./:+,=@%`");
             self.wrong(&key, rule);
         } else if taken.contains(name) {
             self.wrong(&key, format!("two checks are named `{name}`"));
@@ -304,12 +304,12 @@ impl Reading<'_> {
     fn check_timeout(&mut self, key: &str, timeout: Option<Duration>) -> Option<u64> {
         let seconds = timeout.map(Duration::as_seconds);
         if seconds == Some(0) {
-            self.wrong(&format!("{key}.timeout"), "0 would stop the check at once");
+            self.wrong(&format!("{key}.timeout"), "must be at least 1s");
         }
         seconds
     }
 
-    /// The rule of a check. What the kind needs must be there, and what it does not read must not.
+    /// Returns the rule of a check. Keys that its kind needs must be present, keys that it does not read must not.
     fn rule(&mut self, key: &str, section: &CheckSection) -> CheckRule {
         let (needs_pattern, reads): (bool, &[&str]) = match section.kind {
             CheckKind::ExitCode | CheckKind::EmptyOutput => (false, &[]),
@@ -324,8 +324,8 @@ impl Reading<'_> {
         ];
         for (field, is_given) in given {
             if is_given && !reads.contains(&field) {
-                let meant = if field == "min" { "coverage" } else { "count" };
-                self.wrong(&format!("{key}.{field}"), format!("only read with `kind: {meant}`"));
+                let kind = if field == "min" { "coverage" } else { "count" };
+                self.wrong(&format!("{key}.{field}"), format!("has no effect without `kind: {kind}`; remove it"));
             }
         }
         if needs_pattern {
@@ -337,7 +337,7 @@ impl Reading<'_> {
             CheckKind::EmptyOutput => CheckRule::EmptyOutput,
             CheckKind::Coverage => {
                 match section.min {
-                    None => self.wrong(key, "`min` is missing; the lowest percentage"),
+                    None => self.wrong(key, "`min` is missing; set it to the minimum percentage"),
                     Some(min) if !(0.0..=100.0).contains(&min) => {
                         self.wrong(&format!("{key}.min"), "expected a percentage from 0 to 100");
                     }
@@ -360,17 +360,17 @@ impl Reading<'_> {
 
     fn number_pattern(&mut self, key: &str, pattern: Option<&str>) {
         let Some(pattern) = pattern else {
-            return self.wrong(key, "`pattern` is missing; its first group is the number");
+            return self.wrong(key, "`pattern` is missing; its first group must match the number");
         };
         let key = format!("{key}.pattern");
         match regex::Regex::new(pattern) {
-            Ok(regex) if regex.captures_len() < 2 => self.wrong(&key, "the pattern has no group `(…)` for the number"),
+            Ok(regex) if regex.captures_len() < 2 => self.wrong(&key, "the pattern needs a group `(…)` for the number"),
             Ok(_) => {}
-            Err(_) => self.wrong(&key, "not a regular expression"),
+            Err(_) => self.wrong(&key, "invalid regular expression"),
         }
     }
 
-    /// Whether JUnit files can be found by this pattern.
+    /// Whether a pattern for JUnit reports is valid.
     fn report(&mut self, key: &str, glob: &str) -> bool {
         let valid = report_path(glob);
         if let Err(reason) = &valid {
@@ -385,8 +385,8 @@ impl Reading<'_> {
             Ok(regex) if regex.capture_names().flatten().any(|n| matches!(n, "passed" | "failed" | "skipped")) => {
                 return Some(pattern.to_owned());
             }
-            Ok(_) => self.wrong(&key, "the pattern has no group named `passed`, `failed` or `skipped`"),
-            Err(_) => self.wrong(&key, "not a regular expression"),
+            Ok(_) => self.wrong(&key, "the pattern needs a group named `passed`, `failed` or `skipped`"),
+            Err(_) => self.wrong(&key, "invalid regular expression"),
         }
         None
     }

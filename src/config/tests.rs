@@ -84,7 +84,7 @@ fn repo(forge: &str, owner: &str, name: &str) -> RepoRef {
 }
 
 #[test]
-fn the_sample_is_read_as_it_is_meant() {
+fn sample_file_is_parsed() {
     let config = parse(SAMPLE).expect("the sample is valid");
     assert_eq!(config.data_dir, Path::new("conf/./data"));
     assert_eq!(config.server.listen.port(), 8080);
@@ -102,7 +102,7 @@ fn the_sample_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
+fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let config = parse(SAMPLE).expect("valid");
     let policy = config.policy(&ForgeName::new("work"));
     assert_eq!(policy.allow, [UserId(7)]);
@@ -119,7 +119,7 @@ fn the_policy_has_the_documented_defaults_and_the_accounts_of_its_forge() {
 }
 
 #[test]
-fn patterns_choose_repositories_of_their_forge() {
+fn patterns_match_repositories_of_their_forge() {
     let config = parse(SAMPLE).expect("valid");
     for (repo, watched) in [
         (repo("work", "team", "app"), true),
@@ -135,7 +135,7 @@ fn patterns_choose_repositories_of_their_forge() {
 }
 
 #[test]
-fn unknown_keys_name_the_nearest() {
+fn unknown_keys_suggest_the_nearest_key() {
     insta::assert_snapshot!(problems(&format!("{SMALL}lable_prefix: x\nserver:\n  lisen: 1\n  zzz: 2\nlimits: {{ loop: 1 }}\n")), @r"
     conf/ralph-control.yaml:4:1: unknown key `lable_prefix`; did you mean `label_prefix`?
     conf/ralph-control.yaml:6:3: unknown key `lisen` in `server`; did you mean `listen`?
@@ -146,13 +146,13 @@ fn unknown_keys_name_the_nearest() {
 }
 
 #[test]
-fn wrong_types_and_values_say_what_is_expected() {
+fn wrong_types_report_the_expected_type() {
     insta::assert_snapshot!(problems(
         "server: 5\nforges: {}\nlimits:\n  loops: many\n  iterations: -1\n  timeout: soon\n  cost_usd: cheap\n  \
          comments_per_day: 1.5\nprogress: loud\nsandbox: { required: bubblwrap, network: [null, 5] }\n\
          delete_branch: yes\nintelligence: 3\n"
     ), @r"
-    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     conf/ralph-control.yaml:1:9: `server`: expected a map, found a number
     conf/ralph-control.yaml:2:9: `forges`: expected a list, found a map
     conf/ralph-control.yaml:4:10: `limits.loops`: expected a whole number, found text
@@ -171,7 +171,7 @@ fn wrong_types_and_values_say_what_is_expected() {
 }
 
 #[test]
-fn all_contradictions_are_found_at_once() {
+fn all_contradictions_are_reported_together() {
     insta::assert_snapshot!(problems(
         "server: { listen: localhost, public_url: 'ftp://x' }\nrepositories: ['wrk:a/b', 'a/b', 'work:[']\n\
          permissions: { allow: [octocat, 'wrk:1', 0], teams: [leads, 'wrk:acme/leads', acme/leads] }\n\
@@ -180,16 +180,16 @@ fn all_contradictions_are_found_at_once() {
          sandbox: { network: ['https://x', 'ok.example.org:443'] }\n\
          forges:\n  - { name: work, kind: gitea, url: 'https://g.example', token_env: T, webhook_secret_env: S }\n"
     ), @r"
-    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     conf/ralph-control.yaml:1:19: `server.listen`: expected an address and a port such as 127.0.0.1:8080 or [::]:8080
     conf/ralph-control.yaml:1:42: `server.public_url`: the address must begin with https:// or http://
     conf/ralph-control.yaml:2:16: `repositories[0]`: there is no forge named `wrk`; did you mean `work`?
-    conf/ralph-control.yaml:2:27: `repositories[1]`: expected `forge:owner/name`, where owner and name may hold `*`
-    conf/ralph-control.yaml:2:34: `repositories[2]`: expected `forge:owner/name`, where owner and name may hold `*`
-    conf/ralph-control.yaml:3:24: `permissions.allow[0]`: expected the numeric id of an account (names can change hands), or `forge:id`
+    conf/ralph-control.yaml:2:27: `repositories[1]`: expected `forge:owner/name`, where owner and name may contain `*`
+    conf/ralph-control.yaml:2:34: `repositories[2]`: expected `forge:owner/name`, where owner and name may contain `*`
+    conf/ralph-control.yaml:3:24: `permissions.allow[0]`: expected the numeric id of an account, or `forge:id`; logins are not accepted because they can be reassigned
     conf/ralph-control.yaml:3:33: `permissions.allow[1]`: there is no forge named `wrk`; did you mean `work`?
-    conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account (names can change hands), or `forge:id`
-    conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected a team, as `organisation/team`
+    conf/ralph-control.yaml:3:42: `permissions.allow[2]`: expected the numeric id of an account, or `forge:id`; logins are not accepted because they can be reassigned
+    conf/ralph-control.yaml:3:54: `permissions.teams[0]`: expected `organisation/team`
     conf/ralph-control.yaml:3:61: `permissions.teams[1]`: there is no forge named `wrk`; did you mean `work`?
     conf/ralph-control.yaml:4:43: `limits.loops_per_repository` is 2; it must be at most `limits.loops`, which is 1
     conf/ralph-control.yaml:4:63: `limits.loops_per_forge` is 3; it must be at most `limits.loops`, which is 1
@@ -199,14 +199,14 @@ fn all_contradictions_are_found_at_once() {
     conf/ralph-control.yaml:5:15: `label_prefix`: expected 1 to 20 characters without commas, such as `ralph:`
     conf/ralph-control.yaml:6:16: `branch_prefix`: expected letters, digits and `-_./`, such as `ralph/`
     conf/ralph-control.yaml:7:20: `checks.timeout` is 0s; it must be at least 1s
-    conf/ralph-control.yaml:8:22: `protected.paths[0]`: not a pattern: unclosed character class; missing ']'
+    conf/ralph-control.yaml:8:22: `protected.paths[0]`: invalid pattern: unclosed character class; missing ']'
     conf/ralph-control.yaml:9:21: `sandbox.network`: `https://x` is no host; write `example.org`, `*.example.org` or `models.lan:8080`
     21 errors in the configuration; nothing was started
     ");
 }
 
 #[test]
-fn agents_have_the_network_or_are_kept_from_it_for_sure() {
+fn network_access_of_agents_must_be_enforceable() {
     let script = "forges:\n  - { name: work, kind: gitea, url: 'https://git.example.org', token_env: T, webhook_secret_env: S }\n\
                   backends: { mine: { type: script, command: [sh] } }\n";
     let crates = Hosts::parse(["crates.example.org"]).expect("a host");
@@ -225,7 +225,7 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
     assert_eq!(config.sandbox.network.egress(), Ok(Egress::Nothing));
     assert!(parse(&format!("{SMALL}sandbox: {{ network: [] }}\n")).is_ok(), "the model's servers are always there");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: [] }}\n")), @r"
-    conf/ralph-control.yaml:4:37: `sandbox.network`: without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`
+    conf/ralph-control.yaml:4:37: `sandbox.network`: network access cannot be limited without a sandbox; set `sandbox.required` to `auto`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ network: nothing }}\n")), @r"
@@ -233,7 +233,7 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{script}sandbox: {{ required: none, network: none }}\n")), @r"
-    conf/ralph-control.yaml:4:37: `sandbox.network`: without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`
+    conf/ralph-control.yaml:4:37: `sandbox.network`: network access cannot be limited without a sandbox; set `sandbox.required` to `auto`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{SMALL}sandbox: {{ network: none }}\n")), @r"
@@ -243,7 +243,7 @@ fn agents_have_the_network_or_are_kept_from_it_for_sure() {
 }
 
 #[test]
-fn texts_of_the_operators_are_read_from_their_folder() {
+fn custom_templates_are_read_from_their_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let texts = folder.path().join("texts");
     let write = |name: &str, text: &[u8]| {
@@ -269,36 +269,36 @@ fn texts_of_the_operators_are_read_from_their_folder() {
         ("comment/status.txt", &b"x"[..], "is not a template; names of templates end in .md"),
         ("comment/deep/er/x.md", b"x", "is not a template"),
         ("comment/latin.md", b"\xff", "cannot read"),
-        ("comment/large.md", &vec![b' '; 1 << 21], "too many for a template"),
+        ("comment/large.md", &vec![b' '; 1 << 21], "the maximum for a template is"),
     ] {
         write(name, text);
         let problems = parse().expect_err(name);
-        assert!(problems.contains("`templates`: DIR/texts/comment/") && problems.contains(why), "{name}: {problems}");
+        assert!(problems.contains("DIR/texts/comment/") && problems.contains(why), "{name}: {problems}");
         std::fs::remove_dir_all(texts.join("comment")).expect("removed");
     }
     assert!(self::parse(SMALL).expect("valid").templates.is_empty());
 }
 
 #[test]
-fn a_file_with_nothing_in_it_says_what_is_needed() {
+fn empty_file_reports_required_keys() {
     insta::assert_snapshot!(problems(""), @r"
-    conf/ralph-control.yaml:1:1: `forges`: at least one forge is needed; `ralph-bot init` writes one
-    conf/ralph-control.yaml:1:1: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    conf/ralph-control.yaml:1:1: `forges`: at least one forge is required; `ralph-bot init` adds one
+    conf/ralph-control.yaml:1:1: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     2 errors in the configuration; nothing was started
     ");
 }
 
 #[test]
-fn forges_must_be_whole() {
+fn incomplete_forges_are_refused() {
     insta::assert_snapshot!(forge_problems(""), @r"
     conf/ralph-control.yaml:1:10: `forges[0]`: `name` is missing
-    conf/ralph-control.yaml:1:10: `forges[0]`: `kind` is missing; it is `github` or `gitea`
-    conf/ralph-control.yaml:1:10: `forges[0]`: no credential; name one with `token_env` or `token_file`, or `app_id` with `private_key_file`
-    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: `kind` is missing; set it to `github` or `gitea`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no credentials; set `token_env` or `token_file`, or `app_id` with `private_key_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`
     4 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems("name: Work, kind: gitea, token_env: T, webhook_secret_env: S"), @r"
-    conf/ralph-control.yaml:1:10: `forges[0]`: `url` is missing; a Gitea or Forgejo server has no usual address
+    conf/ralph-control.yaml:1:10: `forges[0]`: `url` is missing; set it to the address of the Gitea or Forgejo server
     conf/ralph-control.yaml:1:18: `forges[0].name`: expected lower-case letters, digits and hyphens, at most 40
     2 errors in the configuration; nothing was started
     ");
@@ -313,8 +313,8 @@ fn forges_must_be_whole() {
     insta::assert_snapshot!(
         forge_problems("name: g, kind: github, url: 'https://me:pw@x', app_id: 1, token_env: T, webhook_secret_env: S"),
         @r"
-    conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` and a token contradict each other; keep one of them
-    conf/ralph-control.yaml:1:40: `forges[0].url`: an address holds no user or password; name the token with `token_env` or `token_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: `app_id` and a token cannot be combined; keep one of them
+    conf/ralph-control.yaml:1:40: `forges[0].url`: the address must not contain a user or password; set `token_env` or `token_file`
     2 errors in the configuration; nothing was started
     "
     );
@@ -336,7 +336,7 @@ fn forges_must_be_whole() {
 }
 
 #[test]
-fn two_forges_have_two_names() {
+fn duplicate_forge_names_are_refused() {
     let one = "{ name: g, kind: github, token_env: T, webhook_secret_env: S }";
     insta::assert_snapshot!(problems(&format!("forges:\n  - {one}\n  - {one}\nbackends: {{ claude: {{}} }}\n")), @r"
     conf/ralph-control.yaml:3:13: `forges[1].name`: two forges are named `g`
@@ -345,7 +345,7 @@ fn two_forges_have_two_names() {
 }
 
 #[test]
-fn secrets_in_the_file_are_refused_and_not_repeated() {
+fn secrets_in_the_file_are_refused_and_not_printed() {
     let shown = forge_problems("name: g, kind: github, token: hunter2, webhook_secret: hunter2, private_key: hunter2");
     assert!(!shown.contains("hunter2"));
     insta::assert_snapshot!(shown, @r"
@@ -359,11 +359,11 @@ fn secrets_in_the_file_are_refused_and_not_repeated() {
 }
 
 #[test]
-fn secrets_that_are_none_are_refused() {
+fn invalid_secrets_are_refused() {
     let start = "name: g, kind: github,";
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: NOT_SET, webhook_secret_env: SHORT")), @r"
     conf/ralph-control.yaml:1:46: `forges[0].token_env`: environment variable NOT_SET is not set
-    conf/ralph-control.yaml:1:75: `forges[0].webhook_secret_env`: the secret has 16 bytes, and needs 32 to be safe
+    conf/ralph-control.yaml:1:75: `forges[0].webhook_secret_env`: the secret has 16 bytes; at least 32 are required
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: EMPTY, webhook_secret_env: EMPTY")), @r"
@@ -372,8 +372,8 @@ fn secrets_that_are_none_are_refused() {
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_env: T, token_file: x, webhook_secret_env: []")), @r"
-    conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` contradict each other; keep one of them
-    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`
+    conf/ralph-control.yaml:1:10: `forges[0]`: `token_env` and `token_file` cannot be combined; keep one of them
+    conf/ralph-control.yaml:1:10: `forges[0]`: no webhook secret; set `webhook_secret_env` or `webhook_secret_file`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(forge_problems(&format!("{start} token_file: nowhere, webhook_secret_env: S")), @r"
@@ -388,7 +388,7 @@ fn channel_problems(channel: &str) -> String {
 }
 
 #[test]
-fn channels_are_read_as_they_are_meant() {
+fn channels_are_parsed() {
     let text = format!(
         "{SMALL}escalation:
   remind_after: 6h
@@ -412,24 +412,24 @@ fn channels_are_read_as_they_are_meant() {
 }
 
 #[test]
-fn channels_must_be_whole() {
+fn incomplete_channels_are_refused() {
     insta::assert_snapshot!(channel_problems("url: x"), @r"
     conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `name` is missing
-    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; it is `slack`, `discord`, `pagerduty` or `generic`
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: `kind` is missing; set it to `slack`, `discord`, `pagerduty` or `generic`
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack"), @r"
-    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: no address; name it with `url_env` or `url_file`
+    conf/ralph-control.yaml:4:26: `escalation.channels[0]`: no address; set `url_env` or `url_file`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: discord, url: 'https://discord.com/api/webhooks/1/x'"), @r"
-    conf/ralph-control.yaml:4:57: `escalation.channels[0].url`: whoever has this address can post there; put it into an environment variable and name that with `url_env`, or into a file and name that with `url_file`
+    conf/ralph-control.yaml:4:57: `escalation.channels[0].url`: the address is a secret; put it into an environment variable and set `url_env` to its name, or into a file and set `url_file` to its path
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: slack, url_env: SHORT, secret_env: S, levels: []"), @r"
     conf/ralph-control.yaml:4:59: `escalation.channels[0].url_env`: expected an address such as https://hooks.example.org/ralph
-    conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack takes no key beside its address
-    conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: without levels it would never be told of anything
+    conf/ralph-control.yaml:4:78: `escalation.channels[0].secret_env`: slack has no key besides its address; remove this
+    conf/ralph-control.yaml:4:89: `escalation.channels[0].levels`: at least one level is required
     3 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: pagerduty, levels: [info, urgent]"), @r"
@@ -438,7 +438,7 @@ fn channels_must_be_whole() {
     2 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', secret_env: SHORT"), @r"
-    conf/ralph-control.yaml:4:90: `escalation.channels[0].secret_env`: the key of the signature has 16 bytes, and needs 32 to be safe
+    conf/ralph-control.yaml:4:90: `escalation.channels[0].secret_env`: the signing key has 16 bytes; at least 32 are required
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(channel_problems("name: a, kind: generic, url: 'https://a.example', url_env: T, secret: x"), @r"
@@ -446,7 +446,7 @@ fn channels_must_be_whole() {
     1 error in the configuration; nothing was started
     ");
     let both = "name: a, kind: generic, url: 'https://a.example', url_env: T, secret_env: S";
-    assert!(channel_problems(both).contains("`url` contradicts `url_env`"));
+    assert!(channel_problems(both).contains("`url` cannot be combined with `url_env`"));
     for (url, word) in [
         ("http://a.example", "https://"),
         ("https://127.0.0.1", "loopback"),
@@ -468,7 +468,7 @@ fn channels_must_be_whole() {
 }
 
 #[test]
-fn secrets_come_from_files_beside_the_configuration() {
+fn secret_files_are_relative_to_the_configuration() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("token"), "from-file\n").expect("written");
     let file = folder.path().join("ralph-control.yaml");
@@ -480,51 +480,51 @@ fn secrets_come_from_files_beside_the_configuration() {
 }
 
 #[test]
-fn backends_must_be_usable() {
+fn incomplete_backends_are_refused() {
     let forge = SMALL.lines().take(2).collect::<Vec<_>>().join("\n");
     insta::assert_snapshot!(problems(&format!(
         "{forge}\nbackends:\n  cluade: {{}}\n  mine: {{ type: script }}\n  model: {{ type: api, url: 'https://x', roles: [agent] }}\n  \
          inner: {{ type: internal }}\n  blank: {{ type: external, command: [''] }}\n  key: {{ type: api, url: 'https://x', roles: [assistant], api_key: k }}\n"
     )), @r"
-    conf/ralph-control.yaml:4:11: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
-    conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; a list of the program and its arguments
+    conf/ralph-control.yaml:4:11: `backends.cluade`: `cluade` is not a preset and has no `type`; did you mean `claude`?
+    conf/ralph-control.yaml:5:9: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:6:10: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
-    conf/ralph-control.yaml:6:10: `backends.model`: `models.default` is missing; an HTTP interface has no model of its own choice
-    conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; the address of the HTTP interface
-    conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP interface has no model of its own choice
-    conf/ralph-control.yaml:8:37: `backends.blank.command`: the program has no name
+    conf/ralph-control.yaml:6:10: `backends.model`: `models.default` is missing; an HTTP API has no default model
+    conf/ralph-control.yaml:7:10: `backends.inner`: `url` is missing; set it to the address of the HTTP API
+    conf/ralph-control.yaml:7:10: `backends.inner`: `models.default` is missing; an HTTP API has no default model
+    conf/ralph-control.yaml:8:37: `backends.blank.command`: the name of the program is empty
     conf/ralph-control.yaml:9:59: `api_key` in `backends.key`: secrets must not be in this file; put it into an environment variable and set `api_key_env` to its name, or into a file and set `api_key_file` to its path
     8 errors in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!("{forge}\nbackends: {{ claude: {{ enabled: false }} }}\n")), @r"
-    conf/ralph-control.yaml:3:11: `backends`: no backend that runs agents is switched on, for example `claude: { enabled: true }`
+    conf/ralph-control.yaml:3:11: `backends`: no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`
     1 error in the configuration; nothing was started
     ");
     insta::assert_snapshot!(problems(&format!(
         "{forge}\nbackends: {{ cluade: {{}}, mine: {{ type: script }}, model: {{ type: api, url: 'https://x', roles: [agent] }}, inner: {{ type: internal }}, blank: {{ type: external, command: [''] }} }}\n"
     )), @r"
-    conf/ralph-control.yaml:3:21: `backends.cluade`: `cluade` is no preset and has no `type`; did you mean `claude`?
-    conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; a list of the program and its arguments
+    conf/ralph-control.yaml:3:21: `backends.cluade`: `cluade` is not a preset and has no `type`; did you mean `claude`?
+    conf/ralph-control.yaml:3:31: `backends.mine`: `command` is missing; set it to a list of the program and its arguments
     conf/ralph-control.yaml:3:56: `backends.model`: an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`
-    conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP interface has no model of its own choice
-    conf/ralph-control.yaml:3:112: `backends.inner`: `url` is missing; the address of the HTTP interface
-    conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP interface has no model of its own choice
-    conf/ralph-control.yaml:3:166: `backends.blank.command`: the program has no name
+    conf/ralph-control.yaml:3:56: `backends.model`: `models.default` is missing; an HTTP API has no default model
+    conf/ralph-control.yaml:3:112: `backends.inner`: `url` is missing; set it to the address of the HTTP API
+    conf/ralph-control.yaml:3:112: `backends.inner`: `models.default` is missing; an HTTP API has no default model
+    conf/ralph-control.yaml:3:166: `backends.blank.command`: the name of the program is empty
     7 errors in the configuration; nothing was started
     ");
 }
 
 #[test]
-fn a_missing_file_says_what_to_do() {
+fn missing_file_suggests_init() {
     let error = Config::load(Path::new("/nowhere/ralph-control.yaml"), &Env::default()).expect_err("no file");
     insta::assert_snapshot!(error, @r"
-    /nowhere/ralph-control.yaml: there is no such file; `ralph-bot init` writes one, and `--config` or RALPH_CONFIG names another
+    /nowhere/ralph-control.yaml: file not found; run `ralph-bot init` to create it, or set `--config` or RALPH_CONFIG to another path
     1 error in the configuration; nothing was started
     ");
 }
 
 #[test]
-fn the_file_is_looked_for_in_the_documented_order() {
+fn operator_file_is_found_in_documented_order() {
     let both = Env::of([("RALPH_CONFIG", "from-env.yaml")]);
     assert_eq!(operator_file(Some(Path::new("given.yaml")), &both), Path::new("given.yaml"));
     assert_eq!(operator_file(None, &both), Path::new("from-env.yaml"));
@@ -532,7 +532,7 @@ fn the_file_is_looked_for_in_the_documented_order() {
 }
 
 #[test]
-fn variables_override_values_of_every_depth() {
+fn variables_override_nested_values() {
     let config = with_env(
         SMALL,
         &[
@@ -571,7 +571,7 @@ fn variables_override_values_of_every_depth() {
 }
 
 #[test]
-fn a_file_can_be_replaced_by_variables() {
+fn variables_can_replace_the_file() {
     let config = with_env(
         "",
         &[
@@ -587,7 +587,7 @@ fn a_file_can_be_replaced_by_variables() {
 }
 
 #[test]
-fn wrong_variables_are_named() {
+fn invalid_variables_are_reported_by_name() {
     let wrong = with_env(
         SMALL,
         &[
@@ -614,31 +614,39 @@ fn wrong_variables_are_named() {
 }
 
 #[test]
-fn the_environment_does_not_show_values() {
+fn environment_debug_output_hides_values() {
     assert!(!format!("{:?}", env()).contains(SECRET));
 }
 
 #[cfg(not(feature = "embeddings"))]
 #[test]
-fn an_embedding_model_needs_a_build_that_can_use_it() {
+fn embedding_model_needs_the_build_feature() {
     let error = problems(&SAMPLE.replace("memory: {}", "memory: { embeddings: model }"));
     assert!(error.contains("`memory.embeddings`: this build has no embeddings; build with"), "{error}");
 }
 
 #[test]
-fn the_reference_is_in_step_with_the_types() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/configuration.md");
-    let made = schema::markdown();
-    if Env::of_process().get("UPDATE_DOCS").is_some() {
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
-        std::fs::write(&path, &made).expect("written");
+fn reference_pages_match_the_types() {
+    for (name, page) in [("configuration.md", reference::configuration()), ("thresholds.md", reference::thresholds())] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        if Env::of_process().get("UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).expect("written");
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(written == page, "docs/{name} is out of date; run the tests with UPDATE_DOCS=1");
     }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == made, "docs/configuration.md is out of date; run the tests with UPDATE_DOCS=1");
 }
 
 #[test]
-fn every_key_of_both_files_is_described() {
+fn every_number_of_supervision_has_its_bounds_on_the_page() {
+    let page = reference::thresholds();
+    let unbounded: Vec<_> =
+        page.lines().filter(|line| line.contains("| whole number |") || line.contains("| number |")).collect();
+    assert_eq!(unbounded, Vec::<&str>::new());
+}
+
+#[test]
+fn every_key_has_a_description() {
     fn walk(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
         for (key, property) in schema["properties"].as_object().into_iter().flatten() {
             if property.get("description").is_none() {
@@ -656,7 +664,7 @@ fn every_key_of_both_files_is_described() {
 }
 
 #[test]
-fn editors_can_use_the_schemas() {
+fn schemas_are_valid_json_schemas() {
     let to_json = |text: &str| {
         let mut report = ProblemCollector::new("f");
         YamlNode::parse(text, &mut report).expect("readable").to_json()
@@ -697,7 +705,7 @@ fn repository_problems(text: &str) -> String {
 }
 
 #[test]
-fn a_repository_file_is_read_as_it_is_meant() {
+fn repository_file_is_parsed() {
     let settings = parse_repository(".ralph.yml", REPOSITORY, &Policy::default()).expect("valid");
     let names: Vec<_> = settings.checks.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["cargo test", "npm ci npm test", "lint", "coverage", "errors"]);
@@ -715,13 +723,13 @@ fn a_repository_file_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn checks_made_from_equal_commands_get_names_of_their_own() {
+fn equal_commands_get_distinct_check_names() {
     let settings = parse_repository("x", "checks: [make, make, make]", &Policy::default()).expect("valid");
     assert_eq!(settings.checks.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["make", "make 2", "make 3"]);
 }
 
 #[test]
-fn mistakes_in_checks_say_what_is_wrong() {
+fn invalid_checks_are_reported() {
     insta::assert_snapshot!(repository_problems(
         "checks:\n  - { name: 'a; rm -rf /', run: x }\n  - { name: \"a\\nb\", run: x }\n  - { name: t, run: '' }\n  \
          - { name: t, run: x, min: 5 }\n  - ' '\n  - 7\n"
@@ -730,12 +738,12 @@ fn mistakes_in_checks_say_what_is_wrong() {
         "checks:\n  - { name: 'a; rm -rf /', run: x }\n  - { name: \"a\\nb\", run: x }\n  - { name: t, run: '' }\n  \
          - { name: t, run: x, min: 5, timeout: 0s }\n  - ' '\n  - {}\n"
     ), @r"
-    .ralph.yml:2:13: `checks[0].name`: a name has 1 to 60 letters, digits, blanks and `-_./:+,=@%`
-    .ralph.yml:3:13: `checks[1].name`: a name has 1 to 60 letters, digits, blanks and `-_./:+,=@%`
+    .ralph.yml:2:13: `checks[0].name`: expected 1 to 60 letters, digits, spaces and `-_./:+,=@%`
+    .ralph.yml:3:13: `checks[1].name`: expected 1 to 60 letters, digits, spaces and `-_./:+,=@%`
     .ralph.yml:4:5: `checks[2]`: the command is empty
     .ralph.yml:5:13: `checks[3].name`: two checks are named `t`
-    .ralph.yml:5:29: `checks[3].min`: only read with `kind: coverage`
-    .ralph.yml:5:41: `checks[3].timeout`: 0 would stop the check at once
+    .ralph.yml:5:29: `checks[3].min`: has no effect without `kind: coverage`; remove it
+    .ralph.yml:5:41: `checks[3].timeout`: must be at least 1s
     .ralph.yml:6:5: `checks[4]`: the command is empty
     .ralph.yml:7:5: `checks[5]`: the command is empty
     ");
@@ -744,21 +752,21 @@ fn mistakes_in_checks_say_what_is_wrong() {
          - { run: c, kind: count, pattern: x }\n  - { run: d, kind: count, pattern: (x), at_least: 2, at_most: 1, counts: '(y)' }\n  \
          - { run: e, junit: /tmp/r.xml }\n  - { run: f, junit: 'r[.xml' }\n"
     ), @r"
-    .ralph.yml:2:5: `checks[0]`: `pattern` is missing; its first group is the number
-    .ralph.yml:2:5: `checks[0]`: `min` is missing; the lowest percentage
-    .ralph.yml:3:40: `checks[1].pattern`: not a regular expression
+    .ralph.yml:2:5: `checks[0]`: `pattern` is missing; its first group must match the number
+    .ralph.yml:2:5: `checks[0]`: `min` is missing; set it to the minimum percentage
+    .ralph.yml:3:40: `checks[1].pattern`: invalid regular expression
     .ralph.yml:3:50: `checks[1].min`: expected a percentage from 0 to 100
     .ralph.yml:4:5: `checks[2]`: `at_least` or `at_most` is missing
-    .ralph.yml:4:37: `checks[2].pattern`: the pattern has no group `(…)` for the number
+    .ralph.yml:4:37: `checks[2].pattern`: the pattern needs a group `(…)` for the number
     .ralph.yml:5:52: `checks[3].at_least`: more than `at_most`, which is 1
-    .ralph.yml:5:75: `checks[3].counts`: the pattern has no group named `passed`, `failed` or `skipped`
+    .ralph.yml:5:75: `checks[3].counts`: the pattern needs a group named `passed`, `failed` or `skipped`
     .ralph.yml:6:22: `checks[4].junit`: expected a path from the top of the tree, in which `*` and `**` may stand
     .ralph.yml:7:22: `checks[5].junit`: not a pattern: unclosed character class; missing ']'
     ");
 }
 
 #[test]
-fn mistakes_in_the_rest_of_a_repository_file() {
+fn invalid_repository_keys_are_reported() {
     insta::assert_snapshot!(repository_problems("check: [x]\nprogres: comments\nprotected: { paths: x }\ntask_type: tests\n"), @r"
     .ralph.yml:1:1: unknown key `check`; did you mean `checks`?
     .ralph.yml:2:1: unknown key `progres`; did you mean `progress`?
@@ -774,24 +782,24 @@ fn mistakes_in_the_rest_of_a_repository_file() {
     .ralph.yml:3:7: `base`: expected the name of a branch
     .ralph.yml:4:23: `limits.iterations` is 0; it must be at least 1
     .ralph.yml:4:36: `limits.cost_usd` is $0.00; it must be at least $0.000001
-    .ralph.yml:5:22: `protected.paths[0]`: not a pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
+    .ralph.yml:5:22: `protected.paths[0]`: invalid pattern: unclosed alternate group; missing '}' (maybe escape '{' with '[{]'?)
     ");
     insta::assert_snapshot!(repository_problems("- a\n"), @r".ralph.yml:1:1: `the file`: expected a map, found a list");
     insta::assert_snapshot!(repository_problems("a: [\n"), @r".ralph.yml:1:4: invalid YAML: unclosed bracket '['");
-    insta::assert_snapshot!(repository_problems(&"#".repeat(300_000)), @r".ralph.yml: 300000 bytes; at most 262144 are read");
+    insta::assert_snapshot!(repository_problems(&"#".repeat(300_000)), @r".ralph.yml: 300000 bytes; at most 262144 are allowed");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn no_text_makes_reading_panic(text in "\\PC{0,200}") {
+    fn arbitrary_text_does_not_panic(text in "\\PC{0,200}") {
         let _ = parse_repository("x", &text, &Policy::default());
         let _ = parse(&text);
     }
 
     #[test]
-    fn no_document_makes_reading_panic(text in document()) {
+    fn arbitrary_documents_do_not_panic(text in document()) {
         if let Err(problems) = parse_repository("x", &text, &Policy::default()) {
             prop_assert!(!problems.is_empty());
             prop_assert!(problems.iter().all(|p| !p.message.is_empty()), "{:?}", problems);

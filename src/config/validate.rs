@@ -1,4 +1,4 @@
-//! From the operator's file as written to settings that hold together: contradictions, secrets, addresses, paths.
+//! Validates the operator's file: contradictions, secrets, addresses, paths.
 
 mod backends;
 mod channels;
@@ -29,7 +29,7 @@ use crate::domain::trust::egress::Egress;
 use crate::domain::trust::permit::Team;
 use crate::domain::trust::policy::{AgentLimits, Limits, Policy, Protected};
 
-/// Checks `file`, of which `root` knows the places.
+/// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
     file: OperatorFile,
     root: &YamlNode,
@@ -37,7 +37,7 @@ pub(super) fn operator(
     (reach, env): (ConfigScope, &Env),
     report: ProblemCollector,
 ) -> Result<Config, ConfigProblems> {
-    let mut check = Check { root, base, reach, env, report };
+    let mut check = Validator { root, base, reach, env, report };
     check.settings(file.check(""));
     let listen = check.listen(&file.server.listen);
     let public_url = file.server.public_url.as_deref().and_then(|url| check.url("server.public_url", url));
@@ -59,7 +59,7 @@ pub(super) fn operator(
     let templates = check.templates(file.templates.as_deref());
     let mut sandbox = file.sandbox;
     sandbox.read_only = sandbox.read_only.iter().map(|path| base.join(path)).collect();
-    let Check { mut report, .. } = check;
+    let Validator { mut report, .. } = check;
     let config = Config {
         server: ServerConfig { listen: listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 8080))), public_url },
         data_dir: base.join(&file.data_dir),
@@ -90,7 +90,7 @@ pub(super) fn operator(
     report.into_result(config)
 }
 
-struct Check<'a> {
+struct Validator<'a> {
     root: &'a YamlNode,
     base: &'a Path,
     reach: ConfigScope,
@@ -98,14 +98,14 @@ struct Check<'a> {
     report: ProblemCollector,
 }
 
-impl Check<'_> {
-    /// Reports that the value at `key` is wrong.
+impl Validator<'_> {
+    /// Adds a problem of the value at `key`.
     fn wrong(&mut self, key: &str, message: impl std::fmt::Display) {
         let place = self.root.place_at(key);
         self.report.add(place, key, format!("`{key}`: {message}"));
     }
 
-    /// Reports what settings say of themselves, where the file has it.
+    /// Adds problems of settings with their position in the file.
     fn settings(&mut self, problems: Vec<settings::KeyProblem>) {
         for problem in problems {
             // The file may set only the other one of two contradicting keys.
@@ -116,7 +116,7 @@ impl Check<'_> {
         }
     }
 
-    /// The folder of an embedding model, with its files in it. What they hold is read at the start.
+    /// Returns the folder of the embedding model and checks that its files exist.
     fn embeddings(&mut self, folder: Option<&Path>) -> Option<PathBuf> {
         let folder = self.base.join(folder?);
         if !cfg!(feature = "embeddings") {
@@ -131,7 +131,7 @@ impl Check<'_> {
         Some(folder)
     }
 
-    /// Reports what rules say of themselves; the place is that of the rule, and its own lines and columns are within.
+    /// Adds problems of rules. The position is the rule's; lines and columns in the message are within the expression.
     fn rules(&mut self, problems: Vec<RuleProblem>) {
         for problem in problems {
             let place = self.root.place_at(&problem.key);
@@ -147,7 +147,7 @@ impl Check<'_> {
         address
     }
 
-    /// An address of a server: http or https, with a host, and nothing that could be a secret.
+    /// Parses the address of a server: http or https, with a host, without credentials, query and fragment.
     fn url(&mut self, key: &str, text: &str) -> Option<Url> {
         let Ok(url) = Url::parse(text) else {
             self.wrong(key, "expected an address such as https://git.example.org");
@@ -156,9 +156,9 @@ impl Check<'_> {
         let why = if !matches!(url.scheme(), "http" | "https") {
             "the address must begin with https:// or http://"
         } else if !url.username().is_empty() || url.password().is_some() {
-            "an address holds no user or password; name the token with `token_env` or `token_file`"
+            "the address must not contain a user or password; set `token_env` or `token_file`"
         } else if url.query().is_some() || url.fragment().is_some() {
-            "an address has no `?` and no `#` here"
+            "the address must not contain `?` or `#`"
         } else {
             return Some(url);
         };
@@ -168,7 +168,7 @@ impl Check<'_> {
 
     fn forges(&mut self, forges: &[ForgeSection]) -> Vec<ForgeConfig> {
         if forges.is_empty() {
-            self.wrong("forges", "at least one forge is needed; `ralph-bot init` writes one");
+            self.wrong("forges", "at least one forge is required; `ralph-bot init` adds one");
         }
         let mut checked = Vec::new();
         for (index, forge) in forges.iter().enumerate() {
@@ -182,7 +182,7 @@ impl Check<'_> {
         checked
     }
 
-    /// Whether a name is one: it stands in routes, keys and messages.
+    /// Whether a name is valid; it is used in routes, keys and messages.
     fn short_name(&mut self, key: &str, name: &str) -> bool {
         const LONGEST: usize = 40;
         if name.is_empty() {
@@ -220,14 +220,14 @@ impl Check<'_> {
             Some(ForgeKindName::Github) => Some(ForgeKind::GitHub),
             Some(ForgeKindName::Gitea | ForgeKindName::Forgejo) => Some(ForgeKind::Gitea),
             None => {
-                self.wrong(key, "`kind` is missing; it is `github` or `gitea`");
+                self.wrong(key, "`kind` is missing; set it to `github` or `gitea`");
                 None
             }
         };
         let url = match (&forge.url, kind) {
             (Some(url), _) => self.url(&format!("{key}.url"), url),
             (None, Some(ForgeKind::Gitea)) => {
-                self.wrong(key, "`url` is missing; a Gitea or Forgejo server has no usual address");
+                self.wrong(key, "`url` is missing; set it to the address of the Gitea or Forgejo server");
                 None
             }
             (None, _) => Url::parse("https://github.com").ok(),
@@ -248,7 +248,7 @@ impl Check<'_> {
         let token = self.one_of(key, "token", &forge.token_env, &forge.token_file);
         let private_key = self.one_of(key, "private_key", &forge.private_key_env, &forge.private_key_file);
         if forge.app_id.is_some() && token.is_some() {
-            self.wrong(key, "`app_id` and a token contradict each other; keep one of them");
+            self.wrong(key, "`app_id` and a token cannot be combined; keep one of them");
             return None;
         }
         if kind == Some(ForgeKind::Gitea) && (forge.app_id.is_some() || private_key.is_some()) {
@@ -271,13 +271,13 @@ impl Check<'_> {
             (None, None, Some((key, source))) => Some(ForgeAuth::Token(self.secret(&key, &source)?)),
             (None, None, None) => {
                 let or_app = if kind == Some(ForgeKind::Gitea) { "" } else { ", or `app_id` with `private_key_file`" };
-                self.wrong(key, format!("no credential; name one with `token_env` or `token_file`{or_app}"));
+                self.wrong(key, format!("no credentials; set `token_env` or `token_file`{or_app}"));
                 None
             }
         }
     }
 
-    /// The one source of a secret that is given as `NAME_env` or `NAME_file`, with its key.
+    /// Returns the source of a secret that `NAME_env` or `NAME_file` gives, with its key.
     fn one_of(
         &mut self,
         key: &str,
@@ -287,7 +287,7 @@ impl Check<'_> {
     ) -> Option<(String, SecretSource)> {
         match (variable, file) {
             (Some(_), Some(_)) => {
-                self.wrong(key, format!("`{name}_env` and `{name}_file` contradict each other; keep one of them"));
+                self.wrong(key, format!("`{name}_env` and `{name}_file` cannot be combined; keep one of them"));
                 self.one_of(key, name, variable, &None)
             }
             (Some(variable), None) => Some((format!("{key}.{name}_env"), SecretSource::Variable(variable.clone()))),
@@ -318,14 +318,14 @@ impl Check<'_> {
             sources.push((format!("{key}.webhook_secret_file"), SecretSource::File(file.clone())));
         }
         if sources.is_empty() {
-            self.wrong(key, "no webhook secret; name one with `webhook_secret_env` or `webhook_secret_file`");
+            self.wrong(key, "no webhook secret; set `webhook_secret_env` or `webhook_secret_file`");
         }
         let mut secrets = Vec::new();
         for (key, source) in sources {
             let Some(secret) = self.secret(&key, &source) else { continue };
             let length = secret.expose_secret().len();
             if length < WEBHOOK_SECRET_MIN {
-                let why = format!("the secret has {length} bytes, and needs {WEBHOOK_SECRET_MIN} to be safe");
+                let why = format!("the secret has {length} bytes; at least {WEBHOOK_SECRET_MIN} are required");
                 self.wrong(&key, why);
             } else {
                 secrets.push(secret);
@@ -340,7 +340,7 @@ impl Check<'_> {
             let key = format!("repositories[{index}]");
             let parts = text.split_once(':').filter(|(_, repo)| repo.split('/').filter(|p| !p.is_empty()).count() == 2);
             let Some((forge, repo)) = parts else {
-                self.wrong(&key, "expected `forge:owner/name`, where owner and name may hold `*`");
+                self.wrong(&key, "expected `forge:owner/name`, where owner and name may contain `*`");
                 continue;
             };
             if !forges.contains(&forge) {
@@ -350,13 +350,13 @@ impl Check<'_> {
             }
             match globset::GlobBuilder::new(repo).literal_separator(true).case_insensitive(true).build() {
                 Ok(glob) => checked.push(RepoPattern { forge: ForgeName::new(forge), glob: glob.compile_matcher() }),
-                Err(error) => self.wrong(&key, format!("not a pattern: {}", error.kind())),
+                Err(error) => self.wrong(&key, format!("invalid pattern: {}", error.kind())),
             }
         }
         checked
     }
 
-    /// Accounts with their forge: ids of different forges have nothing to do with each other.
+    /// Returns accounts with their forge; ids are only unique within a forge.
     fn accounts(&mut self, key: &str, entries: &[AccountEntry], forges: &[&str]) -> Vec<(ForgeName, UserId)> {
         let mut checked = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
@@ -364,7 +364,7 @@ impl Check<'_> {
             let (forge, id) = match (entry, forges) {
                 (AccountEntry::Id(id), [only]) => (*only, Some(*id)),
                 (AccountEntry::Id(_), _) => {
-                    self.wrong(&key, "with several forges an account is written `forge:id`");
+                    self.wrong(&key, "with several forges write the account as `forge:id`");
                     continue;
                 }
                 (AccountEntry::Text(text), _) => match text.split_once(':') {
@@ -374,7 +374,7 @@ impl Check<'_> {
             };
             match id.filter(|id| *id > 0) {
                 None => {
-                    self.wrong(&key, "expected the numeric id of an account (names can change hands), or `forge:id`")
+                    self.wrong(&key, "expected the numeric id of an account, or `forge:id`; logins are not accepted because they can be reassigned")
                 }
                 Some(_) if !forges.contains(&forge) => {
                     let near = did_you_mean(forge, forges.iter().copied());
@@ -394,12 +394,12 @@ impl Check<'_> {
                 (Some((forge, team)), _) => (forge, team),
                 (None, [only]) => (*only, entry.as_str()),
                 (None, _) => {
-                    self.wrong(&key, "with several forges a team is written `forge:organisation/team`");
+                    self.wrong(&key, "with several forges write the team as `forge:organisation/team`");
                     continue;
                 }
             };
             match Team::parse(team) {
-                None => self.wrong(&key, "expected a team, as `organisation/team`"),
+                None => self.wrong(&key, "expected `organisation/team`"),
                 Some(_) if !forges.contains(&forge) => {
                     let near = did_you_mean(forge, forges.iter().copied());
                     self.wrong(&key, format!("there is no forge named `{forge}`{near}"));
@@ -410,7 +410,7 @@ impl Check<'_> {
         checked
     }
 
-    /// Whether agents can have the network that is wanted, or be kept from it.
+    /// Checks that the network access of agents can be enforced.
     fn network(&mut self, file: &OperatorFile) {
         let egress = file.sandbox.network.egress();
         if let Err(why) = &egress {
@@ -420,7 +420,7 @@ impl Check<'_> {
             return;
         }
         if file.sandbox.required == SandboxRequired::None && self.root.has("sandbox.network") {
-            let why = "without a sandbox nothing keeps agents from the network; set `sandbox.required` to `auto`";
+            let why = "network access cannot be limited without a sandbox; set `sandbox.required` to `auto`";
             self.wrong("sandbox.network", why);
         }
         if egress != Ok(Egress::Nothing) {
@@ -437,7 +437,7 @@ impl Check<'_> {
         }
     }
 
-    /// The operator's own texts; whether they are templates that can be used is seen where they are.
+    /// Reads the custom templates; their syntax is checked by the renderer.
     fn templates(&mut self, folder: Option<&Path>) -> Vec<(String, String)> {
         let Some(folder) = folder else { return Vec::new() };
         templates::read(&self.base.join(folder)).unwrap_or_else(|why| {
@@ -456,7 +456,7 @@ impl Check<'_> {
         }
         for (index, glob) in file.protected.paths.iter().enumerate() {
             if let Err(error) = globset::Glob::new(glob) {
-                self.wrong(&format!("protected.paths[{index}]"), format!("not a pattern: {}", error.kind()));
+                self.wrong(&format!("protected.paths[{index}]"), format!("invalid pattern: {}", error.kind()));
             }
         }
         let thresholds = SupervisionKeys {
@@ -489,7 +489,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref that git takes for no option.
+/// Whether every branch `PREFIX<issue>-<slug>` is a valid ref and cannot be taken for an option of git.
 pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
     let harmless = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b));
     let parts_good = prefix.split('/').all(|part| !part.starts_with('.') && !part.ends_with(".lock"));

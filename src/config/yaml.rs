@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn values_keep_kind_and_place() {
+    fn values_keep_type_and_position() {
         let node = parse("a: 1\nb:\n  - x\n  - { c: 2.5, d: true, e: , f: yes, g: \"1\", h: 2h }\n");
         assert_eq!(
             node.to_json(),
@@ -330,14 +330,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_document_is_nothing() {
+    fn empty_document_is_null() {
         for text in ["", "\n", "# only a comment\n", "---\n"] {
             assert_eq!(parse(text).value, YamlValue::Null, "{text:?}");
         }
     }
 
     #[test]
-    fn unreadable_documents_say_where() {
+    fn invalid_yaml_reports_its_position() {
         insta::assert_snapshot!(problem("a: [1, 2\nb: 3\n"), @r"f.yaml:2:2: invalid YAML: illegal placement of ':' indicator");
         insta::assert_snapshot!(problem("a: 1\na: 2\n"), @r"f.yaml:2:1: invalid YAML: duplicate mapping key `a` is not allowed here");
         insta::assert_snapshot!(problem("a:\n\t- 1\n"), @r"f.yaml:2:2: invalid YAML: tabs disallowed within this context (block indentation)");
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_that_grow_are_refused() {
+    fn expanding_documents_are_refused() {
         let mut bomb = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
         for i in 1..12 {
             let refs = vec![format!("*a{}", i - 1); 10].join(", ");

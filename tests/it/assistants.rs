@@ -310,7 +310,7 @@ async fn context_block_follows_configuration(dialect: Dialect) {
     {
         let models = Models::start(good).await;
         let context = format!("{{ enabled: {by_model}, model: squeezer, summary_model: summer, {budget} }}");
-        let rest = format!("order: {{ agent: [tiny] }}\n{FULL}context: {context}\nmemory: {{ summary_interval: 1 }}\n");
+        let rest = format!("priority: {{ agent: [tiny] }}\n{FULL}context: {context}\nmemory: {{ summary_interval: 1 }}\n");
         let config = format!("{tiny}{}{rest}", models.helper("helper"));
         let mut setup = Setup::new(dialect).config(&config).file("AGENTS.md", &guide);
         for n in 0..40 {
@@ -362,7 +362,7 @@ async fn invalid_assistant_answer_is_retried_once_then_skipped(dialect: Dialect)
 async fn limited_assistant_falls_back_to_next(dialect: Dialect) {
     let limited = Models::start(|_| Answer::Refuses(429, "rate_limit_error")).await;
     let models = Models::start(good).await;
-    let order = "order: { assistant: [first, second] }\n";
+    let order = "priority: { assistant: [first, second] }\n";
     let config = format!("{}{}{order}{FULL}", limited.helper("first"), models.helper("second"));
     story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
         let done = world.run().await;
@@ -594,7 +594,7 @@ async fn failing_tools_are_reported(dialect: Dialect) {
     );
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let config = format!(
-        "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude, mine] }}\n{}",
+        "  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude, mine] }}\n{}",
         FULL.replace("full", "fallback")
     );
     story(Setup::new(dialect).config(&config), async |world| {
@@ -617,7 +617,7 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
     .await;
     let helper = models.helper("own").replace("type: api", "type: internal, roles: [agent]");
     let config =
-        format!("{helper}order: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
+        format!("{helper}priority: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);

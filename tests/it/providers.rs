@@ -59,7 +59,7 @@ fn claude(line: &str) -> String {
 const LIMITS: &str = "limits: { comments_per_hour: 1000, comments_per_day: 1000 }\n";
 
 async fn refused_run_continues_on_next_backend(dialect: Dialect) {
-    let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(REFUSED));
+    let config = format!("{}priority: {{ agent: [claude, mine] }}\n{LIMITS}", claude(REFUSED));
     story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -84,7 +84,7 @@ async fn crashed_or_hanging_backend_is_replaced_by_next(dialect: Dialect) {
     for broken in ["exit 7", "sleep 600"] {
         let command = serde_json::to_string(&["/bin/sh", "-c", broken]).expect("a list");
         let config = format!(
-            "  bad: {{ type: script, command: {command} }}\norder: {{ agent: [bad, mine] }}\nlimits: {{ agent_idle: 1s, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+            "  bad: {{ type: script, command: {command} }}\npriority: {{ agent: [bad, mine] }}\nlimits: {{ agent_idle: 1s, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
         );
         let world = World::new(Setup::new(dialect).config(&config)).await;
         let done = world.run().await;
@@ -103,7 +103,7 @@ async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
     );
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     let config = format!(
-        "  claude: {{ enabled: true, command: {command}, models: {{ default: gone, cheap: here }} }}\norder: {{ agent: [claude] }}\n{LIMITS}"
+        "  claude: {{ enabled: true, command: {command}, models: {{ default: gone, cheap: here }} }}\npriority: {{ agent: [claude] }}\n{LIMITS}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
         world.comment("/ralph run --backend claude").await;
@@ -121,7 +121,7 @@ async fn missing_model_falls_back_to_next_backend(dialect: Dialect) {
 
 async fn unavailable_scheduled_backend_falls_back(dialect: Dialect) {
     let schedule = "schedule: [{ trigger: { at_iteration: 1 }, action: switch_backend, backend: claude }]\n";
-    let config = format!("{}{schedule}{LIMITS}order: {{ agent: [mine, claude] }}\n", claude(REFUSED));
+    let config = format!("{}{schedule}{LIMITS}priority: {{ agent: [mine, claude] }}\n", claude(REFUSED));
     let world = World::new(
         Setup::new(dialect)
             .config(&config)
@@ -141,7 +141,7 @@ async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
     let mut world = World::without_service(Setup::new(dialect).agent(&printing(REFUSED, "")), false).await;
     let agent = world.folder.path().join("agent.sh");
     world.setup.config = format!(
-        "  claude: {{ enabled: true, command: [\"/bin/sh\", \"{}\", \"claude\"] }}\norder: {{ agent: [claude] }}\n{LIMITS}",
+        "  claude: {{ enabled: true, command: [\"/bin/sh\", \"{}\", \"claude\"] }}\npriority: {{ agent: [claude] }}\n{LIMITS}",
         agent.display()
     );
     world.start().await;
@@ -170,7 +170,7 @@ async fn loop_waits_while_all_backends_cool_down(dialect: Dialect) {
 }
 
 async fn logged_out_backend_needs_a_person(dialect: Dialect) {
-    let config = format!("{}order: {{ agent: [claude, mine] }}\n{LIMITS}", claude(NO_LOGIN));
+    let config = format!("{}priority: {{ agent: [claude, mine] }}\n{LIMITS}", claude(NO_LOGIN));
     story(Setup::new(dialect).config(&config).agent("echo 42 >answer.txt\n"), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
@@ -200,7 +200,7 @@ async fn daily_budget_is_not_exceeded(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
     let config = format!(
-        "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
+        "  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
         world.comment("/ralph run --backend claude").await;
@@ -221,7 +221,7 @@ async fn estimated_cost_is_marked(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "second"]).expect("a list");
     let priced = "models: { default: small }, prices: { small: { input: 10000, output: 10000 } }";
     let config = format!(
-        "  second: {{ type: script, output: claude, command: {command}, roles: [agent], {priced} }}\norder: {{ agent: [second] }}\n{LIMITS}"
+        "  second: {{ type: script, output: claude, command: {command}, roles: [agent], {priced} }}\npriority: {{ agent: [second] }}\n{LIMITS}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
@@ -278,7 +278,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", LOST, "lost"]).expect("a list");
     let rules = "models: { default: small, rules: [{ when: \"iteration >= 2\", model: large }] }";
     let config = format!(
-        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent], {rules} }}\norder: {{ agent: [claude, second] }}\n{LIMITS}oversight: {{ redirects: 1 }}\n",
+        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent], {rules} }}\npriority: {{ agent: [claude, second] }}\n{LIMITS}oversight: {{ redirects: 1 }}\n",
         claude(&REFUSED.replace("try again in 90s", "try again in 4 hours"))
     );
     story(Setup::new(dialect).config(&config), async |world| {
@@ -326,7 +326,7 @@ file=${1#Read the file }
 grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
     let command = serde_json::to_string(&["/bin/sh", "-c", script, "long"]).expect("a list");
     let backend = format!("  long: {{ type: external, command: {command}, args: ['{{prompt}}'], stdin: none }}");
-    let mut setup = Setup::new(dialect).isolated().config(&format!("{backend}\norder: {{ agent: [long] }}\n{LIMITS}"));
+    let mut setup = Setup::new(dialect).isolated().config(&format!("{backend}\npriority: {{ agent: [long] }}\n{LIMITS}"));
     setup.body = format!("It should be 42.\n\n{}\n\nThese are the last words of it.", "\u{6f22}".repeat(50_000));
     story(setup, async |world| {
         let done = world.run().await;
@@ -339,7 +339,7 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
     let worked = printing(WORKED, "echo $RALPH_ITERATION >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "claude"]).expect("a list");
     let config = format!(
-        "  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
+        "  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude] }}\nlimits: {{ cost_usd: 0.6, cost_usd_per_day: 0.6, iterations: 3, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}"
     );
     story(Setup::new(dialect).config(&config), async |world| {
         world.comment("/ralph run --backend claude --budget 9").await;
@@ -375,7 +375,7 @@ async fn spent_daily_budget_resumes_next_day(dialect: Dialect) {
 
 async fn long_wait_is_reported_once(dialect: Dialect) {
     let refused = REFUSED.replace("try again in 90s", "try again in 40 minutes");
-    let config = format!("{}order: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
+    let config = format!("{}priority: {{ agent: [claude] }}\n{LIMITS}", claude(&refused));
     story(Setup::new(dialect).config(&config), async |world| {
         let told = |world: &World| world.bot_comments().iter().filter(|text| text.contains("@mira")).count();
         world.comment("/ralph run --backend claude").await;
@@ -432,7 +432,7 @@ fn talks(mode: &str, more: &str) -> String {
     let script = TALKS.replace("MODE", mode);
     let command = serde_json::to_string(&["/bin/sh", "-c", &script, "claude"]).expect("a list");
     format!(
-        "  claude: {{ enabled: true, command: {command}{more} }}\norder: {{ agent: [claude] }}\nlimits: {{ iterations: 4, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}\n"
+        "  claude: {{ enabled: true, command: {command}{more} }}\npriority: {{ agent: [claude] }}\nlimits: {{ iterations: 4, comments_per_hour: 1000, comments_per_day: 1000 }}\noversight: {{ stuck: {{ enabled: false }}, resource_burn: {{ enabled: false }} }}\n"
     )
 }
 
@@ -575,7 +575,7 @@ async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
     let worked = printing(WORKED, "echo 42 >answer.txt").replace("exit 1", "exit 0");
     let command = serde_json::to_string(&["/bin/sh", "-c", &worked, "codex"]).expect("a list");
     let config = format!(
-        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent] }}\norder: {{ agent: [claude, second] }}\n{LIMITS}",
+        "{}  second: {{ type: script, output: claude, command: {command}, roles: [agent] }}\npriority: {{ agent: [claude, second] }}\n{LIMITS}",
         claude(REFUSED)
     );
     story(Setup::new(dialect).config(&config), async |world| {
@@ -626,7 +626,7 @@ async fn run_over_budget_is_stopped(dialect: Dialect) {
         let command = serde_json::to_string(&["/bin/sh", "-c", &script, "agent"]).expect("a list");
         let name = backend.split(':').next().expect("a name");
         let config = format!(
-            "  {backend}, command: {command} }}\norder: {{ agent: [{name}] }}\nlimits: {{ cost_usd: 2, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+            "  {backend}, command: {command} }}\npriority: {{ agent: [{name}] }}\nlimits: {{ cost_usd: 2, comments_per_hour: 1000, comments_per_day: 1000 }}\n"
         );
         let world = World::new(Setup::new(dialect).config(&config)).await;
         let stopped = tokio::time::timeout(Duration::from_secs(200), world.run()).await.expect("not to its own end");
@@ -661,7 +661,7 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
         let refused = printing(REFUSED, &format!("echo half >half.txt{tools}"));
         let command = serde_json::to_string(&["/bin/sh", "-c", &refused, "claude"]).expect("a list");
         let config =
-            format!("  claude: {{ enabled: true, command: {command} }}\norder: {{ agent: [claude, mine] }}\n{LIMITS}");
+            format!("  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude, mine] }}\n{LIMITS}");
         let agent = "echo 42 >answer.txt\nls >seen.txt\n\
                      grep -c 'Another agent began this iteration' \"$RALPH_PROMPT_FILE\" >told.txt\n";
         let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
@@ -690,7 +690,7 @@ exec 3>&-; wait; cp "$TMPDIR/out" heard.txt; echo 42 >answer.txt; echo '{"text":
 async fn agent_queries_session_memory(dialect: Dialect) {
     let command = serde_json::to_string(&["/bin/sh", "-c", REMEMBERS, "agent"]).expect("a list");
     let config = format!(
-        "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\norder: {{ agent: [own] }}\n{LIMITS}"
+        "  own: {{ type: external, output: jsonl, command: {command}, args: ['{{mcp_config}}'] }}\npriority: {{ agent: [own] }}\n{LIMITS}"
     );
     story(Setup::new(dialect).isolated().config(&config), async |world| {
         let done = world.run().await;

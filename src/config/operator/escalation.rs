@@ -1,4 +1,4 @@
-//! The section `escalation`: channels outside of the forge.
+//! Section `escalation`: channels outside of the forge.
 
 use std::path::PathBuf;
 
@@ -10,40 +10,40 @@ use crate::domain::model::settings::config_section;
 use crate::domain::trust::policy::Policy;
 
 config_section! {
-    /// How people are told that a loop needs them, beside the escalation issue on the forge.
+    /// Notifications that a loop needs a person, in addition to the escalation issue on the forge.
     pub struct EscalationSection {
-        /// Channels that are told; see `docs/channels.md`.
+        /// Channels that receive escalations; see `docs/channels.md`.
         pub channels: Vec<ChannelSection>;
-        /// How long an escalation stays unanswered before the one reminder.
+        /// Time without an answer after which a reminder is sent, once.
         pub remind_after: Duration = Duration::seconds(Policy::default().remind_after_s), in Duration::seconds(1)..;
     }
 }
 
 config_section! {
-    /// A channel that is told of escalations.
+    /// A channel for escalations.
     pub struct ChannelSection {
         /// Short name: lower-case letters, digits and hyphens.
         pub name: String;
-        /// Which service it is; generic is our own signed JSON. Required.
+        /// Service; `generic` is a signed JSON request. Required.
         pub kind: Option<ChannelKindName>;
-        /// Its address, where that is no secret: of generic, and of PagerDuty outside of its usual region.
+        /// Address, if it is not a secret: for `generic`, and for PagerDuty accounts in other regions.
         pub url: Option<String>;
-        /// Environment variable with its address; those of Slack and Discord are secrets.
+        /// Environment variable with the address; addresses of Slack and Discord are secrets.
         pub url_env: Option<String>;
-        /// File with its address.
+        /// File with the address.
         pub url_file: Option<PathBuf>;
-        /// Environment variable with the key of the signature (generic, at least 32 bytes) or the routing key (PagerDuty).
+        /// Environment variable with the signing key (`generic`, at least 32 bytes) or the routing key (PagerDuty).
         pub secret_env: Option<String>;
-        /// File with the key of the signature (generic, at least 32 bytes) or the routing key (PagerDuty).
+        /// File with the signing key (`generic`, at least 32 bytes) or the routing key (PagerDuty).
         pub secret_file: Option<PathBuf>;
-        /// What it is told of.
+        /// Levels that are sent.
         pub levels: Vec<LevelName> = vec![LevelName::Critical, LevelName::Emergency];
-        /// Whether it may be at an address that is not public (loopback, private, link-local, …), and without TLS.
+        /// Whether the address may be private (loopback, private network, link-local, …) and without TLS.
         pub allow_private: bool = false;
     }
 }
 
-/// Services that news can go to, as written.
+/// Service of a channel in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ChannelKindName {
@@ -53,7 +53,7 @@ pub enum ChannelKindName {
     Generic,
 }
 
-/// How urgent an escalation is, as written: the loop goes on, waits for a person, or was ended.
+/// Level of an escalation in the file: the loop continues, waits for a person, or was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LevelName {

@@ -38,7 +38,7 @@ limits: { cost_usd_per_repository_per_day: 20 }
 "#;
 
 #[test]
-fn everything_about_backends_is_read_as_it_is_meant() {
+fn all_backend_keys_are_parsed() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("key"), "k\n").unwrap();
     let config = Config::parse(&folder.path().join("c.yaml"), &file(&EVERYTHING[1..], ""), &env()).expect("valid");
@@ -84,7 +84,7 @@ fn everything_about_backends_is_read_as_it_is_meant() {
 }
 
 #[test]
-fn defaults_need_nothing_to_be_written() {
+fn omitted_keys_have_their_defaults() {
     let config = parse(SMALL).expect("valid");
     assert_eq!(config.backends_settings().rotation, Default::default());
     assert_eq!(config.memory, MemorySettings::default());
@@ -94,7 +94,7 @@ fn defaults_need_nothing_to_be_written() {
 }
 
 #[test]
-fn the_lowest_money_limit_that_is_set_holds_for_a_repository() {
+fn lowest_daily_limit_applies_to_a_repository() {
     let of = |repository: Option<i64>, service: Option<i64>, file: i64| {
         let limits = MoneyLimits { per_repository_day: repository.map(Money), per_service_day: service.map(Money) };
         limits.of_repository(Money(file)).map(|money| money.0)
@@ -111,7 +111,7 @@ fn the_lowest_money_limit_that_is_set_holds_for_a_repository() {
 }
 
 #[test]
-fn rules_say_where_they_are_wrong() {
+fn invalid_rules_report_their_position() {
     insta::assert_snapshot!(problems(&file(
         "  claude:\n    models:\n      default: 'a b'\n      cheap: '-x'\n      rules:\n        - { when: consec_eror >= 2, model: opus }\n        \
          - when: task_type > 3\n          model: opus\n        - { when: cost > , model: ' ' }\n",
@@ -170,7 +170,7 @@ fn priority_rotation_and_cooldown_are_checked() {
 }
 
 #[test]
-fn prices_memory_and_money_are_in_range() {
+fn prices_memory_and_cost_limits_are_range_checked() {
     insta::assert_snapshot!(problems(&file(
         "  claude: { prices: { gpt-5.2: { input: -1, output: 6 }, 'x[1m]': { input: 1, output: 1e9 }, y: { input: 1 } } }\n",
         "memory: { limit: 1000, archive_below: 0.9, enabled: maybe }\n\
@@ -201,7 +201,7 @@ fn prices_memory_and_money_are_in_range() {
 }
 
 #[test]
-fn the_context_block_is_in_range() {
+fn context_keys_are_range_checked() {
     let context = "{ enabled: false, model: haiku, summary_model: sonnet, max_output_tokens: 900, budget_pct: 2.5 }";
     let read = parse(&format!("{SMALL}context: {context}\n")).expect("valid").context;
     assert_eq!(
@@ -222,27 +222,27 @@ fn the_context_block_is_in_range() {
 }
 
 #[test]
-fn what_a_backend_has_no_use_for_is_told() {
+fn backend_keys_without_effect_are_refused() {
     insta::assert_snapshot!(problems(&file(
         "  claude: { url: 'https://x.example', wire: chat, api_key_env: T, roles: [agent, assistant], session_files: [.x, ../y, /z, ''] }\n  \
          own: { type: internal, command: [x], args: [y], output: text, stdin: none, session_files: [z] }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, roles: [agent], wire: chats, context_window: 5 }\n",
         "",
     )), @r"
-    conf/ralph-control.yaml:3:18: `backends.claude.url`: only read with `type: api` and `type: internal`; a command gets its key by `env`
-    conf/ralph-control.yaml:3:45: `backends.claude.wire`: only read with `type: api` and `type: internal`; a command gets its key by `env`
-    conf/ralph-control.yaml:3:64: `backends.claude.api_key_env`: only read with `type: api` and `type: internal`; a command gets its key by `env`
-    conf/ralph-control.yaml:3:82: `backends.claude.roles[1]`: a command cannot be asked questions; use `type: api` or `type: internal` for that
-    conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is no path within its home: write it as `.tool/sessions`
-    conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is no path within its home: write it as `.tool/sessions`
-    conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is no path within its home: write it as `.tool/sessions`
-    conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; the address of the HTTP interface
-    conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP interface has no model of its own choice
-    conf/ralph-control.yaml:4:35: `backends.own.command`: only read for commands; `type: internal` starts none
-    conf/ralph-control.yaml:4:46: `backends.own.args`: only read for commands; `type: internal` starts none
-    conf/ralph-control.yaml:4:59: `backends.own.output`: only read for commands; `type: internal` starts none
-    conf/ralph-control.yaml:4:72: `backends.own.stdin`: only read for commands; `type: internal` starts none
-    conf/ralph-control.yaml:4:93: `backends.own.session_files`: only read for commands; `type: internal` starts none
+    conf/ralph-control.yaml:3:18: `backends.claude.url`: has no effect on a command; pass its key with `env`
+    conf/ralph-control.yaml:3:45: `backends.claude.wire`: has no effect on a command; pass its key with `env`
+    conf/ralph-control.yaml:3:64: `backends.claude.api_key_env`: has no effect on a command; pass its key with `env`
+    conf/ralph-control.yaml:3:82: `backends.claude.roles[1]`: a command cannot answer questions; use `type: api` or `type: internal`
+    conf/ralph-control.yaml:3:114: `backends.claude.session_files[1]`: `../y` is not a path within the home folder, such as `.tool/sessions`
+    conf/ralph-control.yaml:3:120: `backends.claude.session_files[2]`: `/z` is not a path within the home folder, such as `.tool/sessions`
+    conf/ralph-control.yaml:3:124: `backends.claude.session_files[3]`: `` is not a path within the home folder, such as `.tool/sessions`
+    conf/ralph-control.yaml:4:8: `backends.own`: `url` is missing; set it to the address of the HTTP API
+    conf/ralph-control.yaml:4:8: `backends.own`: `models.default` is missing; an HTTP API has no default model
+    conf/ralph-control.yaml:4:35: `backends.own.command`: has no effect with `type: internal`, which runs no command; remove it
+    conf/ralph-control.yaml:4:46: `backends.own.args`: has no effect with `type: internal`, which runs no command; remove it
+    conf/ralph-control.yaml:4:59: `backends.own.output`: has no effect with `type: internal`, which runs no command; remove it
+    conf/ralph-control.yaml:4:72: `backends.own.stdin`: has no effect with `type: internal`, which runs no command; remove it
+    conf/ralph-control.yaml:4:93: `backends.own.session_files`: has no effect with `type: internal`, which runs no command; remove it
     conf/ralph-control.yaml:5:93: `backends.ask.wire`: unknown value `chats`; allowed: `messages`, `responses`, `chat`; did you mean `chat`?
     conf/ralph-control.yaml:5:116: `backends.ask.context_window` is 5; it must be between 4000 and 100000000
     16 errors in the configuration; nothing was started
@@ -253,31 +253,34 @@ fn what_a_backend_has_no_use_for_is_told() {
 }
 
 #[test]
-fn keys_that_are_to_be_hidden_have_to_be_there() {
+fn hidden_keys_need_variable_and_address() {
     let backends = "  codex: { hide_keys: false, keys: { A: B } }\n  \
          own: { type: script, command: [x], env: [K, T], keys: { K: T, U: T } }\n  \
          ask: { type: api, url: 'https://x.example', models: { default: x }, hide_keys: false, keys: { A: B } }\n";
     insta::assert_snapshot!(problems(&file(backends, "")), @r"
-    conf/ralph-control.yaml:3:36: `backends.codex.keys`: says what is to be hidden, and `hide_keys` is false
+    conf/ralph-control.yaml:3:36: `backends.codex.keys`: has no effect because `hide_keys` is false; remove one of them
     conf/ralph-control.yaml:3:41: `backends.codex.keys.A`: `A` is not in `env`, so the command does not get it
     conf/ralph-control.yaml:3:41: `backends.codex.keys.A`: `B` is not in `env`, so the command does not get it
-    conf/ralph-control.yaml:4:62: `backends.own.keys.K`: `T` is set to what is no address; write it as `https://example.org/v1`
+    conf/ralph-control.yaml:4:62: `backends.own.keys.K`: `T` does not contain an address such as `https://example.org/v1`
     conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `U` is not in `env`, so the command does not get it
-    conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `T` is set to what is no address; write it as `https://example.org/v1`
-    conf/ralph-control.yaml:5:82: `backends.ask.hide_keys`: only read for commands; `type: api` starts none
-    conf/ralph-control.yaml:5:95: `backends.ask.keys`: only read for commands; `type: api` starts none
+    conf/ralph-control.yaml:4:68: `backends.own.keys.U`: `T` does not contain an address such as `https://example.org/v1`
+    conf/ralph-control.yaml:5:82: `backends.ask.hide_keys`: has no effect with `type: api`, which runs no command; remove it
+    conf/ralph-control.yaml:5:95: `backends.ask.keys`: has no effect with `type: api`, which runs no command; remove it
     8 errors in the configuration; nothing was started
     ");
     let text = file("  own: { type: script, command: [x], env: [S, KEY_URL], keys: { S: KEY_URL } }\n", "");
     let unset = with_env(&text, &[]).expect_err("nobody knows where the model is").to_string();
-    assert!(unset.contains("`backends.own.keys.S`: `KEY_URL` is not set; it says where the model is"), "{unset}");
+    assert!(
+        unset.contains("`backends.own.keys.S`: `KEY_URL` is not set; set it to the address of the model"),
+        "{unset}"
+    );
     let config = with_env(&text, &[("KEY_URL", "http://models.lan:8080/v1")]).expect("valid");
     assert_eq!(config.backends["own"].settings.keys["S"], "KEY_URL");
     assert!(config.backends["own"].settings.hide_keys);
 }
 
 #[test]
-fn a_repository_can_only_lower_intelligence() {
+fn repository_can_only_lower_intelligence() {
     let operator = parse(SMALL).expect("valid").policy(&ForgeName::new("work"));
     let lowered = parse_repository(".ralph.yml", "intelligence: off\n", &operator).expect("valid");
     assert_eq!(operator.with_repository(&lowered).intelligence, Intelligence::Off);
@@ -292,8 +295,8 @@ fn a_repository_can_only_lower_intelligence() {
 }
 
 #[test]
-fn the_reference_names_what_conditions_can_name() {
-    let page = schema::markdown();
+fn reference_lists_all_names_of_conditions() {
+    let page = reference::configuration();
     let section =
         page.split("## Conditions").nth(1).and_then(|rest| rest.split("## Values").next()).expect("a section");
     let first_cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
@@ -338,7 +341,7 @@ fn old_key_beside_its_new_name_is_refused() {
 
 #[test]
 fn documentation_names_no_old_keys() {
-    let page = schema::markdown();
+    let page = reference::configuration();
     assert!(page.contains("| `priority` |") && page.contains("| `cooldown` |"));
     assert!(!page.contains("`order` | map") && !page.contains("parking"));
 }

@@ -14,7 +14,7 @@ fn over(operator: &Policy, text: &str) -> String {
 }
 
 #[test]
-fn what_both_files_set_is_kept_and_nothing_else() {
+fn policy_keeps_only_keys_that_the_files_set() {
     let operator = operator(
         "preset: seed\ncontrol: { window: 7, decay: , profiles: { standard: { kp: 0.6 } } }\noversight: { stuck: { enabled: false } }\nstrategy: {}\n",
     );
@@ -35,7 +35,7 @@ fn what_both_files_set_is_kept_and_nothing_else() {
 }
 
 #[test]
-fn mistakes_in_the_operators_file_are_told_where_they_are() {
+fn invalid_thresholds_of_the_operator_report_their_position() {
     insta::assert_snapshot!(problems(&format!(
         "{SMALL}preset: sead\ncontrol:\n  windw: 7\n  window: 1\n  decay: slow\n  base_profile: agressive\n  profiles: {{ mine: {{ kpp: 1 }} }}\n\
          oversight:\n  stuk: {{}}\n  stuck: {{ enabled: 1, window: 4, same_error_count: 2.5 }}\n  climb_after: 0\n\
@@ -64,7 +64,7 @@ fn mistakes_in_the_operators_file_are_told_where_they_are() {
 }
 
 #[test]
-fn what_contradicts_a_value_that_is_wrong_itself_is_not_told() {
+fn contradictions_of_invalid_values_are_not_reported() {
     insta::assert_snapshot!(problems(&format!("{SMALL}control: {{ window: ten, stuck_iterations: 9 }}\n")), @r"
     conf/ralph-control.yaml:4:20: `control.window`: expected a whole number, found text
     1 error in the configuration; nothing was started
@@ -78,7 +78,7 @@ fn what_contradicts_a_value_that_is_wrong_itself_is_not_told() {
 }
 
 #[test]
-fn a_value_that_makes_a_default_wrong_is_where_the_mistake_is_told() {
+fn contradiction_of_a_default_is_reported_at_the_set_key() {
     insta::assert_snapshot!(problems(&format!("{SMALL}control:\n  window: 2\n")), @r"
     conf/ralph-control.yaml:5:11: `control.stuck_iterations` is 3; it must be at most `control.window`, which is 2
     conf/ralph-control.yaml:5:11: `control.oscillation_count` is 2; it must be below `control.window`, which is 2
@@ -87,7 +87,7 @@ fn a_value_that_makes_a_default_wrong_is_where_the_mistake_is_told() {
 }
 
 #[test]
-fn wrong_variables_are_named() {
+fn invalid_variables_are_reported_by_name() {
     let wrong = with_env(
         SMALL,
         &[
@@ -107,7 +107,7 @@ fn wrong_variables_are_named() {
 }
 
 #[test]
-fn mistakes_in_the_repositorys_file_are_told_where_they_are() {
+fn invalid_thresholds_of_a_repository_report_their_position() {
     let plain = Policy::default();
     insta::assert_snapshot!(over(&plain, "thresholds: {}\ncontrol:\n  window: 1\noversight:\n  stuck: { windw: 1 }\nstrategy: { late: 0.1 }\n"), @r"
     .ralph.yml:1:1: unknown key `thresholds`
@@ -125,7 +125,7 @@ fn mistakes_in_the_repositorys_file_are_told_where_they_are() {
 }
 
 #[test]
-fn a_repository_cannot_blind_the_overseer() {
+fn repository_cannot_switch_off_oversight() {
     insta::assert_snapshot!(over(&Policy::default(), "\
 control:
   auto_intervene: false

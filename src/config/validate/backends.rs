@@ -1,4 +1,4 @@
-//! `backends` and what is decided about them: `priority`, `rotation`, `cooldown`, `schedule`.
+//! Validates `backends`, `priority`, `rotation`, `cooldown` and `schedule`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -6,7 +6,7 @@ use std::path::{Component, Path};
 use secrecy::SecretString;
 use url::Url;
 
-use super::Check;
+use super::Validator;
 use crate::config::operator::OperatorFile;
 use crate::config::{BackendConfig, PRESETS};
 use crate::domain::model::settings::did_you_mean;
@@ -14,13 +14,13 @@ use crate::domain::providers::backends::{BackendSettings, BackendType, BackendsS
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 
-impl Check<'_> {
+impl Validator<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
         let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
         if !enabled.iter().any(|(name, backend)| self.roles(name, backend).contains(&Role::Agent)) {
             self.wrong(
                 "backends",
-                "no backend that runs agents is switched on, for example `claude: { enabled: true }`",
+                "no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`",
             );
         }
         let mut checked = BTreeMap::new();
@@ -32,8 +32,7 @@ impl Check<'_> {
         checked
     }
 
-    /// What the choice of a backend depends on. Names of those that are switched off are known too: they may stay in an
-    /// order.
+    /// Returns the settings for choosing a backend. Disabled backends may stay in `priority` and `rotation.order`.
     pub(super) fn choice(&mut self, file: &OperatorFile) -> BackendsSettings {
         let with_roles = |(name, backend): (&String, &BackendSettings)| {
             (name.clone(), BackendSettings { roles: self.roles(name, backend), ..backend.clone() })
@@ -57,7 +56,7 @@ impl Check<'_> {
         }
     }
 
-    /// What a backend is used for; an `api` backend can only answer questions, so it need not be said.
+    /// Returns the roles of a backend; an `api` backend is an assistant by default.
     fn roles(&self, name: &str, backend: &BackendSettings) -> Vec<Role> {
         if backend.kind == Some(BackendType::Api) && !self.root.has(&format!("backends.{name}.roles")) {
             return vec![Role::Assistant];
@@ -70,7 +69,7 @@ impl Check<'_> {
         match backend.kind {
             None if !PRESETS.contains(&name) => {
                 let near = did_you_mean(name, PRESETS.iter().copied());
-                self.wrong(key, format!("`{name}` is no preset and has no `type`{near}"));
+                self.wrong(key, format!("`{name}` is not a preset and has no `type`{near}"));
             }
             Some(kind) if kind.is_http() => self.http(key, kind, backend, &roles),
             kind => self.command(key, kind, backend, &roles),
@@ -119,16 +118,16 @@ impl Check<'_> {
         (rules, prices)
     }
 
-    /// What a model behind an HTTP interface needs, and what it has no use for.
+    /// Checks the keys of a backend on an HTTP API: those it needs and those it does not read.
     fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[Role]) {
         if backend.url.is_none() {
-            self.wrong(key, "`url` is missing; the address of the HTTP interface");
+            self.wrong(key, "`url` is missing; set it to the address of the HTTP API");
         }
         if kind == BackendType::Api && roles.contains(&Role::Agent) {
             self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
         }
         if backend.models.default.is_none() {
-            self.wrong(key, "`models.default` is missing; an HTTP interface has no model of its own choice");
+            self.wrong(key, "`models.default` is missing; an HTTP API has no default model");
         }
         let unread = [
             ("command", !backend.command.is_empty()),
@@ -140,15 +139,15 @@ impl Check<'_> {
             ("keys", !backend.keys.is_empty()),
         ];
         for (field, _) in unread.iter().filter(|(_, given)| *given) {
-            let why = format!("only read for commands; `type: {}` starts none", kind.as_str());
+            let why = format!("has no effect with `type: {}`, which runs no command; remove it", kind.as_str());
             self.wrong(&format!("{key}.{field}"), why);
         }
     }
 
-    /// What is to be hidden has to be there, with a place where it is of use.
+    /// Checks that hidden keys are passed on and that the address of their model is known.
     fn keys(&mut self, key: &str, backend: &BackendSettings) {
         if !backend.hide_keys && !backend.keys.is_empty() {
-            self.wrong(&format!("{key}.keys"), "says what is to be hidden, and `hide_keys` is false");
+            self.wrong(&format!("{key}.keys"), "has no effect because `hide_keys` is false; remove one of them");
         }
         for (name, address) in &backend.keys {
             let field = format!("{key}.keys.{name}");
@@ -161,33 +160,35 @@ impl Check<'_> {
             let is_address = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             match (self.env.get(name), self.env.get(address)) {
                 (_, Some(text)) if !is_address(text) => {
-                    let why = format!("`{address}` is set to what is no address; write it as `https://example.org/v1`");
+                    let why = format!("`{address}` does not contain an address such as `https://example.org/v1`");
                     self.wrong(&field, why);
                 }
-                (Some(_), None) => self.wrong(&field, format!("`{address}` is not set; it says where the model is")),
+                (Some(_), None) => {
+                    self.wrong(&field, format!("`{address}` is not set; set it to the address of the model"))
+                }
                 _ => {}
             }
         }
     }
 
-    /// What a command needs, and what it has no use for.
+    /// Checks the keys of a command: those it needs and those it does not read.
     fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[Role]) {
         if kind.is_some() && backend.command.is_empty() {
-            self.wrong(key, "`command` is missing; a list of the program and its arguments");
+            self.wrong(key, "`command` is missing; set it to a list of the program and its arguments");
         }
         if backend.command.first().is_some_and(|program| program.trim().is_empty()) {
-            self.wrong(&format!("{key}.command"), "the program has no name");
+            self.wrong(&format!("{key}.command"), "the name of the program is empty");
         }
         for (index, path) in backend.session_files.iter().enumerate() {
             let within = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
             if path.is_empty() || !within {
-                let why = format!("`{path}` is no path within its home: write it as `.tool/sessions`");
+                let why = format!("`{path}` is not a path within the home folder, such as `.tool/sessions`");
                 self.wrong(&format!("{key}.session_files[{index}]"), why);
             }
         }
         self.keys(key, backend);
         if let Some(index) = roles.iter().position(|role| *role == Role::Assistant) {
-            let why = "a command cannot be asked questions; use `type: api` or `type: internal` for that";
+            let why = "a command cannot answer questions; use `type: api` or `type: internal`";
             self.wrong(&format!("{key}.roles[{index}]"), why);
         }
         let unread = [
@@ -197,7 +198,7 @@ impl Check<'_> {
             ("api_key_file", backend.api_key_file.is_some()),
         ];
         for (field, _) in unread.iter().filter(|(_, given)| *given) {
-            let why = "only read with `type: api` and `type: internal`; a command gets its key by `env`";
+            let why = "has no effect on a command; pass its key with `env`";
             self.wrong(&format!("{key}.{field}"), why);
         }
     }

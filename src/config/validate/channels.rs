@@ -1,11 +1,11 @@
-//! Channels of escalations: their addresses, which may be secrets, and their keys.
+//! Validates channels for escalations: addresses, which may be secrets, and keys.
 
 use std::net::IpAddr;
 
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
-use super::Check;
+use super::Validator;
 use crate::config::ChannelConfig;
 use crate::config::operator::{ChannelKindName, ChannelSection, LevelName};
 use crate::config::secret::WEBHOOK_SECRET_MIN;
@@ -13,10 +13,10 @@ use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
 use crate::domain::trust::address::not_public;
 
-/// Where PagerDuty takes events, unless an account is in another region.
+/// PagerDuty's address for events, except for accounts in other regions.
 const PAGERDUTY: &str = "https://events.pagerduty.com/v2/enqueue";
 
-impl Check<'_> {
+impl Validator<'_> {
     pub(super) fn channels(&mut self, channels: &[ChannelSection]) -> Vec<ChannelConfig> {
         let mut checked = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
@@ -32,7 +32,7 @@ impl Check<'_> {
 
     fn channel(&mut self, key: &str, channel: &ChannelSection) -> Option<ChannelConfig> {
         if channel.levels.is_empty() {
-            self.wrong(&format!("{key}.levels"), "without levels it would never be told of anything");
+            self.wrong(&format!("{key}.levels"), "at least one level is required");
         }
         let kind = match channel.kind {
             Some(ChannelKindName::Slack) => ChannelKind::Slack,
@@ -40,7 +40,7 @@ impl Check<'_> {
             Some(ChannelKindName::Pagerduty) => ChannelKind::PagerDuty,
             Some(ChannelKindName::Generic) => ChannelKind::Generic,
             None => {
-                self.wrong(key, "`kind` is missing; it is `slack`, `discord`, `pagerduty` or `generic`");
+                self.wrong(key, "`kind` is missing; set it to `slack`, `discord`, `pagerduty` or `generic`");
                 return None;
             }
         };
@@ -67,12 +67,12 @@ impl Check<'_> {
         let secret_address = matches!(kind, ChannelKind::Slack | ChannelKind::Discord);
         let (key, url) = match (&channel.url, hidden, kind) {
             (Some(_), Some(_), _) => {
-                self.wrong(key, "`url` contradicts `url_env` and `url_file`; keep one of them");
+                self.wrong(key, "`url` cannot be combined with `url_env` or `url_file`; keep one of them");
                 return None;
             }
             (Some(_), None, _) if secret_address => {
-                let why = "whoever has this address can post there; put it into an environment variable and name that \
-                           with `url_env`, or into a file and name that with `url_file`";
+                let why = "the address is a secret; put it into an environment variable and set `url_env` to its name, \
+                           or into a file and set `url_file` to its path";
                 self.wrong(&in_file, why);
                 return None;
             }
@@ -86,8 +86,8 @@ impl Check<'_> {
             }
             (None, None, ChannelKind::PagerDuty) => (in_file, SecretString::from(PAGERDUTY)),
             (None, None, _) => {
-                let or_plain = if secret_address { "" } else { ", or `url` where it is no secret" };
-                self.wrong(key, format!("no address; name it with `url_env` or `url_file`{or_plain}"));
+                let or_plain = if secret_address { "" } else { ", or `url` if it is not a secret" };
+                self.wrong(key, format!("no address; set `url_env` or `url_file`{or_plain}"));
                 return None;
             }
         };
@@ -100,7 +100,7 @@ impl Check<'_> {
         }
     }
 
-    /// The key of a channel; the outer `None` where something is wrong with it.
+    /// Returns the key of a channel; the outer `None` after a problem.
     fn channel_secret(
         &mut self,
         key: &str,
@@ -109,30 +109,30 @@ impl Check<'_> {
     ) -> Option<Option<SecretString>> {
         let what = match kind {
             ChannelKind::PagerDuty => "the routing key",
-            ChannelKind::Generic => "the key of the signature",
+            ChannelKind::Generic => "the signing key",
             ChannelKind::Slack | ChannelKind::Discord => {
                 if let Some((key, _)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) {
-                    self.wrong(&key, format!("{} takes no key beside its address", kind.as_str()));
+                    self.wrong(&key, format!("{} has no key besides its address; remove this", kind.as_str()));
                     return None;
                 }
                 return Some(None);
             }
         };
         let Some((key, source)) = self.one_of(key, "secret", &channel.secret_env, &channel.secret_file) else {
-            self.wrong(key, format!("{what} is missing; name it with `secret_env` or `secret_file`"));
+            self.wrong(key, format!("{what} is missing; set `secret_env` or `secret_file`"));
             return None;
         };
         let secret = self.secret(&key, &source)?;
         let length = secret.expose_secret().len();
         if kind == ChannelKind::Generic && length < WEBHOOK_SECRET_MIN {
-            self.wrong(&key, format!("{what} has {length} bytes, and needs {WEBHOOK_SECRET_MIN} to be safe"));
+            self.wrong(&key, format!("{what} has {length} bytes; at least {WEBHOOK_SECRET_MIN} are required"));
             return None;
         }
         Some(Some(secret))
     }
 }
 
-/// Whether messages may go there; the error is a sentence without the address.
+/// Checks the address of a channel; the error message does not contain it.
 fn address(text: &str, allow_private: bool) -> Result<(), String> {
     let url = Url::parse(text).map_err(|_| "expected an address such as https://hooks.example.org/ralph".to_owned())?;
     let literal = match url.host() {
@@ -143,7 +143,7 @@ fn address(text: &str, allow_private: bool) -> Result<(), String> {
     };
     match (url.scheme(), literal.and_then(not_public)) {
         _ if !url.username().is_empty() || url.password().is_some() => {
-            Err("an address holds no user or password here".to_owned())
+            Err("the address must not contain a user or password".to_owned())
         }
         ("https", Some(what)) if !allow_private => {
             Err(format!("the address is not public ({what}); `allow_private: true` allows it"))

@@ -132,11 +132,11 @@ pub trait ConfigSection {
 
 impl<S: ConfigSection> ConfigSection for BTreeMap<String, S> {
     fn check_ranges(&self, key: &str, problems: &mut Vec<KeyProblem>) {
-        self.iter().for_each(|(name, section)| section.check_ranges(&join(key, name), problems));
+        self.iter().for_each(|(name, section)| section.check_ranges(&join(key, &shortened(name)), problems));
     }
 
     fn check_order(&self, key: &str, problems: &mut Vec<KeyProblem>) {
-        self.iter().for_each(|(name, section)| section.check_order(&join(key, name), problems));
+        self.iter().for_each(|(name, section)| section.check_order(&join(key, &shortened(name)), problems));
     }
 
     fn rules(key: &str, rules: &mut Vec<KeyRule>) {
@@ -363,11 +363,6 @@ impl SectionProblems {
     /// Adds a problem of `key`; `what` is the rest of the sentence that begins with the key.
     pub fn add(&mut self, key: &str, what: impl fmt::Display) {
         self.list.push(KeyProblem::new(self.full(key), what));
-    }
-
-    /// Adds a problem if `value` is out of `range`.
-    pub fn check_range<T: ConfigNumber>(&mut self, key: &str, value: &T, range: impl RangeBounds<T::Bound>) {
-        check_range(&self.full(key), value, range, &mut self.list);
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metrics::{Metrics, Trend};
 use super::settings::{AUTO, ControlSettings};
+use crate::domain::model::settings::config_section;
 use crate::domain::supervision::TaskFacts;
 
 /// Complexity up to which a task is simple.
@@ -76,16 +77,17 @@ pub const BUILT_IN: [(&str, Gains); 7] = [
     ("exploration", Gains::new(0.3, 0.1, 0.2)),
 ];
 
-/// Gains of a profile as configured; what is left out is as built in.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct GainPatch {
-    /// Weight of P, 0..10.
-    pub kp: Option<f64>,
-    /// Weight of I, 0..10.
-    pub ki: Option<f64>,
-    /// Weight of D, -10..10.
-    pub kd: Option<f64>,
+config_section! {
+    /// Gains of a profile as configured; omitted ones are those of the built-in profile.
+    #[derive(Copy)]
+    pub struct GainPatch {
+        /// Weight of P.
+        pub kp: Option<f64>, in 0.0..=MAX_GAIN;
+        /// Weight of I.
+        pub ki: Option<f64>, in 0.0..=MAX_GAIN;
+        /// Weight of D.
+        pub kd: Option<f64>, in -MAX_GAIN..=MAX_GAIN;
+    }
 }
 
 /// Which profile is for what, by name.

@@ -25,7 +25,7 @@ config_section! {
         /// Part of the way to the profile aimed at that the gains go in an iteration.
         pub transition_smoothing: f64 = 0.3, in 0.0..=1.0;
         /// Gain profiles by name: changes of those that are built in, and others. A profile of your own needs all three gains.
-        pub profiles: BTreeMap<String, GainPatch> = BTreeMap::new();
+        pub profiles: BTreeMap<String, GainPatch> => section;
         /// Profile that a loop begins with and returns to; `auto` chooses by the task.
         pub base_profile: String = AUTO.to_owned();
         /// Which profile is for what.

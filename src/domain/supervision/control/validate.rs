@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::gains::{BUILT_IN, GainPatch, MAX_GAIN};
+use super::gains::{BUILT_IN, GainPatch};
 use super::metrics::MAX_INTEGRAL;
 use super::settings::{AUTO, ControlSettings};
 use crate::domain::model::settings::{SectionProblems, Settings, did_you_mean, shortened};
@@ -55,12 +55,10 @@ impl ControlSettings {
                 let rule = format!("a name of 1 to {MAX_NAME} bytes but `{AUTO}` is allowed");
                 problems.add("profiles", format!("has `{shown}`; {rule}"));
             }
-            for (key, value, low) in [("kp", patch.kp, 0.0), ("ki", patch.ki, 0.0), ("kd", patch.kd, -MAX_GAIN)] {
-                let key = format!("profiles.{shown}.{key}");
-                match value {
-                    Some(value) => problems.check_range(&key, &value, low..=MAX_GAIN),
-                    None if built_in => {}
-                    None => problems.add(&key, "is missing; a profile of your own needs kp, ki and kd"),
+            for (key, value) in [("kp", patch.kp), ("ki", patch.ki), ("kd", patch.kd)] {
+                if value.is_none() && !built_in {
+                    let key = format!("profiles.{shown}.{key}");
+                    problems.add(&key, "is missing; a profile of your own needs kp, ki and kd");
                 }
             }
         }
@@ -204,11 +202,11 @@ mod tests {
         insta::assert_snapshot!(with(json!({ "base_profile": "agressive" })), @r"`control.base_profile` is `agressive`; there is no such profile; did you mean `aggressive`?");
         insta::assert_snapshot!(with(json!({ "actuators": { "breadth": { "one_change": ["zzz"] } } })), @r"`control.actuators.breadth.one_change` is `zzz`; there is no such profile");
         insta::assert_snapshot!(with(json!({ "profiles": { "mine": { "kp": -1, "ki": 0.1 }, "auto": {} } })), @r"
+        `control.profiles.mine.kp` is -1; it must be between 0 and 10
         `control.profiles` has `auto`; a name of 1 to 64 bytes but `auto` is allowed
         `control.profiles.auto.kp` is missing; a profile of your own needs kp, ki and kd
         `control.profiles.auto.ki` is missing; a profile of your own needs kp, ki and kd
         `control.profiles.auto.kd` is missing; a profile of your own needs kp, ki and kd
-        `control.profiles.mine.kp` is -1; it must be between 0 and 10
         `control.profiles.mine.kd` is missing; a profile of your own needs kp, ki and kd
         ");
         let mine = json!({ "profiles": { "mine": { "kp": 1, "ki": 0.1, "kd": -1 } }, "schedule": { "stuck": "mine" } });

@@ -1,0 +1,261 @@
+//! Reference pages made from the types of both files: `docs/configuration.md` and `docs/thresholds.md`.
+
+use serde_json::Value as Json;
+
+use super::schema;
+use crate::domain::model::quantity::Duration;
+use crate::domain::model::settings::KeyRule;
+
+/// Sections that have a page of their own.
+const THRESHOLDS: [&str; 3] = ["control", "oversight", "strategy"];
+
+/// Maximum length of a default in a table, in characters.
+const MAX_DEFAULT: usize = 40;
+
+/// Returns the reference of both files, as Markdown: `docs/configuration.md`.
+pub fn configuration() -> String {
+    let mut page = String::from(CONFIGURATION);
+    page.push_str("\n## Operator file\n\n");
+    let (schema, rules) = (schema::operator(), schema::operator_rules());
+    Reference { root: &schema, rules: &rules }.section(&mut page, "", &schema, "###");
+    page.push_str(REPOSITORY);
+    let (schema, rules) = (schema::repository(), schema::repository_rules());
+    Reference { root: &schema, rules: &rules }.section(&mut page, "", &schema, "###");
+    page
+}
+
+/// Returns the reference of the thresholds of supervision, as Markdown: `docs/thresholds.md`.
+pub fn thresholds() -> String {
+    let mut page = String::from(THRESHOLDS_PAGE);
+    let (schema, rules) = (schema::operator(), schema::operator_rules());
+    let reference = Reference { root: &schema, rules: &rules };
+    for group in THRESHOLDS {
+        let Some(property) = schema.pointer(&format!("/properties/{group}")) else { continue };
+        let about = text_of(property, "description").unwrap_or_default().replace('\n', " ");
+        page.push_str(&format!("\n## `{group}`\n\n{about}\n\n"));
+        reference.section(&mut page, group, reference.resolve(property), "###");
+    }
+    page
+}
+
+const CONFIGURATION: &str = "\
+<!-- Generated from the types in src/config by `ralph-bot schema --markdown`; do not edit. -->
+
+# Configuration
+
+There are two files: the operator's file configures the service, and an optional file in each repository configures the work
+on that repository. Unknown keys, wrong types and contradictions are errors with file, line, column and the nearest valid key;
+all of them are reported at once. `ralph-bot schema operator` and `ralph-bot schema repository` print JSON Schemas for editors.
+The numbers of supervision are in [thresholds.md](thresholds.md).
+
+## Sources of values
+
+The operator's file is the one given by `--config`, else by `RALPH_CONFIG`, else `ralph-control.yaml` in the current
+folder. Relative paths in it are relative to its folder.
+
+Each value can be overridden by an environment variable: `RALPH_`, then the keys in capitals, separated by two underscores. An
+item of a list is selected by its `name` or by its 0-based index. Values are text or JSON.
+
+| variable | sets |
+|---|---|
+| `RALPH_DATA_DIR=/var/lib/ralph` | `data_dir` |
+| `RALPH_SERVER__LISTEN=0.0.0.0:8080` | `server.listen` |
+| `RALPH_LIMITS__TIMEOUT=90m` | `limits.timeout` |
+| `RALPH_FORGES__WORK__URL=https://git.example.org` | `url` of the forge named `work` |
+| `RALPH_REPOSITORIES='[\"work:team/*\"]'` | `repositories` |
+
+`RALPH_LOG` (a filter such as `info` or `ralph_bot=debug`) and `RALPH_LOG_FORMAT` (`text` or `json`) configure the log.
+
+Secrets must not be in the file. A key that ends in `_env` names an environment variable, one that ends in `_file` a file that
+contains the secret. A webhook secret has at least 32 bytes; `openssl rand -hex 32` generates one.
+
+## Conditions
+
+`when` in `backends.NAME.models.rules` and in `schedule` is an expression of the Common Expression Language (CEL), such as
+`consec_errors >= 2 && cost < 8` or `task_type in [\"lint\", \"docs\"] || urgency == \"critical\"`. Whole numbers and decimals can
+be compared with each other. Expressions are parsed and type-checked with the configuration; one that fails at run time (a
+division by 0) counts as false. Available are `&& || !`, comparisons, `+ - * / %`, `in`, `? :`, `size`, `startsWith`, `endsWith`
+and `contains`, and these names:
+
+| name | meaning |
+|---|---|
+| `iteration`, `max_iterations` | 1-based number of the iteration; maximum number of iterations of the loop |
+| `elapsed_minutes` (`elapsed`) | running time in whole minutes |
+| `consec_errors`, `error_count`, `has_error` | number of consecutive failed runs; number of iterations with an error; whether the last run failed |
+| `cost` (`total_cost`), `cost_hour` | cost of the loop in dollars; cost within the last 60 minutes |
+| `tokens` (`total_tokens`) | tokens read and written |
+| `completion`, `control_signal` | 0 to 1 |
+| `urgency` | `normal`, `elevated`, `high` or `critical` |
+| `trend` | `improving`, `stable`, `regressing` or `oscillating` |
+| `task_type` | `test-fix`, `feature` and so on |
+| `backend` | backend of the last run, or of the next one |
+| `context_pct` | percentage of the model's context that the last run filled |
+
+## Values
+
+Durations are written `90s`, `30m`, `2h`, `1h30m`, `7d`, or as a number of seconds. Amounts are in US dollars.
+";
+
+const REPOSITORY: &str = "
+## Repository file
+
+`.github/ralph.yml`, `.gitea/ralph.yml` or `.ralph.yml`, the first that exists, read from the default branch only. An error in
+it stops the loop with a comment that shows the error.
+
+";
+
+const THRESHOLDS_PAGE: &str = "\
+<!-- Generated from the types in src/domain by `ralph-bot schema --thresholds`; do not edit. -->
+
+# Thresholds of supervision
+
+Keys of `control`, `oversight` and `strategy`, in the operator's file and in a repository's file, which is merged over it key by
+key. `preset` selects the defaults: `default` is the table below, which can improve with a new version; `seed` is a set of values
+that stays unchanged. Keys with `true` or `false` under `oversight`, and `control.auto_intervene`, can be set by the operator only.
+Shares and completion are between 0 and 1. [Configuration](configuration.md) has all other keys.
+";
+
+/// Writes tables of the keys of one file.
+struct Reference<'a> {
+    root: &'a Json,
+    rules: &'a [KeyRule],
+}
+
+impl Reference<'_> {
+    /// Appends a table of the keys of `schema`, then a section for each key that has keys of its own.
+    fn section(&self, page: &mut String, path: &str, schema: &Json, heading: &str) {
+        page.push_str("| key | type | default | description |\n|---|---|---|---|\n");
+        let mut nested = Vec::new();
+        for (key, property) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
+            let target = self.resolve(property);
+            let mut about = text_of(property, "description")
+                .or_else(|| text_of(target, "description"))
+                .unwrap_or_default()
+                .replace('\n', " ");
+            let full = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            if path.is_empty() && THRESHOLDS.contains(&key.as_str()) {
+                about.push_str(" See [thresholds.md](thresholds.md).");
+            } else {
+                nested.extend(self.nested(&full, target));
+            }
+            let (kind, default) = (self.type_with_bounds(&full, property), self.default_of(property));
+            page.push_str(&format!("| `{key}` | {} | {default} | {} |\n", escape(&kind), escape(&about)));
+        }
+        for (path, schema) in nested {
+            page.push_str(&format!("\n{heading} `{path}`\n\n"));
+            if let Some(about) = text_of(&schema, "description") {
+                page.push_str(&format!("{}\n\n", about.replace('\n', " ")));
+            }
+            self.section(page, &path, &schema, heading);
+        }
+    }
+
+    /// Returns the sections in `schema`, with their paths.
+    fn nested(&self, path: &str, schema: &Json) -> Vec<(String, Json)> {
+        if schema.get("properties").is_some() {
+            return vec![(path.to_owned(), schema.clone())];
+        }
+        if let Some(items) = schema.get("items") {
+            return self.nested(&format!("{path}[]"), self.resolve(items));
+        }
+        if let Some(values) = schema.get("additionalProperties").filter(|values| values.is_object()) {
+            return self.nested(&format!("{path}.NAME"), self.resolve(values));
+        }
+        self.choices(schema).flat_map(|choice| self.nested(path, choice)).collect()
+    }
+
+    fn choices<'s>(&'s self, schema: &'s Json) -> impl Iterator<Item = &'s Json> {
+        let list = schema.get("anyOf").or_else(|| schema.get("oneOf")).and_then(Json::as_array);
+        list.into_iter().flatten().map(|choice| self.resolve(choice))
+    }
+
+    fn resolve<'s>(&'s self, schema: &'s Json) -> &'s Json {
+        let pointer = schema.get("$ref").and_then(Json::as_str).and_then(|reference| reference.strip_prefix('#'));
+        pointer.and_then(|pointer| self.root.pointer(pointer)).unwrap_or(schema)
+    }
+
+    /// Returns the type of a key with its bounds ("whole number, 2 to 100, at most `window`").
+    fn type_with_bounds(&self, key: &str, schema: &Json) -> String {
+        let kind = self.type_of(schema);
+        let Some(rule) = self.rules.iter().find(|rule| rule.key == key) else { return kind };
+        let is_duration = text_of(self.resolve(schema), "format") == Some("duration-text");
+        let bound = |bound: f64| {
+            if is_duration { Duration::seconds(bound as u64).to_string() } else { schema::number(bound).to_string() }
+        };
+        let range = match (rule.min, rule.max) {
+            (Some(min), Some(max)) => Some(format!("{} to {}", bound(min), bound(max))),
+            // The least amount that is not 0 is no bound that a person would write.
+            (Some(min), None) if min < 0.01 && min > 0.0 => Some("more than 0".to_owned()),
+            (Some(min), None) => Some(format!("at least {}", bound(min))),
+            (None, max) => max.map(|max| format!("at most {}", bound(max))),
+        };
+        let below = rule.below.iter().map(|other| format!("below `{other}`"));
+        let at_most = rule.at_most.iter().map(|other| format!("at most `{other}`"));
+        std::iter::once(kind).chain(range).chain(below).chain(at_most).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns the type ("list of text").
+    fn type_of(&self, schema: &Json) -> String {
+        let schema = self.resolve(schema);
+        match text_of(schema, "format") {
+            Some("duration-text") => return "duration".to_owned(),
+            Some("us-dollars") => return "amount".to_owned(),
+            _ => {}
+        }
+        if let Some(Json::Array(words)) = schema.get("enum") {
+            return words.iter().filter_map(Json::as_str).map(|w| format!("`{w}`")).collect::<Vec<_>>().join(" or ");
+        }
+        if let Some(word) = text_of(schema, "const") {
+            return format!("`{word}`");
+        }
+        let mut kinds: Vec<&str> = match schema.get("type") {
+            Some(Json::String(one)) => vec![one.as_str()],
+            Some(Json::Array(many)) => many.iter().filter_map(Json::as_str).collect(),
+            _ => {
+                let choices = self.choices(schema).map(|choice| self.type_of(choice)).filter(|kind| kind != "null");
+                return choices.collect::<Vec<_>>().join(" or ");
+            }
+        };
+        if kinds.len() > 1 {
+            kinds.retain(|kind| *kind != "null");
+        }
+        let name = |kind: &&str| match *kind {
+            "string" => "text".to_owned(),
+            "integer" => "whole number".to_owned(),
+            "boolean" => "`true` or `false`".to_owned(),
+            "array" => {
+                format!("list of {}", schema.get("items").map(|items| self.type_of(items)).unwrap_or_default())
+            }
+            "object" => "map".to_owned(),
+            other => other.to_owned(),
+        };
+        kinds.iter().map(name).collect::<Vec<_>>().join(" or ")
+    }
+
+    /// Returns the default, or "see below" if it is too long for a table.
+    fn default_of(&self, property: &Json) -> String {
+        match property.get("default") {
+            None | Some(Json::Null) => "–".to_owned(),
+            Some(Json::Object(_)) => "see below".to_owned(),
+            Some(Json::Array(items)) if items.is_empty() => "empty".to_owned(),
+            Some(Json::String(text)) if text.is_empty() => "–".to_owned(),
+            Some(Json::String(text)) => format!("`{text}`"),
+            Some(Json::Array(items)) if items.len() > 2 => {
+                let items: Vec<_> = items.iter().filter_map(Json::as_str).map(|item| format!("`{item}`")).collect();
+                items.join(", ")
+            }
+            Some(other) => {
+                let text = other.to_string();
+                if text.len() <= MAX_DEFAULT { format!("`{text}`") } else { "see below".to_owned() }
+            }
+        }
+    }
+}
+
+fn text_of<'j>(schema: &'j Json, key: &str) -> Option<&'j str> {
+    schema.get(key).and_then(Json::as_str)
+}
+
+fn escape(text: &str) -> String {
+    text.replace('|', "\\|")
+}
