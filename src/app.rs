@@ -47,8 +47,6 @@ pub use backends::{api, backend};
 
 /// Lease of a piece of work.
 const LEASE: Duration = Duration::from_secs(30);
-/// How long agents get when the service stops.
-const STOP_GRACE: Duration = Duration::from_secs(10);
 
 /// What a start depends on besides the configuration.
 #[derive(Clone)]
@@ -493,7 +491,7 @@ fn settings(
         retry_first: Duration::from_millis(u64::from(config.engine.retry_first_ms)),
         retry_most: Duration::from_secs(300),
         notify: NotifySettings::default(),
-        stop_grace: STOP_GRACE,
+        stop_grace: Duration::from_secs(config.engine.stop_grace.as_seconds()),
         reconcile_live: Duration::from_secs(60),
         reconcile_idle: Duration::from_secs(15 * 60),
         event_patience_ms: 60_000,

@@ -50,7 +50,7 @@ fn each_sort_of_backend_is_built_for_its_roles() {
 #[test]
 fn what_cannot_be_used_is_never_chosen_and_not_the_default() {
     let folder = tempfile::tempdir().unwrap();
-    let config = config(folder.path(), &format!("{ALL}order: {{ agent: [gone, mine] }}\n"), "k1");
+    let config = config(folder.path(), &format!("{ALL}priority: {{ agent: [gone, mine] }}\n"), "k1");
     let built = built(&config, "k1");
     let sandbox = SandboxFound { on: false, words: String::new(), refusal: None };
     let settings = settings(&config, folder.path(), &sandbox, &HashMap::new(), &built);
@@ -98,4 +98,16 @@ fn a_fingerprint_changes_with_settings_program_and_key_and_shows_none_of_them() 
     assert_ne!(of(text, "hunter2"), first, "another program");
     let installation = build(&config(folder.path(), text, "hunter2"), &env("hunter2"), &Clock::System, "another");
     assert_ne!(installation.fingerprints["mine"], of(text, "hunter2"), "another installation");
+}
+
+#[test]
+fn stop_grace_of_the_file_reaches_the_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let stop_grace = |engine: &str| {
+        let config = config(folder.path(), &format!("{ALL}{engine}"), "k1");
+        let sandbox = SandboxFound { on: false, words: String::new(), refusal: None };
+        settings(&config, folder.path(), &sandbox, &HashMap::new(), &built(&config, "k1")).stop_grace
+    };
+    assert_eq!(stop_grace(""), Duration::from_secs(10));
+    assert_eq!(stop_grace("engine: { stop_grace: 1m }\n"), Duration::from_secs(60));
 }

@@ -325,6 +325,9 @@ config_section! {
         /// Maximum wait for the answer of an assistant, in seconds; by default 30, and 60 for advice on a prompt. A model without a
         /// graphics card may need more.
         pub answer_timeout_s: Option<u32>, in 1..=600;
+        /// Time for running work, agents included, to end when the service stops. A service manager must wait longer
+        /// (`TimeoutStopSec` of systemd, 90 seconds by default).
+        pub stop_grace: Duration = Duration::seconds(10), in Duration::seconds(1)..=Duration::minutes(10);
     }
 }
 
