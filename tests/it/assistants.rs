@@ -310,7 +310,8 @@ async fn context_block_follows_configuration(dialect: Dialect) {
     {
         let models = Models::start(good).await;
         let context = format!("{{ enabled: {by_model}, model: squeezer, summary_model: summer, {budget} }}");
-        let rest = format!("priority: {{ agent: [tiny] }}\n{FULL}context: {context}\nmemory: {{ summary_interval: 1 }}\n");
+        let rest =
+            format!("priority: {{ agent: [tiny] }}\n{FULL}context: {context}\nmemory: {{ summary_interval: 1 }}\n");
         let config = format!("{tiny}{}{rest}", models.helper("helper"));
         let mut setup = Setup::new(dialect).config(&config).file("AGENTS.md", &guide);
         for n in 0..40 {
@@ -616,8 +617,9 @@ async fn scripted_chat_agent_solves_the_task(dialect: Dialect) {
     })
     .await;
     let helper = models.helper("own").replace("type: api", "type: internal, roles: [agent]");
-    let config =
-        format!("{helper}priority: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n");
+    let config = format!(
+        "{helper}priority: {{ agent: [own] }}\nlimits: {{ comments_per_hour: 1000, comments_per_day: 1000 }}\n"
+    );
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{} {:?}", done.why, done.iterations);

@@ -326,7 +326,8 @@ file=${1#Read the file }
 grep -q 'the last words of it' "${file%% and do*}" && echo 42 >answer.txt"#;
     let command = serde_json::to_string(&["/bin/sh", "-c", script, "long"]).expect("a list");
     let backend = format!("  long: {{ type: external, command: {command}, args: ['{{prompt}}'], stdin: none }}");
-    let mut setup = Setup::new(dialect).isolated().config(&format!("{backend}\npriority: {{ agent: [long] }}\n{LIMITS}"));
+    let mut setup =
+        Setup::new(dialect).isolated().config(&format!("{backend}\npriority: {{ agent: [long] }}\n{LIMITS}"));
     setup.body = format!("It should be 42.\n\n{}\n\nThese are the last words of it.", "\u{6f22}".repeat(50_000));
     story(setup, async |world| {
         let done = world.run().await;
@@ -660,8 +661,9 @@ async fn changes_of_refused_run_are_kept_after_tool_use(dialect: Dialect) {
     for (tools, kept) in [(String::new(), false), (tool(true), false), (tool(false), true)] {
         let refused = printing(REFUSED, &format!("echo half >half.txt{tools}"));
         let command = serde_json::to_string(&["/bin/sh", "-c", &refused, "claude"]).expect("a list");
-        let config =
-            format!("  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude, mine] }}\n{LIMITS}");
+        let config = format!(
+            "  claude: {{ enabled: true, command: {command} }}\npriority: {{ agent: [claude, mine] }}\n{LIMITS}"
+        );
         let agent = "echo 42 >answer.txt\nls >seen.txt\n\
                      grep -c 'Another agent began this iteration' \"$RALPH_PROMPT_FILE\" >told.txt\n";
         let world = World::new(Setup::new(dialect).config(&config).agent(agent)).await;
