@@ -38,7 +38,7 @@ use crate::net::serve::{Limits, serve};
 use crate::process::Masker;
 use crate::process::sandbox::{SandboxProbe, Tier, View, probe, tool_environment};
 use crate::render::{MarkerKey, Renderer};
-use crate::store::{Store, facts};
+use crate::store::{Store, installation};
 use crate::telemetry::Metrics;
 use crate::workspace::{WorkspaceSettings, Workspaces};
 use backends::Built;
@@ -282,11 +282,11 @@ async fn own_id(forge: &dyn Forge, store: &Store) -> anyhow::Result<crate::domai
     match forge.own_account().await {
         Ok(account) => {
             let text = account.id.to_string();
-            store.write(move |c| facts::set_meta(c, &key, &text)).await?;
+            store.write(move |c| installation::set(c, &key, &text)).await?;
             Ok(account.id)
         }
         Err(error) => {
-            let known = store.read(move |c| facts::meta(c, &key)).await?;
+            let known = store.read(move |c| installation::get(c, &key)).await?;
             match known.and_then(|text| text.parse().ok()) {
                 Some(id) => {
                     tracing::warn!(%error, "the forge does not answer; going by what it said before");
@@ -427,7 +427,10 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
     let short = instance.get(20..32).unwrap_or("ralph").to_owned();
     let identity = store
         .write(move |c| {
-            Ok((facts::meta_or_insert(c, "instance", &short)?, facts::meta_or_insert(c, "marker_key", &key)?))
+            Ok((
+                installation::get_or_insert(c, "instance", &short)?,
+                installation::get_or_insert(c, "marker_key", &key)?,
+            ))
         })
         .await?;
     Ok(identity)
@@ -436,7 +439,7 @@ async fn identity(store: &Store) -> anyhow::Result<(String, String)> {
 /// What tokens of the session memory's servers are made with; made up once.
 async fn mcp_key(store: &Store) -> anyhow::Result<String> {
     let made = format!("{}{}", uuid::Uuid::now_v7().simple(), uuid::Uuid::new_v4().simple());
-    Ok(store.write(move |c| facts::meta_or_insert(c, "mcp_key", &made)).await?)
+    Ok(store.write(move |c| installation::get_or_insert(c, "mcp_key", &made)).await?)
 }
 
 fn settings(

@@ -1,18 +1,19 @@
-//! SQLite: one writer thread with group commit, a pool of readers, a file a table family.
+//! SQLite: one writer thread with group commit, a pool of readers, one file per group of tables.
 //!
-//! Invariants: every write runs in an IMMEDIATE transaction on the one writer connection of this process; a caller hears
-//! `Ok` only after its commit was synced; a job that fails or panics is undone by its savepoint and harms no other job of
-//! the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
+//! Invariants: every write runs in an IMMEDIATE transaction on the single writer connection of this process; a caller gets `Ok`
+//! only after its commit was synced; a job that fails or panics is rolled back to its savepoint and does not affect other jobs
+//! of the same commit. After an I/O error at commit the store refuses all further writes: a failed sync is never retried.
 
 pub mod audit;
 pub mod calls;
-pub mod facts;
+pub mod forge_posts;
+pub mod forge_state;
 pub mod inbox;
+pub mod installation;
 pub mod leases;
 pub mod loops;
 pub mod memory;
 pub mod outbox;
-pub mod posted;
 pub mod session;
 #[cfg(test)]
 mod tests;
@@ -32,21 +33,21 @@ use crate::failpoint::kill_point;
 
 /// Oldest SQLite without the WAL-reset corruption bug (3.51.3).
 const OLDEST_SQLITE: i32 = 3_051_003;
-/// How long a statement waits for another process's lock.
+/// Maximum wait of a statement for another process's lock.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a database is tried that another process may be making, and the time between two tries.
+/// Attempts to open a database that another process may be creating, and the time between two of them.
 const OPEN_TRIES: u32 = 10;
 const OPEN_RETRY: Duration = Duration::from_millis(50);
-/// Pages in the write-ahead log at which it is copied into the database (64 MiB): often enough that a start after a kill
-/// reads it in a blink, seldom enough that a burst of deliveries is not held up by it.
+/// Size of the write-ahead log at which it is copied into the database, in pages (64 MiB): small enough for a fast start after
+/// a crash, large enough not to slow down a burst of deliveries.
 const CHECKPOINT_PAGES: u32 = 16_384;
-/// Most jobs in one commit; bounds how long the first of them waits.
+/// Maximum jobs per commit; bounds the wait of the first one.
 const COMMIT_BATCH: usize = 256;
-/// Jobs that may wait for the writer before callers are told that the store is busy.
+/// Maximum jobs that wait for the writer; further callers get `Busy`.
 const QUEUE: usize = 16_384;
-/// Prepared statements that a connection keeps.
+/// Number of prepared statements cached per connection.
 const STATEMENTS: usize = 128;
-/// Idle reading connections kept.
+/// Maximum idle read connections.
 const IDLE_READERS: usize = 8;
 
 const MIGRATIONS: &[M<'static>] = &[
@@ -58,25 +59,25 @@ const MIGRATIONS: &[M<'static>] = &[
     M::up(include_str!("../migrations/0006_due.sql")),
 ];
 
-/// Why the store could not do something.
+/// Error of the store.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// No space on the disk; nothing was changed.
     #[error("the disk that holds {path} is full; free some space, nothing was lost")]
     Full { path: PathBuf },
-    /// Another process held the database too long, or too many writes wait.
+    /// Another process locked the database for too long, or too many writes wait.
     #[error("the database is busy; try again")]
     Busy,
-    /// Somebody else has taken over the work that this write belongs to.
+    /// Another owner has taken over the work that this write belongs to.
     #[error("the lease on {name} is no longer ours")]
     Fenced { name: String },
     /// A row that had to be unique exists already.
     #[error("it exists already: {detail}")]
     Duplicate { detail: String },
-    /// The database cannot be trusted or reached any more; the process has to stop.
+    /// The database is damaged or unreachable; the process has to stop.
     #[error("the database {path} failed: {detail}; stop the service, look at the disk, restore a backup if need be")]
     Failed { path: PathBuf, detail: String },
-    /// A statement or a stored value is not as this version expects.
+    /// A statement or a stored value does not match this version.
     #[error("the database answered what this version does not understand: {detail}")]
     Bug { detail: String },
 }
@@ -107,9 +108,9 @@ pub type StoreResult<T> = Result<T, StoreError>;
 
 /// One unit of work for the writer thread.
 trait Job: Send {
-    /// Does the work inside the open transaction; `false` asks for it to be undone.
+    /// Runs the work in the open transaction; returns `false` to roll it back.
     fn run(&mut self, connection: &Connection) -> bool;
-    /// Tells the caller, once the commit is durable or has failed.
+    /// Sends the result to the caller after the commit.
     fn finish(self: Box<Self>, committed: Result<(), StoreError>);
 }
 
@@ -154,19 +155,19 @@ struct Inner {
     writer: Mutex<Option<std::thread::JoinHandle<()>>>,
     readers: Mutex<Vec<Connection>>,
     mode: Mode,
-    /// Set once a write did not reach the disk.
+    /// Cancelled after a write that did not reach the disk.
     failed: CancellationToken,
     unclean: bool,
 }
 
-/// How a database was opened.
+/// Mode of an open database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// By the service whose database it is.
+    /// The service's own database.
     Own,
-    /// Beside the service, by a command: schema, stop mark and write-ahead log are the service's business.
+    /// Opened by a command beside the service: schema, stop mark and write-ahead log are left alone.
     Beside,
-    /// In memory: it has one connection, reads go through the writer.
+    /// In memory, with one connection: reads go through the writer.
     Memory,
 }
 
@@ -190,7 +191,7 @@ impl Store {
         Self::start(path, Mode::Beside)
     }
 
-    /// A database that lives as long as this value, for simulation.
+    /// Opens an in-memory database, for simulation.
     pub fn in_memory() -> StoreResult<Self> {
         Self::start(Path::new(":memory:"), Mode::Memory)
     }
@@ -220,8 +221,8 @@ impl Store {
             retrying(|| migrate(&mut connection)).map_err(|e| {
                 failed(format!("{e}; if a newer version of ralph-bot has used this file, use that version or a backup"))
             })?;
-            let before = facts::meta(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
-            facts::set_meta(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
+            let before = installation::get(&connection, "stopped_cleanly").map_err(|e| failed(e.to_string()))?;
+            installation::set(&connection, "stopped_cleanly", "no").map_err(|e| failed(e.to_string()))?;
             before.as_deref() == Some("no")
         };
 
@@ -247,7 +248,7 @@ impl Store {
         })
     }
 
-    /// Runs `work` inside a write transaction; `Ok` means that it is on disk.
+    /// Runs `work` in a write transaction; `Ok` means that it is on disk.
     pub async fn write<T, F>(&self, work: F) -> StoreResult<T>
     where
         T: Send + 'static,
@@ -301,7 +302,7 @@ impl Store {
         !self.inner.failed.is_cancelled() && lock(&self.inner.queue).is_some()
     }
 
-    /// Comes back once a write did not reach the disk; from then on none is accepted.
+    /// Returns after a write that did not reach the disk; no further writes are accepted.
     pub async fn failed(&self) {
         self.inner.failed.cancelled().await;
     }
@@ -315,12 +316,12 @@ impl Store {
         (size(&self.inner.path), size(Path::new(&log)))
     }
 
-    /// Whether the last process that used the file did not close it.
+    /// Whether the last process did not close the database.
     pub fn was_unclean(&self) -> bool {
         self.inner.unclean
     }
 
-    /// Looks the whole file over; the answer is empty where it is sound.
+    /// Checks the integrity of the whole file; returns the problems.
     pub async fn integrity(&self) -> StoreResult<Vec<String>> {
         self.read(|c| {
             let mut statement = c.prepare("PRAGMA quick_check")?;
@@ -337,10 +338,10 @@ impl Store {
         done.await.unwrap_or_else(|e| Err(StoreError::Bug { detail: e.to_string() }))
     }
 
-    /// Finishes what waits, notes the clean stop, and closes. Further writes are refused.
+    /// Finishes waiting writes, marks the clean stop, and closes. Further writes are refused.
     pub async fn close(&self) {
         if self.inner.mode != Mode::Beside {
-            let noted = self.write(|c| facts::set_meta(c, "stopped_cleanly", "yes")).await;
+            let noted = self.write(|c| installation::set(c, "stopped_cleanly", "yes")).await;
             if let Err(error) = noted {
                 tracing::warn!(%error, "the clean stop could not be noted");
             }
@@ -360,8 +361,8 @@ impl Store {
     }
 }
 
-/// A consistent copy of the database file at `from`, whether or not a service runs on it. `to` is the whole copy, readable
-/// by its owner alone, or not there.
+/// Copies the database file at `from` consistently, whether or not a service uses it. `to` is complete and readable only by its
+/// owner, or does not exist.
 pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     if std::fs::symlink_metadata(to).is_ok() {
         return Err(StoreError::Duplicate { detail: format!("{} is there; name another file", to.display()) });
@@ -382,7 +383,7 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
     std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
 }
 
-/// Several processes may make the same database at the same time: who comes second fails, and finds it made a little later.
+/// Retries work that fails while another process creates the same database.
 fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     for _ in 1..OPEN_TRIES {
         if work().is_ok() {
@@ -393,7 +394,7 @@ fn retrying<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<(), E> {
     work()
 }
 
-/// Brings the schema up to date, one migration after the other, each wholly or not at all.
+/// Runs the missing migrations, each in a transaction of its own.
 fn migrate(connection: &mut Connection) -> Result<(), rusqlite_migration::Error> {
     for done in 1..MIGRATIONS.len() {
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
@@ -405,7 +406,7 @@ fn migrate(connection: &mut Connection) -> Result<(), rusqlite_migration::Error>
     Migrations::from_slice(MIGRATIONS).to_latest(connection)
 }
 
-/// Whether a database can be written there; SQLite says no more than that it cannot be opened. The error is a sentence.
+/// Checks that a database can be written at `path`, because SQLite only reports that it cannot be opened. The error is a message.
 fn writable(path: &Path) -> Result<(), String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     for place in [folder, path] {
@@ -417,7 +418,7 @@ fn writable(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the schema is that of this version; the error is a sentence.
+/// Checks that the schema is that of this version; the error is a message.
 fn check_schema(connection: &Connection) -> Result<(), String> {
     let version = connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
     let version = version.map_err(|error| error.to_string())?;
@@ -492,8 +493,8 @@ fn write_loop(
     }
 }
 
-/// Waits for so many jobs, half as long as the last commit took at most: callers who were answered together ask again
-/// together, and with those who waited meanwhile would else be served by halves, in two commits that wait for each other.
+/// Waits for `wanted` jobs, at most `most`: callers that were answered together write again together, and would otherwise be
+/// split over two commits.
 fn gather(jobs: &mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>, wanted: usize, most: Duration) {
     let watch = Stopwatch::start();
     while batch.len() < wanted {

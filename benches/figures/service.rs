@@ -195,7 +195,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     loops::begin(c, start, &format!("figures/begin/{issue}"), now)?;
     let pause = command::Command::Pause { now: true, reason: String::new() };
     let input = LoopInput::Command { by: by.clone(), command: pause, comment: None };
-    loops::tell(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
+    loops::enqueue_input(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
     while loops::step_next(c, &[], &Memory::default(), now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;
     c.execute("DELETE FROM timers", [])?;

@@ -50,21 +50,21 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::store::{Store, facts};
+    use crate::store::{Store, installation};
 
     #[tokio::test]
     async fn a_copy_of_a_database_in_use_opens_and_holds_what_was_there() {
         let folder = tempfile::tempdir().expect("a folder");
         let (from, to) = (folder.path().join("ralph.db"), folder.path().join("copy.db"));
         let store = Store::open(&from).expect("opened");
-        store.write(|c| facts::set_meta(c, "note", "kept")).await.expect("written");
+        store.write(|c| installation::set(c, "note", "kept")).await.expect("written");
         let bytes = copy(&from, &to).expect("copied");
         assert_eq!(bytes, std::fs::metadata(&to).expect("a file").len());
         assert_eq!(std::fs::metadata(&to).expect("a file").permissions().mode() & 0o777, 0o600);
-        store.write(|c| facts::set_meta(c, "note", "changed later")).await.expect("written");
+        store.write(|c| installation::set(c, "note", "changed later")).await.expect("written");
 
         let restored = Store::open(&to).expect("opened");
-        assert_eq!(restored.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("kept"));
+        assert_eq!(restored.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some("kept"));
         assert_eq!(restored.integrity().await.expect("looked over"), Vec::<String>::new());
     }
 

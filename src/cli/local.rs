@@ -212,7 +212,7 @@ async fn begin(
     let begun = store.write(move |c| -> StoreResult<bool> {
         for old in earlier.iter().filter(|old| old.state.is_open()) {
             let input = LoopInput::IssueEnded { how: "left behind by an earlier run".into() };
-            loops::tell(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
+            loops::enqueue_input(c, &old.id, &format!("local/{}/{}", old.id, start.id), &input, now)?;
         }
         let origin = format!("local/{}", start.id);
         loops::begin(c, start, &origin, now)

@@ -150,7 +150,7 @@ fn printable(text: &str) -> String {
 }
 
 /// What was called for a loop and what it cost; empty where nothing was.
-fn calls_table(booked: &[calls::Booked]) -> String {
+fn calls_table(booked: &[calls::CallRecord]) -> String {
     let mut text = String::new();
     for call in booked {
         let model = call.model.as_ref().map_or_else(String::new, |model| format!(" ({model})"));
@@ -380,7 +380,7 @@ impl Shell<'_> {
         let origin = format!("cli/{}", uuid::Uuid::now_v7());
         let input = LoopInput::Command { by: by(&current), command, comment: None };
         let (loop_id, key, told, now) = (current.id.clone(), origin.clone(), input.clone(), self.clock.now());
-        let left = self.store.write(move |c| loops::tell(c, &loop_id, &key, &told, now)).await;
+        let left = self.store.write(move |c| loops::enqueue_input(c, &loop_id, &key, &told, now)).await;
         left.map_err(|error| CliError::Failed(error.to_string()))?;
         let taken = tokio::time::timeout(self.patience, self.taken(&origin)).await;
         let next = self.find(id).await?;
@@ -408,7 +408,7 @@ impl Shell<'_> {
     async fn taken(&self, origin: &str) -> Result<(), CliError> {
         loop {
             let key = origin.to_owned();
-            if self.read(move |c| loops::was_taken(c, &key)).await? {
+            if self.read(move |c| loops::is_input_processed(c, &key)).await? {
                 return Ok(());
             }
             tokio::time::sleep(LOOK_AGAIN).await;

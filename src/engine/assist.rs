@@ -24,7 +24,7 @@ use crate::domain::providers::chat::{AnswerSchema, Usage as Tokens, estimated_to
 use crate::domain::providers::limit::classify;
 use crate::domain::providers::prices::Usage;
 use crate::provider::assistant::{self, AskLimits, Asked, AssistantFailure, Fault, Question, Spent};
-use crate::store::calls::{self, Begun};
+use crate::store::calls::{self, CallDecision};
 use crate::store::session as turns;
 
 /// Most questions that a loop has under way at the same time.
@@ -171,7 +171,7 @@ impl Engine {
             so_far.asked += 1;
             (so_far.asked, so_far.failed.clone())
         };
-        let start = calls::key_start(&current.id, questions.ticket);
+        let start = calls::key_prefix(&current.id, questions.ticket);
         // Work that was put off is done again under its ticket.
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
@@ -197,7 +197,7 @@ impl Engine {
         };
         let mut begun = self.begin_call(current, wish.clone()).await;
         // When a loop begins, somebody may have mended or paid what kept it from serving; as for agents.
-        if let Ok(Begun::Never { reasons }) = &begun
+        if let Ok(CallDecision::Never { reasons }) = &begun
             && current.spent.iterations <= 1
             && !std::mem::replace(&mut questions.so_far().tried_disabled, true)
             && self.enable_one(reasons).await
@@ -205,11 +205,11 @@ impl Engine {
             begun = self.begin_call(current, wish).await;
         }
         let why = match begun {
-            Ok(Begun::Call { backend, model, .. }) => {
+            Ok(CallDecision::Call { backend, model, .. }) => {
                 return Some(Call { number, key, backend, model: model.unwrap_or_default(), started: now });
             }
-            Ok(Begun::Wait { reasons, .. } | Begun::Never { reasons }) => reasons_words(&reasons),
-            Ok(Begun::NoMoney(reached)) => reached.to_string(),
+            Ok(CallDecision::Wait { reasons, .. } | CallDecision::Never { reasons }) => reasons_words(&reasons),
+            Ok(CallDecision::NoMoney(reached)) => reached.to_string(),
             Err(error) => error.to_string(),
         };
         tracing::info!(loop_id = %current.id, purpose, why, "no model is asked");

@@ -11,8 +11,8 @@ use crate::domain::report::view::View;
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::render::{Marker, find_marker};
+use crate::store::forge_posts::{self, ForgePost};
 use crate::store::outbox::Claimed;
-use crate::store::posted::{self, Posted};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
@@ -59,7 +59,7 @@ impl Engine {
         if claimed.attempts > 0
             && let Some(found) = self.find_comment(seat, repo, on, claimed, &marker).await?
         {
-            let posted = Posted { forge_id: found.id.0, digest: String::new() };
+            let posted = ForgePost { forge_id: found.id.0, digest: String::new() };
             return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("found again by its marker") });
         }
         let body = self.renderer.comment(view, &marker);
@@ -67,7 +67,7 @@ impl Engine {
         kill_point("K10");
         let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         let digest = if kept == created.id { digest(&body) } else { String::new() };
-        let posted = Posted { forge_id: kept.0, digest };
+        let posted = ForgePost { forge_id: kept.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
@@ -95,7 +95,7 @@ impl Engine {
                 there = self.find_comment(seat, repo, on, claimed, &marker).await?.map(|found| found.id);
             }
             let Some(id) = there.take() else { continue };
-            let posted = Posted { forge_id: id.0, digest: digest.clone() };
+            let posted = ForgePost { forge_id: id.0, digest: digest.clone() };
             match seat.forge.edit_comment(repo, id, &body).await {
                 Ok(()) => return Ok(Receipt { posted: Some((key, posted)), ..Receipt::text("edited") }),
                 Err(e) if e.kind == ForgeErrorKind::NotFound => {}
@@ -106,13 +106,13 @@ impl Engine {
         kill_point("K10");
         let kept = self.sweep_twins(seat, repo, on, claimed, &marker, created.id).await?;
         let digest = if kept == created.id { digest } else { String::new() };
-        let posted = Posted { forge_id: kept.0, digest };
+        let posted = ForgePost { forge_id: kept.0, digest };
         Ok(Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) })
     }
 
-    pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<Posted>, Failure> {
+    pub(super) async fn posted(&self, subject: &str, key: &str) -> Result<Option<ForgePost>, Failure> {
         let (subject, key) = (subject.to_owned(), key.to_owned());
-        Ok(self.store.read(move |c| posted::get(c, &subject, &key)).await?)
+        Ok(self.store.read(move |c| forge_posts::get(c, &subject, &key)).await?)
     }
 
     /// The marker of the text that an effect writes under a key.
@@ -174,8 +174,8 @@ impl Engine {
         let old = self.clock.now().since(comment.created_at) >= LATE_MS;
         let Some(marker) = find_marker(&comment.body, &self.marker_key).filter(|_| ours && old) else { return Ok(()) };
         let subject = marker.subject().to_owned();
-        let known = self.store.read(move |c| posted::of_subject(c, &subject)).await?;
-        let same = |(key, posted, place): &(String, Posted, String)| {
+        let known = self.store.read(move |c| forge_posts::of_subject(c, &subject)).await?;
+        let same = |(key, posted, place): &(String, ForgePost, String)| {
             Marker::new(marker.subject(), key, place, &self.marker_key) == marker && posted.forge_id != comment.id.0
         };
         if !known.iter().any(same) {
@@ -208,8 +208,8 @@ impl Engine {
         let (hour, day) = self
             .store
             .read(move |c| {
-                let hour = posted::count_since(c, &on, now.plus_ms(-HOUR_MS))?;
-                Ok((hour, posted::count_since(c, &on, now.plus_ms(-DAY_MS))?))
+                let hour = forge_posts::count_since(c, &on, now.plus_ms(-HOUR_MS))?;
+                Ok((hour, forge_posts::count_since(c, &on, now.plus_ms(-DAY_MS))?))
             })
             .await?;
         let full = hour >= limits.comments_per_hour || day >= limits.comments_per_day;

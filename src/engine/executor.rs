@@ -15,9 +15,9 @@ use crate::domain::model::ids::LoopId;
 use crate::domain::trust::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
-use crate::store::loops::{Role, Slots};
+use crate::store::loops::{IssueRole, Slots};
 use crate::store::outbox::{self, Claimed, Ended};
-use crate::store::{StoreError, loops, posted};
+use crate::store::{StoreError, forge_posts, loops};
 
 /// What came of an effect.
 #[derive(Debug, Default)]
@@ -27,9 +27,9 @@ pub(super) struct Receipt {
     /// What the loop is told.
     pub input: Option<LoopInput>,
     /// What now exists on the forge, by key and text digest.
-    pub posted: Option<(String, posted::Posted)>,
+    pub posted: Option<(String, forge_posts::ForgePost)>,
     /// An issue or pull request that now belongs to the loop.
-    pub number: Option<(crate::domain::model::ids::Number, Role)>,
+    pub number: Option<(crate::domain::model::ids::Number, IssueRole)>,
 }
 
 impl Receipt {
@@ -140,14 +140,14 @@ impl Engine {
                     .write(move |c| {
                         outbox::finish(c, &claimed, &owner, Ended::Done, &receipt.text, now)?;
                         if let Some((key, what)) = &receipt.posted {
-                            posted::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
+                            forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
                         }
                         let Some(id) = &claimed.loop_id else { return Ok(()) };
                         if let Some((number, role)) = receipt.number {
                             loops::add_number(c, &claimed.place.repo, number, id, role)?;
                         }
                         if let Some(input) = &receipt.input {
-                            loops::tell(c, id, &origin, input, now)?;
+                            loops::enqueue_input(c, id, &origin, input, now)?;
                         }
                         kill_point("K11");
                         Ok(())
@@ -164,11 +164,11 @@ impl Engine {
                 let at = now.plus_ms(wait);
                 self.store
                     .write(move |c| {
-                        outbox::put_back(c, &claimed, &owner, at, began, &why)?;
+                        outbox::reschedule(c, &claimed, &owner, at, began, &why)?;
                         let Some((id, ticket)) = claimed.loop_id.as_ref().zip(claimed.effect.ticket()) else {
                             return Ok(());
                         };
-                        loops::tell(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
+                        loops::enqueue_input(c, id, &origin, &LoopInput::PutOff { ticket, until: at }, now).map(drop)
                     })
                     .await
             }
@@ -199,7 +199,7 @@ impl Engine {
         let (audiences, memory) = (self.audiences(), self.memory());
         let decision = match self.store.write(move |c| loops::step_next(c, &audiences, &memory, now)).await {
             Err(StoreError::Bug { detail }) => {
-                let origin = self.store.write(loops::bury_next).await?;
+                let origin = self.store.write(loops::discard_next_input).await?;
                 tracing::error!(origin, detail, "an input was set aside: no step could be made of it");
                 return Ok(true);
             }

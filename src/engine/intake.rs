@@ -20,8 +20,8 @@ use crate::domain::trust::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, Handled, Waiting};
-use crate::store::loops::{self, Role};
-use crate::store::{StoreError, facts, outbox};
+use crate::store::loops::{self, IssueRole};
+use crate::store::{StoreError, forge_state, outbox};
 
 /// An edit by somebody without write access this short before the label makes the text need confirmation:
 /// the person who labelled may have read the text before.
@@ -162,7 +162,7 @@ impl Engine {
         }
         let now = self.clock.now();
         let seen = repo.clone();
-        self.store.write(move |c| facts::save_repository(c, &seen, now)).await?;
+        self.store.write(move |c| forge_state::save_repository(c, &seen, now)).await?;
         let own = event.sender().is_some_and(|sender| sender.id == seat.own);
         match event {
             ForgeEvent::LabelSet { repo, issue, sender } => self.label_set(seat, repo, issue, sender, origin).await,
@@ -188,14 +188,14 @@ impl Engine {
             }
             ForgeEvent::IssueEdited { repo, issue, sender } => {
                 let at = issue.updated_at;
-                self.store.write(move |c| facts::add_edit(c, &repo, issue.number, at, &sender)).await?;
+                self.store.write(move |c| forge_state::add_edit(c, &repo, issue.number, at, &sender)).await?;
                 done("the edit is noted")
             }
             ForgeEvent::IssueClosed { repo, issue, .. } => self.issue_closed(seat, &repo, issue.number, origin).await,
             ForgeEvent::IssueReopened { .. } => ignored("reopened; the label starts a loop"),
             ForgeEvent::IssueGone { repo, number, .. } => {
                 let input = LoopInput::IssueEnded { how: "deleted or moved away".into() };
-                self.tell_open(&repo, number, Role::Issue, input, origin).await
+                self.tell_open(&repo, number, IssueRole::Issue, input, origin).await
             }
             ForgeEvent::CommentCreated { repo, issue, comment, sender } => {
                 self.comment(seat, repo, issue, comment, sender, origin.received_at).await
@@ -257,7 +257,7 @@ impl Engine {
     /// Asks for an effect on an issue that needs no loop.
     pub(super) async fn say(&self, place: &IssueRef, effect: Effect) -> Result<(), Trouble> {
         let (place, now) = (place.clone(), self.clock.now());
-        self.store.write(move |c| outbox::push(c, &place.key(), None, &place, &effect, now)).await?;
+        self.store.write(move |c| outbox::enqueue(c, &place.key(), None, &place, &effect, now)).await?;
         self.wake.said();
         Ok(())
     }
@@ -290,7 +290,14 @@ impl Engine {
         Ok(found)
     }
 
-    async fn tell_open(&self, repo: &RepoRef, number: Number, role: Role, input: LoopInput, origin: &Origin) -> Intake {
+    async fn tell_open(
+        &self,
+        repo: &RepoRef,
+        number: Number,
+        role: IssueRole,
+        input: LoopInput,
+        origin: &Origin,
+    ) -> Intake {
         let at = repo.clone();
         match self.store.read(move |c| loops::find(c, &at, number)).await? {
             Some((id, found, true)) if found == role => self.tell(&id, input, origin, 0).await,
@@ -302,7 +309,7 @@ impl Engine {
     async fn tell(&self, id: &LoopId, input: LoopInput, origin: &Origin, part: usize) -> Intake {
         let origin = origin.part(part);
         let (to, now) = (id.clone(), self.clock.now());
-        self.store.write(move |c| loops::tell(c, &to, &origin, &input, now)).await?;
+        self.store.write(move |c| loops::enqueue_input(c, &to, &origin, &input, now)).await?;
         self.wake.step.notify_one();
         done(format!("told {id}"))
     }

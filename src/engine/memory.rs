@@ -6,7 +6,7 @@ use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::store::memory::{self, Memory};
 use crate::store::session as sessions;
-use crate::store::{StoreError, facts, loops};
+use crate::store::{StoreError, installation, loops};
 
 /// Time between two looks for what is kept no longer.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -59,7 +59,8 @@ impl Engine {
     pub(super) async fn keep_memory(&self) -> Result<(), StoreError> {
         const LOOKED: &str = "memory_kept_at";
         let now = self.clock.now();
-        let last = self.store.read(|c| facts::meta(c, LOOKED)).await?.and_then(|text| text.parse().ok().map(Timestamp));
+        let last =
+            self.store.read(|c| installation::get(c, LOOKED)).await?.and_then(|text| text.parse().ok().map(Timestamp));
         if last.is_some_and(|last| (0..DAY_MS).contains(&now.since(last))) {
             return Ok(());
         }
@@ -88,6 +89,6 @@ impl Engine {
                 break;
             }
         }
-        self.store.write(move |c| facts::set_meta(c, LOOKED, &now.0.to_string())).await
+        self.store.write(move |c| installation::set(c, LOOKED, &now.0.to_string())).await
     }
 }

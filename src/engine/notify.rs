@@ -90,7 +90,7 @@ impl Engine {
                 let owner = self.owner.name();
                 let at = now.plus_ms(ms(self.settings.poll).max(1));
                 let why = "waits for the escalation issue";
-                self.fenced(move |c| outbox::put_back(c, &claimed, &owner, at, false, why)).await?;
+                self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, at, false, why)).await?;
                 return Ok(false);
             }
             Err(()) => None,
@@ -102,7 +102,7 @@ impl Engine {
             () = self.stopping.cancelled() => {
                 let owner = self.owner.name();
                 let why = "the service stopped; whether it arrived is not known";
-                self.fenced(move |c| outbox::put_back(c, &claimed, &owner, now, true, why)).await?;
+                self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, now, true, why)).await?;
                 return Ok(false);
             }
         };
@@ -139,7 +139,7 @@ impl Engine {
                     "a message did not get through"
                 );
                 self.metrics.effect("notify", "retried");
-                self.fenced(move |c| outbox::put_back(c, &claimed, &owner, at, true, &why)).await
+                self.fenced(move |c| outbox::reschedule(c, &claimed, &owner, at, true, &why)).await
             }
         }
     }

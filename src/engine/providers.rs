@@ -15,7 +15,7 @@ use crate::domain::providers::prices::Usage;
 use crate::domain::supervision::control::ModelTier;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
-use crate::store::calls::{self, Begun, Booking, Caller, MoneyLimits, Observed};
+use crate::store::calls::{self, BackendChanges, CallDecision, CallLimits, CallSettlement, Caller};
 
 /// How a call ended, as far as its backend is concerned.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,10 +87,10 @@ impl Used {
 
 impl Engine {
     /// Chooses a backend for a call of a loop, reserves the money and books that the call begins.
-    pub(super) async fn begin_call(&self, current: &Loop, wish: Wish) -> Result<Begun, StoreError> {
+    pub(super) async fn begin_call(&self, current: &Loop, wish: Wish) -> Result<CallDecision, StoreError> {
         let Wish { key, purpose, role, mut exclude, model: wanted, likely, share, left } = wish;
         let of_loop = (current.limits.cost > Money(0)).then_some(current.limits.cost);
-        let limits = MoneyLimits {
+        let limits = CallLimits {
             of_loop,
             of_purpose: of_loop.filter(|_| share < 1.0).map(|most| Money::from_usd(most.usd() * share)),
             loop_spent: current.spent.cost,
@@ -133,7 +133,7 @@ impl Engine {
         });
         let begun = begun.await?;
         kill_point("K15c");
-        if let Begun::Call { changes, .. } = &begun {
+        if let CallDecision::Call { changes, .. } = &begun {
             self.tell_changes(changes);
         }
         Ok(begun)
@@ -185,7 +185,7 @@ impl Engine {
     ) -> Result<Option<Advice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
-        let booking = Booking {
+        let booking = CallSettlement {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
                 (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == Usage::default() => Ending::NeverRan,
@@ -211,7 +211,7 @@ impl Engine {
             kill_point("K18b");
             Ok(observed)
         });
-        let Observed { changes, advice } = observed.await?;
+        let BackendChanges { changes, advice } = observed.await?;
         self.tell_changes(&changes);
         Ok(advice)
     }

@@ -20,8 +20,8 @@ use crate::domain::providers::backends::Observation;
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::process;
-use crate::store::loops::{self, Role};
-use crate::store::{StoreError, facts, inbox, leases, outbox};
+use crate::store::loops::{self, IssueRole};
+use crate::store::{StoreError, forge_state, inbox, installation, leases, outbox};
 
 /// Bytes of write-ahead log that are told of: four times the size at which it is copied into the database.
 const LARGE_LOG: u64 = 256 << 20;
@@ -69,8 +69,8 @@ impl Engine {
         let now = self.clock.now();
         self.store
             .write(move |c| {
-                inbox::pull_in(c, now, LONGEST_WAIT_MS)?;
-                outbox::pull_in(c, now, LONGEST_WAIT_MS)
+                inbox::cap_delay(c, now, LONGEST_WAIT_MS)?;
+                outbox::cap_delay(c, now, LONGEST_WAIT_MS)
             })
             .await?;
         let forges = self.forges.values().map(|seat| self.reconcile_forge(seat, everything));
@@ -146,7 +146,7 @@ impl Engine {
                     let now = self.clock.now();
                     for repo in found {
                         let known = repo.clone();
-                        self.store.write(move |c| facts::save_repository(c, &known, now)).await?;
+                        self.store.write(move |c| forge_state::save_repository(c, &known, now)).await?;
                         if seen.insert(repo.id.0) {
                             all.push(repo);
                         }
@@ -167,7 +167,7 @@ impl Engine {
         self.missed_labels(seat, repo).await?;
         let (looked_at, r) = (format!("looked_at/{}/{}", repo.forge, repo.id.0), repo.clone());
         let key = looked_at.clone();
-        let last = self.store.read(move |c| Ok((facts::meta(c, &key)?, loops::oldest_open(c, &r)?))).await?;
+        let last = self.store.read(move |c| Ok((installation::get(c, &key)?, loops::oldest_open(c, &r)?))).await?;
         let last = match last {
             (Some(text), _) => text.parse().map_or(begun, Timestamp),
             (None, oldest) => oldest.unwrap_or(begun),
@@ -188,12 +188,12 @@ impl Engine {
             let found = self.store.read(move |c| loops::find(c, &r, issue.number)).await?;
             if let Some((id, role, true)) = found {
                 self.reconcile_loop(id.clone()).await?;
-                if role == Role::Pull && issue.open {
+                if role == IssueRole::Pull && issue.open {
                     self.missed_reviews(seat, repo, &id, issue.number, since).await?;
                 }
             }
         }
-        self.store.write(move |c| facts::set_meta(c, &looked_at, &begun.0.to_string())).await?;
+        self.store.write(move |c| installation::set(c, &looked_at, &begun.0.to_string())).await?;
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Engine {
         let run = self.run_label(repo);
         for issue in seat.forge.issues_labelled(repo, &run).await? {
             let (r, n) = (repo.clone(), issue.number);
-            let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, facts::labels(c, &r, n)?)));
+            let known = self.store.read(move |c| Ok((loops::find(c, &r, n)?, forge_state::labels(c, &r, n)?)));
             let (found, labels) = known.await?;
             let heard = labels.is_some_and(|labels| labels.contains(&run));
             let late = self.clock.now().since(issue.updated_at) >= self.settings.event_patience_ms;
@@ -260,8 +260,8 @@ impl Engine {
             .store
             .write(move |c| {
                 debug_assert!(labels.contains(&run));
-                facts::save_labels(c, &place.repo, place.issue, &labels, at)?;
-                outbox::push(c, &place.key(), None, &place, &effect, now)
+                forge_state::save_labels(c, &place.repo, place.issue, &labels, at)?;
+                outbox::enqueue(c, &place.key(), None, &place, &effect, now)
             })
             .await;
         if let Err(error) = kept {
@@ -273,13 +273,13 @@ impl Engine {
     /// Looks at some open loops one by one, at others the next time.
     async fn reconcile_some(&self, open: &[LoopId]) -> Result<(), StoreError> {
         const CURSOR: &str = "reconciled_loop";
-        let last = self.store.read(|c| facts::meta(c, CURSOR)).await?.unwrap_or_default();
+        let last = self.store.read(|c| installation::get(c, CURSOR)).await?.unwrap_or_default();
         let first = open.partition_point(|id| id.as_str() <= last.as_str());
         let round: Vec<LoopId> = open[first..].iter().chain(&open[..first]).take(LOOKS).cloned().collect();
         let looked = round.last().map_or(last, |id| id.to_string());
         let looks = round.into_iter().map(|id| self.reconcile_loop(id));
         stream::iter(looks).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
-        self.store.write(move |c| facts::set_meta(c, CURSOR, &looked)).await
+        self.store.write(move |c| installation::set(c, CURSOR, &looked)).await
     }
 
     /// Has somebody look at what CI says of a loop's commit.
@@ -288,7 +288,7 @@ impl Engine {
         let asked = self.store.write(move |c| {
             let Some(current) = loops::get(c, &id)? else { return Ok(false) };
             let Some(commit) = current.pushed else { return Ok(false) };
-            outbox::push(c, id.as_str(), Some(&id), &current.place, &Effect::Inspect { commit }, now)?;
+            outbox::enqueue(c, id.as_str(), Some(&id), &current.place, &Effect::Inspect { commit }, now)?;
             Ok(true)
         });
         if asked.await? {
@@ -309,7 +309,7 @@ impl Engine {
         let tell = async |what: &str, input: LoopInput| {
             let (id, origin, now) =
                 (current.id.clone(), format!("reconcile/{}/{what}/{at}", current.id), self.clock.now());
-            let told = self.store.write(move |c| loops::tell(c, &id, &origin, &input, now)).await;
+            let told = self.store.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)).await;
             self.wake.step.notify_one();
             told.map(drop)
         };
@@ -353,14 +353,15 @@ impl Engine {
         let (id, repo) = (current.id.clone(), repo.clone());
         let origin = format!("reconcile/{id}/unlabeled/{}", current.updated_at.0);
         let told = self.store.write(move |c| {
-            let knows =
-                |c: &_| Ok::<_, StoreError>(facts::labels(c, &repo, issue.number)?.is_some_and(|l| l.contains(&run)));
+            let knows = |c: &_| {
+                Ok::<_, StoreError>(forge_state::labels(c, &repo, issue.number)?.is_some_and(|l| l.contains(&run)))
+            };
             if !knows(c)? {
                 return Ok(false);
             }
-            facts::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
+            forge_state::save_labels(c, &repo, issue.number, &issue.labels, issue.updated_at)?;
             // What was read is older than what has been heard since, where that stays.
-            Ok(!knows(c)? && loops::tell(c, &id, &origin, &LoopInput::RunLabelRemoved { by: None }, now)?)
+            Ok(!knows(c)? && loops::enqueue_input(c, &id, &origin, &LoopInput::RunLabelRemoved { by: None }, now)?)
         });
         if told.await? {
             self.wake.step.notify_one();

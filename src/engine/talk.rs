@@ -14,10 +14,10 @@ use crate::domain::report::view::{Severity, View};
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeErrorKind, LabelSpec, NewIssue, NewPull, Reaction};
 use crate::render::find_marker;
-use crate::store::facts;
-use crate::store::loops::{self, Role};
+use crate::store::forge_posts::{self, ForgePost};
+use crate::store::forge_state;
+use crate::store::loops::{self, IssueRole};
 use crate::store::outbox::Claimed;
-use crate::store::posted::{self, Posted};
 
 impl Engine {
     pub(super) async fn talk(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
@@ -36,7 +36,7 @@ impl Engine {
         let Ok(found) = seat.forge.repository(&known).await else { return false };
         let renamed = found.repo.id == known.id && found.repo.full_name() != known.full_name();
         let now = self.clock.now();
-        renamed && self.store.write(move |c| facts::save_repository(c, &found.repo, now)).await.is_ok()
+        renamed && self.store.write(move |c| forge_state::save_repository(c, &found.repo, now)).await.is_ok()
     }
 
     async fn talk_once(&self, claimed: &Claimed) -> Result<Receipt, Failure> {
@@ -65,7 +65,7 @@ impl Engine {
                 let run = self.run_label(&repo);
                 seat.forge.remove_label(&repo, issue, &run).await?;
                 // Were this event lost, the label set again would look like no change.
-                self.store.write(move |c| facts::drop_label(c, &repo, issue, &run)).await?;
+                self.store.write(move |c| forge_state::drop_label(c, &repo, issue, &run)).await?;
                 Ok(Receipt::text("label taken off"))
             }
             Effect::React { comment, mark } => {
@@ -96,7 +96,7 @@ impl Engine {
     /// The repository under the name that it has now; the numeric id is what it is known by.
     pub(super) async fn present_name(&self, repo: &RepoRef) -> Result<RepoRef, Failure> {
         let (forge, id) = (repo.forge.clone(), repo.id);
-        let known = self.store.read(move |c| facts::repository(c, &forge, id)).await?;
+        let known = self.store.read(move |c| forge_state::repository(c, &forge, id)).await?;
         Ok(known.unwrap_or_else(|| repo.clone()))
     }
 
@@ -149,7 +149,7 @@ impl Engine {
             // Under its own key it counts against the budget of comments; as the status it is kept up to date.
             let (subject, counted_on, now) = (claimed.subject.clone(), claimed.place.key(), self.clock.now());
             let counted = new.clone();
-            self.store.write(move |c| posted::put(c, &subject, &key, &counted, &counted_on, now)).await?;
+            self.store.write(move |c| forge_posts::put(c, &subject, &key, &counted, &counted_on, now)).await?;
             receipt.posted = Some(("status".into(), new));
         }
         Ok(receipt)
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// Folds a comment of ours away, where the forge can; one that is gone, or may not be, stays as it is.
-    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &Posted) -> Result<(), Failure> {
+    async fn fold(&self, seat: &ForgeSeat, repo: &RepoRef, old: &ForgePost) -> Result<(), Failure> {
         match seat.forge.minimize_comment(repo, CommentId(old.forge_id)).await {
             Err(e) if matches!(e.kind, ForgeErrorKind::NotFound | ForgeErrorKind::Denied) => Ok(()),
             other => Ok(other?),
@@ -224,7 +224,7 @@ impl Engine {
                     pull.url.clone(),
                     LoopInput::PullOpened { number: pull.number, url: pull.url.clone() },
                 );
-                receipt.number = Some((pull.number, Role::Pull));
+                receipt.number = Some((pull.number, IssueRole::Pull));
                 pull.number
             }
         };
@@ -233,7 +233,7 @@ impl Engine {
         if known.as_ref() != Some(&digest) {
             seat.forge.update_pull(repo, number, &title, &body).await?;
         }
-        receipt.posted = Some(("pull".into(), Posted { forge_id: number.0 as i64, digest }));
+        receipt.posted = Some(("pull".into(), ForgePost { forge_id: number.0 as i64, digest }));
         if ready && current.state == LoopState::Review {
             seat.forge.set_pull_ready(repo, number).await?;
             if !reviewers.is_empty() {
@@ -330,9 +330,9 @@ impl Engine {
         };
         let created = seat.forge.create_issue(repo, &issue).await?;
         kill_point("K29");
-        let posted = Posted { forge_id: created.number.0 as i64, digest: digest(&body) };
+        let posted = ForgePost { forge_id: created.number.0 as i64, digest: digest(&body) };
         let mut receipt = Receipt { posted: Some((key, posted)), ..Receipt::text(created.url) };
-        receipt.number = Some((created.number, Role::Escalation));
+        receipt.number = Some((created.number, IssueRole::Escalation));
         Ok(receipt)
     }
 
@@ -352,9 +352,9 @@ impl Engine {
             self.comment_under(seat, claimed, repo, number, &format!("again/{}", claimed.id), view).await?;
         }
         let digest = digest(&self.text(claimed, key, view));
-        let posted = Posted { forge_id: number.0 as i64, digest };
+        let posted = ForgePost { forge_id: number.0 as i64, digest };
         let mut receipt = Receipt { posted: Some((key.to_owned(), posted)), ..Receipt::text(format!("on #{number}")) };
-        receipt.number = Some((number, Role::Escalation));
+        receipt.number = Some((number, IssueRole::Escalation));
         Ok(receipt)
     }
 
@@ -366,7 +366,7 @@ impl Engine {
         why: &str,
     ) -> Result<Receipt, Failure> {
         let Some(id) = claimed.loop_id.clone() else { return Ok(Receipt::text("no loop")) };
-        let numbers = self.store.read(move |c| loops::numbers(c, &id, Role::Escalation)).await?;
+        let numbers = self.store.read(move |c| loops::numbers(c, &id, IssueRole::Escalation)).await?;
         let mut closed = 0;
         for number in numbers {
             match seat.forge.issue(repo, number).await {

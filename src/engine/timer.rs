@@ -17,7 +17,7 @@ impl Engine {
                 for (id, kind, at) in &due {
                     if let Some(timer) = TimerKind::parse(kind) {
                         let origin = format!("timer/{id}/{kind}/{}", at.0);
-                        loops::tell(c, id, &origin, &LoopInput::TimerDue { timer }, now)?;
+                        loops::enqueue_input(c, id, &origin, &LoopInput::TimerDue { timer }, now)?;
                     }
                 }
                 Ok(!due.is_empty())
@@ -41,7 +41,8 @@ impl Engine {
             // Of several processes one tells the loops.
             let running = if tells { loops::open_ids(c, Some(LoopState::Running))? } else { Vec::new() };
             let tell = |id| {
-                loops::tell(c, id, &format!("clock/{id}/{}", now.0), &LoopInput::ClockSet { by_ms }, now).map(drop)
+                loops::enqueue_input(c, id, &format!("clock/{id}/{}", now.0), &LoopInput::ClockSet { by_ms }, now)
+                    .map(drop)
             };
             running.iter().try_for_each(tell)
         };

@@ -73,7 +73,7 @@ impl Engine {
         let given = self
             .store
             .write(move |c| {
-                outbox::put_back(c, &claimed, &owner, now, true, "the service stopped")?;
+                outbox::reschedule(c, &claimed, &owner, now, true, "the service stopped")?;
                 leases::release(c, &claimed.lease(), &owner, claimed.fence)
             })
             .await;
@@ -214,7 +214,7 @@ impl Engine {
         };
         let policy = settings.as_ref().map_or_else(|| operator.clone(), |(_, file)| operator.with_repository(file));
         let (place, loops) = (repo.clone(), policy.limits.loops_per_repository);
-        self.store.write(move |c| loops::allow(c, &place, loops)).await?;
+        self.store.write(move |c| loops::set_repository_limit(c, &place, loops)).await?;
         let wanted = current.options.base.clone().or_else(|| policy.base.clone());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != base_branch) {
             (tree, base_branch) = prepare(wanted, current.head.clone()).await?;

@@ -1,5 +1,5 @@
-//! Calls of backends. Choosing a backend, reserving the money and marking the call as begun are one transaction, so that
-//! two loops cannot take the same free place or the same last dollar, in one process or in several.
+//! Calls of backends. Choosing a backend, reserving the cost and recording the call are one transaction, so that two loops
+//! cannot take the same free slot or the same budget, in one process or in several.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Serialize;
@@ -12,147 +12,147 @@ use crate::domain::providers::backends::{
 use crate::domain::providers::money::{Account, Ending, Ledger, Permit, Reached, Reservation, day_of, likely_cost};
 use crate::domain::providers::prices::Usage;
 
-/// Past calls that tell what the next one is likely to cost.
+/// Number of past calls that the expected cost is estimated from.
 const PAST: u32 = 20;
 
-/// Who calls, and for what.
+/// Loop and purpose of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Caller {
-    /// Unique over all calls: loop, ticket of the work, and try.
+    /// Unique key: loop, ticket of the work, and attempt.
     pub key: String,
     /// The loop.
     pub loop_id: LoopId,
     /// Its repository.
     pub repo: RepoRef,
-    /// Its iteration, from 1.
+    /// 1-based iteration.
     pub iteration: u32,
-    /// What for: `agent`, or the job of an assistant.
+    /// Purpose of the call: `agent`, or the job of an assistant.
     pub purpose: String,
-    /// Limits of money that hold for it.
-    pub limits: MoneyLimits,
+    /// Cost limits of the call.
+    pub limits: CallLimits,
 }
 
-/// Limits of money, where there are any.
+/// Cost limits; `None` for no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct MoneyLimits {
-    /// Of the loop, over its life.
+pub struct CallLimits {
+    /// Of the loop in total.
     pub of_loop: Option<Money>,
     /// Of all calls of the loop for the same purpose.
     pub of_purpose: Option<Money>,
-    /// What the loop has spent by its own account; the greater of this and what is booked counts.
+    /// Cost by the loop's own account; the greater of this and the recorded cost applies.
     pub loop_spent: Money,
-    /// Of the repository, a day.
+    /// Of the repository per day.
     pub of_repository: Option<Money>,
-    /// Of the service, a day.
+    /// Of the service per day.
     pub of_service: Option<Money>,
 }
 
-/// What a caller may do.
+/// Decision about a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Begun {
-    /// Call this backend now; the call is booked.
+pub enum CallDecision {
+    /// Call this backend now; the call is recorded.
     Call {
-        /// Whom.
+        /// Backend.
         backend: String,
-        /// Which model; `None` for the backend's own.
+        /// Model; `None` for the backend's default.
         model: Option<String>,
-        /// Why this one.
+        /// Reason of the choice.
         why: Why,
-        /// Whether an earlier session may go on.
+        /// Whether an earlier session can be resumed.
         session: Session,
-        /// What it may cost before it is ended, by limits of money as they are now.
+        /// Cost at which the call is stopped, by the limits as they are now.
         at_most: Option<Money>,
-        /// Who calls; what it costs meanwhile is noted under this.
+        /// Caller under which the cost is recorded during the call.
         caller: Box<Caller>,
-        /// What changed among the backends.
+        /// Changes of backends.
         changes: Vec<Change>,
     },
-    /// Ask again then.
+    /// No backend now; ask again at `until`.
     Wait {
         /// When.
         until: Timestamp,
-        /// What holds each backend back.
+        /// Reason for each backend.
         reasons: Vec<Blocked>,
     },
-    /// Waiting does not help.
+    /// No backend, and waiting does not help.
     Never {
-        /// What holds each backend back.
+        /// Reason for each backend.
         reasons: Vec<Blocked>,
     },
-    /// A limit of money is in the way.
+    /// A cost limit is reached.
     NoMoney(Reached),
 }
 
-/// What followed from something that was seen.
+/// Effects of an observation on backends.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Observed {
-    /// What changed among the backends.
+pub struct BackendChanges {
+    /// Changes of backends.
     pub changes: Vec<Change>,
-    /// What to do about the call.
+    /// Advice for the call.
     pub advice: Option<Advice>,
 }
 
-/// How a call ended, as it is booked.
+/// End of a call, to be recorded.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Booking {
-    /// As far as money goes.
+pub struct CallSettlement {
+    /// End with its cost.
     pub ending: Ending,
-    /// Whether the cost is an estimate of ours.
+    /// Whether the cost is estimated by the service.
     pub estimated: bool,
     /// Tokens.
     pub usage: Usage,
-    /// In one word.
+    /// Outcome in one word.
     pub outcome: &'static str,
 }
 
-/// A call as it is booked, for people.
+/// A recorded call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Booked {
-    /// Iteration, from 1.
+pub struct CallRecord {
+    /// 1-based iteration.
     pub iteration: u32,
-    /// What for.
+    /// Purpose of the call.
     pub purpose: String,
-    /// Whom.
+    /// Backend.
     pub backend: String,
-    /// Which model.
+    /// Model.
     pub model: Option<String>,
-    /// When it began.
+    /// Start of the call.
     pub started_at: Timestamp,
-    /// What it cost; what it holds while it is under way.
+    /// Cost; the reserved cost during the call.
     pub cost: Money,
-    /// Whether that is an estimate of ours.
+    /// Whether the cost is estimated by the service.
     pub estimated: bool,
     /// Tokens.
     pub usage: Usage,
-    /// How it ended; `None` while it is under way.
+    /// Outcome; `None` during the call.
     pub outcome: Option<String>,
 }
 
-/// What is known of the backends. What cannot be read counts as nothing known.
+/// Returns the state of all backends; the initial state if it cannot be read.
 pub fn state(c: &Connection) -> StoreResult<Backends> {
     let data: Option<String> = c.query_row("SELECT data FROM backends", [], |row| row.get(0)).optional()?;
     Ok(data.and_then(|data| serde_json::from_str(&data).ok()).unwrap_or_default())
 }
 
-/// Takes something that was seen into account.
+/// Updates the state of backends with an observation.
 pub fn observe(
     c: &Connection,
     observation: &Observation,
     settings: &BackendsSettings,
     now: Timestamp,
-) -> StoreResult<Observed> {
+) -> StoreResult<BackendChanges> {
     let before = state(c)?;
     let transition = backends::next(before.clone(), observation, settings, now);
     if transition.state != before {
         let data = serde_json::to_string(&transition.state)?;
         c.execute("INSERT INTO backends (id, data) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET data = ?1", [data])?;
     }
-    Ok(Observed { changes: transition.changes, advice: transition.advice })
+    Ok(BackendChanges { changes: transition.changes, advice: transition.advice })
 }
 
-/// Chooses a backend for a call, reserves what the call is likely to cost (by calls before it, where the request does not
-/// say it), and books that it begins; or says what is in the way. `models` names the models that a backend may be asked for,
-/// the first that it has, or the first of all where it seems to have none; its own where there is no name.
+/// Chooses a backend for a call, reserves the expected cost (estimated from earlier calls if the request has none) and records
+/// its start; or returns the obstacle. `models` lists the models of each backend in order of preference: the first that it has is
+/// used, or the first of all if it seems to have none; its default model if the list is empty.
 pub fn begin(
     c: &Connection,
     caller: &Caller,
@@ -161,7 +161,7 @@ pub fn begin(
     settings: &BackendsSettings,
     seed: u64,
     now: Timestamp,
-) -> StoreResult<Begun> {
+) -> StoreResult<CallDecision> {
     let elapsed = observe(c, &Observation::Elapsed, settings, now)?;
     let likely = match request.likely_cost {
         Some(known) => known,
@@ -171,12 +171,12 @@ pub fn begin(
     let known = state(c)?;
     let (backend, why, session) = match backends::choose(&known, settings, &request, seed, now) {
         Choice::Use { backend, why, session } => (backend, why, session),
-        Choice::Wait { until, reasons } => return Ok(Begun::Wait { until, reasons }),
-        Choice::Never { reasons } => return Ok(Begun::Never { reasons }),
+        Choice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
+        Choice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
     };
     let (reserve, at_most) = match ledger(c, caller, now)?.permit(likely, now) {
         Permit::Yes { reserve, at_most } => (reserve, at_most),
-        Permit::No(reached) => return Ok(Begun::NoMoney(reached)),
+        Permit::No(reached) => return Ok(CallDecision::NoMoney(reached)),
     };
     let models = models(&backend);
     let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
@@ -214,42 +214,42 @@ pub fn begin(
         now.0,
         reserve.0,
     ])?;
-    Ok(Begun::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
+    Ok(CallDecision::Call { backend, model, why, session, at_most, caller: Box::new(caller.clone()), changes })
 }
 
-/// The first words of a call came: its backend serves us.
-pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<Observed> {
+/// Records the first output of a call: its backend works.
+pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Timestamp) -> StoreResult<BackendChanges> {
     let sql = "SELECT call FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let call: Option<String> = c.query_row(sql, [key], |row| row.get(0)).optional()?;
-    let Some(call) = call else { return Ok(Observed::default()) };
+    let Some(call) = call else { return Ok(BackendChanges::default()) };
     observe(c, &Observation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
 }
 
-/// Notes what a call under way has cost up to now, so that a lost process is not forgotten money; the limit that it reached
-/// by that, with all that others under way have cost or are likely to.
-pub fn shown(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<Reached>> {
+/// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
+/// with the cost and reservations of other running calls.
+pub fn record_cost(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<Reached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
 }
 
-/// Books the end of a call and what follows from it for its backend; `seen` makes the observation of the call as it was
-/// booked and of its cost. A call that has ended already is left as it is.
+/// Records the end of a call and updates its backend; `seen` makes the observation from the recorded call and its cost. A call that
+/// has ended already stays unchanged.
 pub fn end(
     c: &Connection,
     key: &str,
-    booking: &Booking,
+    booking: &CallSettlement,
     settings: &BackendsSettings,
     now: Timestamp,
     seen: impl FnOnce(Call, Option<Money>) -> Observation,
-) -> StoreResult<Observed> {
+) -> StoreResult<BackendChanges> {
     let sql = "SELECT call, started_at, reserved, shown FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let open = c.query_row(sql, [key], |row| {
         let at = Timestamp(row.get(1)?);
         let shown = row.get::<_, Option<i64>>(3)?.map(Money);
         Ok((row.get::<_, String>(0)?, Reservation { at, amount: Money(row.get(2)?), shown }))
     });
-    let Some((call, reservation)) = open.optional()? else { return Ok(Observed::default()) };
+    let Some((call, reservation)) = open.optional()? else { return Ok(BackendChanges::default()) };
     let cost = reservation.settle(booking.ending);
     let usage = booking.usage;
     c.execute(
@@ -271,8 +271,7 @@ pub fn end(
     observe(c, &seen(serde_json::from_str(&call)?, known), settings, now)
 }
 
-/// Settles the calls of a loop whose process died; whom each one called, for what, and the money that it is taken to have
-/// cost.
+/// Settles the calls of a loop whose process died; returns backend, purpose and assumed cost of each.
 pub fn abandon(
     c: &Connection,
     of: &LoopId,
@@ -282,7 +281,7 @@ pub fn abandon(
     let mut statement = c.prepare("SELECT key FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
     let keys = statement.query_map([of.as_str()], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     let mut lost = Vec::new();
-    let booking = Booking { ending: Ending::Lost, estimated: true, usage: Usage::default(), outcome: "lost" };
+    let booking = CallSettlement { ending: Ending::Lost, estimated: true, usage: Usage::default(), outcome: "lost" };
     for key in keys {
         let mut who = None;
         end(c, &key, &booking, settings, now, |call, cost| {
@@ -296,19 +295,19 @@ pub fn abandon(
     Ok(lost)
 }
 
-/// How the keys of all calls begin that are made for a loop's work with this ticket.
-pub fn key_start(of: &LoopId, ticket: u64) -> String {
+/// Returns the common prefix of the keys of all calls for a loop's work with this ticket.
+pub fn key_prefix(of: &LoopId, ticket: u64) -> String {
     format!("{of}/{ticket}/")
 }
 
-/// What the calls cost in all that have ended and whose keys begin so.
+/// Returns the total cost of the finished calls whose keys begin with `beginning`.
 pub fn cost_of(c: &Connection, beginning: &str) -> StoreResult<Money> {
     let sql = "SELECT coalesce(sum(cost), 0) FROM calls WHERE substr(key, 1, length(?1)) = ?1 AND key >= ?1";
     Ok(c.prepare_cached(sql)?.query_row([beginning], |row| row.get(0).map(Money))?)
 }
 
-/// The calls of a loop, oldest first.
-pub fn of_loop(c: &Connection, of: &LoopId) -> StoreResult<Vec<Booked>> {
+/// Returns the calls of a loop, oldest first.
+pub fn of_loop(c: &Connection, of: &LoopId) -> StoreResult<Vec<CallRecord>> {
     let mut statement = c.prepare(
         "SELECT iteration, purpose, backend, model, started_at, coalesce(cost, max(reserved, coalesce(shown, 0))),
          estimated, tokens_in, tokens_out, cache_read, cache_write, outcome FROM calls WHERE loop_id = ?1 ORDER BY id",
@@ -317,9 +316,9 @@ pub fn of_loop(c: &Connection, of: &LoopId) -> StoreResult<Vec<Booked>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn booked(row: &Row<'_>) -> rusqlite::Result<Booked> {
+fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
     let tokens = |at: usize| row.get::<_, i64>(at).map(|count| u64::try_from(count).unwrap_or_default());
-    Ok(Booked {
+    Ok(CallRecord {
         iteration: row.get(0)?,
         purpose: row.get(1)?,
         backend: row.get(2)?,
@@ -332,7 +331,7 @@ fn booked(row: &Row<'_>) -> rusqlite::Result<Booked> {
     })
 }
 
-/// What a call is likely to cost: by the loop's own calls for the same purpose, else by everybody's.
+/// Returns the expected cost of a call, from the loop's own calls for the same purpose, else from all loops'.
 fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
     let past = |condition: &str, value: &str| -> StoreResult<Vec<Money>> {
         let sql = format!(
@@ -348,7 +347,7 @@ fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
     Ok(likely_cost(&known))
 }
 
-/// The accounts that a call is paid from, without the call itself.
+/// Returns the accounts that a call is charged to, without the call itself.
 fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
@@ -423,7 +422,7 @@ mod tests {
             repo,
             iteration: 1,
             purpose: "agent".into(),
-            limits: MoneyLimits::default(),
+            limits: CallLimits::default(),
         }
     }
 
@@ -446,27 +445,27 @@ mod tests {
         store.write(work).await.expect("a write")
     }
 
-    fn begun(c: &Connection, key: &str, of: &str, limits: MoneyLimits) -> StoreResult<Begun> {
+    fn begun(c: &Connection, key: &str, of: &str, limits: CallLimits) -> StoreResult<CallDecision> {
         let caller = Caller { limits, ..caller(key, of) };
         begin(c, &caller, &request(), &|_| Vec::new(), &settings(), 1, NOW)
     }
 
-    fn backend_of(begun: &Begun) -> &str {
+    fn backend_of(begun: &CallDecision) -> &str {
         match begun {
-            Begun::Call { backend, .. } => backend,
+            CallDecision::Call { backend, .. } => backend,
             other => panic!("{other:?}"),
         }
     }
 
-    fn booking(ending: Ending) -> Booking {
-        Booking { ending, estimated: false, usage: Usage::default(), outcome: "finished" }
+    fn booking(ending: Ending) -> CallSettlement {
+        CallSettlement { ending, estimated: false, usage: Usage::default(), outcome: "finished" }
     }
 
     #[tokio::test]
-    async fn a_limited_backend_is_left_alone_by_all_loops() {
+    async fn limited_backend_is_avoided_by_all_loops() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            assert_eq!(backend_of(&begun(c, "a/1", "a", MoneyLimits::default())?), "one");
+            assert_eq!(backend_of(&begun(c, "a/1", "a", CallLimits::default())?), "one");
             let limit = Limit {
                 kind: LimitKind::Quota,
                 until: Some(NOW.plus_ms(3_600_000)),
@@ -476,32 +475,32 @@ mod tests {
             let seen = |call, cost| Observation::CallLimited { call, cost, limit, seed: 1 };
             let observed = end(c, "a/1", &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
             assert!(matches!(&observed.changes[..], [Change::Parked { backend, .. }] if backend == "one"));
-            assert_eq!(backend_of(&begun(c, "a/2", "a", MoneyLimits::default())?), "two");
-            assert_eq!(backend_of(&begun(c, "b/1", "b", MoneyLimits::default())?), "two");
+            assert_eq!(backend_of(&begun(c, "a/2", "a", CallLimits::default())?), "two");
+            assert_eq!(backend_of(&begun(c, "b/1", "b", CallLimits::default())?), "two");
             // A repeated end changes nothing.
             let again = end(c, "a/1", &booking(Ending::Cost(Money(9))), &settings(), NOW, |call, cost| {
                 Observation::CallAbandoned { call, cost }
             })?;
-            assert_eq!(again, Observed::default());
+            assert_eq!(again, BackendChanges::default());
             Ok(())
         })
         .await;
     }
 
     #[tokio::test]
-    async fn what_is_known_of_backends_survives_and_damage_is_no_end() {
+    async fn backend_state_survives_restart_and_damage() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
             let away = Observation::Disabled { backend: "one".into(), reason: "a holiday".into() };
             observe(c, &away, &settings(), NOW)?;
-            assert_eq!(backend_of(&begun(c, "a/1", "a", MoneyLimits::default())?), "two");
+            assert_eq!(backend_of(&begun(c, "a/1", "a", CallLimits::default())?), "two");
             c.execute("UPDATE backends SET data = '{'", [])?;
             assert_eq!(state(c)?, Backends::default());
-            assert_eq!(backend_of(&begun(c, "a/2", "a", MoneyLimits::default())?), "one");
+            assert_eq!(backend_of(&begun(c, "a/2", "a", CallLimits::default())?), "one");
             let mut only = request();
             only.exclude = vec!["one".into(), "two".into()];
             let none = begin(c, &caller("a/3", "a"), &only, &|_| Vec::new(), &settings(), 1, NOW)?;
-            let Begun::Never { reasons } = none else { panic!("{none:?}") };
+            let CallDecision::Never { reasons } = none else { panic!("{none:?}") };
             assert!(reasons.iter().all(|blocked| blocked.by == BlockedBy::Excluded));
             Ok(())
         })
@@ -509,17 +508,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn money_is_held_before_it_is_spent() {
+    async fn cost_is_reserved_before_the_call() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            let limits = MoneyLimits { of_service: Some(Money::from_usd(0.6)), ..MoneyLimits::default() };
+            let limits = CallLimits { of_service: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let first = begun(c, "a/1", "a", limits)?;
-            assert!(matches!(first, Begun::Call { at_most: Some(most), .. } if most == Money::from_usd(0.6)));
+            assert!(matches!(first, CallDecision::Call { at_most: Some(most), .. } if most == Money::from_usd(0.6)));
             // Half a dollar is held by the first: what is left does not do for another.
             let second = begun(c, "b/1", "b", limits)?;
-            let Begun::NoMoney(reached) = second else { panic!("{second:?}") };
+            let CallDecision::NoMoney(reached) = second else { panic!("{second:?}") };
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
-            shown(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
+            record_cost(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
                 Observation::CallSucceeded { call, tokens: 10, cost, progress: None }
             })?;
@@ -532,17 +531,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn runs_side_by_side_see_what_the_others_cost() {
+    async fn concurrent_runs_count_against_each_other() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            let limits = MoneyLimits { of_service: Some(Money::from_usd(2.0)), ..MoneyLimits::default() };
+            let limits = CallLimits { of_service: Some(Money::from_usd(2.0)), ..CallLimits::default() };
             for key in ["a/1", "b/1"] {
                 let begun = begun(c, key, &key[..1], limits)?;
-                assert!(matches!(begun, Begun::Call { at_most: Some(_), .. }), "{begun:?}");
+                assert!(matches!(begun, CallDecision::Call { at_most: Some(_), .. }), "{begun:?}");
             }
             let costs = |key: &str, usd: f64| {
                 let caller = Caller { limits, ..caller(key, &key[..1]) };
-                shown(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
+                record_cost(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
             };
             assert_eq!((costs("a/1", 1.2)?, costs("b/1", 0.7)?), (None, None));
             // Each alone is far from what it could have cost when it began.
@@ -554,7 +553,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_that_is_missing_is_not_asked_for_while_there_is_another() {
+    async fn missing_model_is_replaced_by_the_next() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
             let mut request = request();
@@ -562,7 +561,7 @@ mod tests {
             let asked = |key: &str| {
                 let models = |_: &str| vec!["m-9".to_owned(), "m-8".to_owned()];
                 let begun = begin(c, &caller(key, "a"), &request, &models, &settings(), 1, NOW)?;
-                let Begun::Call { model: Some(model), .. } = begun else { panic!("{begun:?}") };
+                let CallDecision::Call { model: Some(model), .. } = begun else { panic!("{begun:?}") };
                 let evidence = "no such model".into();
                 let limit = Limit { kind: LimitKind::ModelMissing, until: None, source: LimitSource::Stream, evidence };
                 let seen = |call, cost| Observation::CallLimited { call, cost, limit, seed: 1 };
@@ -577,10 +576,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_repositorys_money_is_counted_by_repository_and_day() {
+    async fn repository_cost_is_counted_per_day() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            let limits = MoneyLimits { of_repository: Some(Money::from_usd(0.6)), ..MoneyLimits::default() };
+            let limits = CallLimits { of_repository: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let at = |key: &str, forge: &str, id: i64, now: Timestamp| {
                 let repo = RepoRef { forge: ForgeName::new(forge), id: RepoId(id), ..caller("", "a").repo };
                 begin(c, &Caller { limits, repo, ..caller(key, key) }, &request(), &|_| Vec::new(), &settings(), 1, now)
@@ -594,7 +593,7 @@ mod tests {
                     progress: None,
                 })
             };
-            let money = |begun: Begun| !matches!(begun, Begun::NoMoney(_));
+            let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));
             // Half a dollar is held by the first call, whoever makes the next one here.
             assert!(money(at("a", "work", 7, NOW)?));
             assert!(!money(at("b", "work", 7, NOW)?), "what is held counts");
@@ -608,46 +607,46 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_purpose_is_held_to_its_share() {
+    async fn purpose_is_limited_to_its_share() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            let limits = MoneyLimits { of_purpose: Some(Money::from_usd(0.03)), ..MoneyLimits::default() };
+            let limits = CallLimits { of_purpose: Some(Money::from_usd(0.03)), ..CallLimits::default() };
             let ask = |key: &str| {
                 let caller = Caller { limits, purpose: "prompt".into(), ..caller(key, "a") };
                 let request = Request { likely_cost: Some(Money::from_usd(0.01)), ..request() };
                 begin(c, &caller, &request, &|_| Vec::new(), &settings(), 1, NOW)
             };
             // Calls for other purposes do not count.
-            begun(c, "a/1/0", "a", MoneyLimits::default())?;
+            begun(c, "a/1/0", "a", CallLimits::default())?;
             for key in ["a/1/prompt-1", "a/1/prompt-2", "a/1/prompt-3"] {
                 assert_eq!(backend_of(&ask(key)?), "one");
             }
             let fourth = ask("a/1/prompt-4")?;
-            assert!(matches!(&fourth, Begun::NoMoney(reached) if reached.free_at.is_none()), "{fourth:?}");
+            assert!(matches!(&fourth, CallDecision::NoMoney(reached) if reached.free_at.is_none()), "{fourth:?}");
             Ok(())
         })
         .await;
     }
 
     #[tokio::test]
-    async fn calls_of_a_process_that_died_are_paid_and_free_their_place() {
+    async fn calls_of_a_dead_process_are_charged_and_free_their_slot() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            begun(c, "a/1/0", "a", MoneyLimits::default())?;
-            begun(c, "a/2/question", "a", MoneyLimits::default())?;
+            begun(c, "a/1/0", "a", CallLimits::default())?;
+            begun(c, "a/2/question", "a", CallLimits::default())?;
             end(c, "a/2/question", &booking(Ending::Cost(Money::from_usd(0.05))), &settings(), NOW, |call, cost| {
                 Observation::CallAbandoned { call, cost }
             })?;
-            begun(c, "a/2/0", "a", MoneyLimits::default())?;
-            shown(c, &caller("a/2/0", "a"), Money::from_usd(0.2), NOW)?;
-            shown(c, &caller("a/2/0", "a"), Money::from_usd(0.1), NOW)?;
+            begun(c, "a/2/0", "a", CallLimits::default())?;
+            record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.2), NOW)?;
+            record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.1), NOW)?;
             let lost = |usd| ("one".to_owned(), Role::Agent, Money::from_usd(usd));
             let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
             assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
             // What ended before the process died was told to nobody either; other work was.
-            assert_eq!(cost_of(c, &key_start(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
-            assert_eq!(cost_of(c, &key_start(&LoopId::new("a"), 22))?, Money(0));
+            assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
+            assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 22))?, Money(0));
             assert!(state(c)?.backends["one"].in_flight.is_empty());
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! Deliveries as they came: stored before they are acknowledged, handled in order, never thrown away unread.
+//! Inbox: deliveries of webhooks, stored before they are acknowledged and processed in order.
 
 use std::cell::RefCell;
 
@@ -11,26 +11,25 @@ use crate::domain::model::ids::{ForgeName, Timestamp};
 /// A verified delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
-    /// The configured forge whose path it came to.
+    /// Forge whose path received it.
     pub forge: ForgeName,
-    /// The forge's id of the delivery.
+    /// Id that the forge gave it.
     pub delivery: String,
-    /// The forge's event header; unsigned, a hint.
+    /// Event header of the forge; not signed, so only a hint.
     pub event: String,
-    /// The body as it was signed.
+    /// The signed body.
     pub body: Body,
 }
 
-/// A body, packed: that is a quarter of the bytes to write and sync, and the work is done by whoever takes it in, not by
-/// the one writer.
+/// A compressed body, about a quarter of the size. The receiver compresses it, so that the single writer does not have to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Vec<u8>);
 
-/// Longest body that is unpacked; a stored length above it is damage.
+/// Maximum size of a body, in bytes; a larger stored length means that the row is damaged.
 const LONGEST: usize = 64 << 20;
 
 impl Body {
-    /// Packs a body.
+    /// Compresses a body.
     pub fn pack(bytes: &[u8]) -> Self {
         thread_local! {
             // Kept between bodies: making one costs as much as packing a small body.
@@ -46,12 +45,15 @@ impl Body {
         Self(packed)
     }
 
-    /// Bytes that it takes up.
+    /// Compressed size in bytes.
     pub fn stored(&self) -> usize {
         self.0.len()
     }
 
-    /// The body as it came. Errors with `Bug` where the stored bytes are none that packing makes.
+    /// Returns the original body.
+    ///
+    /// # Errors
+    /// `Bug` if the stored bytes are damaged.
     pub fn unpack(&self) -> StoreResult<Vec<u8>> {
         let damaged =
             |detail: String| StoreError::Bug { detail: format!("the body of a delivery is damaged: {detail}") };
@@ -63,27 +65,27 @@ impl Body {
     }
 }
 
-/// A delivery that waits to be handled.
+/// A delivery that waits to be processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     /// Row.
     pub id: i64,
-    /// What came.
+    /// The delivery.
     pub delivery: Delivery,
     /// When.
     pub received_at: Timestamp,
-    /// How often handling it failed.
+    /// Number of failed attempts to process it.
     pub attempts: u32,
 }
 
-/// What became of a delivery.
+/// Result of processing a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handled {
-    /// Acted on.
+    /// Processed.
     Done,
-    /// Of no interest, or refused; the reason says which.
+    /// Ignored or refused; the reason says which.
     Ignored,
-    /// Could not be handled; a person should look.
+    /// Failed; a person has to look at it.
     Dead,
 }
 
@@ -97,7 +99,7 @@ impl Handled {
     }
 }
 
-/// Stores a delivery; `false` where this forge's delivery of that id is there already.
+/// Stores a delivery; returns `false` if the forge's delivery with this id is already stored.
 pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inbox (forge, delivery, event, body, received_at) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -107,7 +109,7 @@ pub fn insert(c: &Connection, delivery: &Delivery, at: Timestamp) -> StoreResult
     Ok(statement.execute(row)? == 1)
 }
 
-/// The deliveries that wait and are due, oldest first.
+/// Returns the waiting deliveries that are due, oldest first.
 pub fn due(c: &Connection, now: Timestamp) -> StoreResult<Vec<i64>> {
     let sql = "SELECT id FROM inbox WHERE state = 'new' AND not_before <= ?1 ORDER BY id";
     let mut statement = c.prepare_cached(sql)?;
@@ -115,7 +117,7 @@ pub fn due(c: &Connection, now: Timestamp) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Those of the deliveries that still wait, in the same order.
+/// Returns those of the deliveries that still wait, in the same order.
 pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<Waiting>> {
     let mut statement = c.prepare_cached(
         "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox WHERE id = ?1 AND state = 'new'",
@@ -139,7 +141,7 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<Waiting>> {
     Ok(ids.iter().filter_map(|id| read(id).transpose()).collect::<Result<_, _>>()?)
 }
 
-/// Notes what became of a delivery. Its body is dropped once it was acted on or ignored; the row stays against replays.
+/// Stores the result of a delivery. The body is deleted unless it failed; the row stays, to detect replays.
 pub fn finish(c: &Connection, id: i64, outcome: Handled, reason: &str) -> StoreResult<()> {
     let sql =
         "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
@@ -147,27 +149,27 @@ pub fn finish(c: &Connection, id: i64, outcome: Handled, reason: &str) -> StoreR
     Ok(())
 }
 
-/// Puts a delivery off; it will be handled again from `not_before` on.
+/// Postpones a delivery until `not_before`.
 pub fn postpone(c: &Connection, id: i64, not_before: Timestamp, reason: &str) -> StoreResult<()> {
     let sql = "UPDATE inbox SET attempts = attempts + 1, not_before = ?2, reason = ?3 WHERE id = ?1";
     c.execute(sql, params![id, not_before.0, reason])?;
     Ok(())
 }
 
-/// Makes due what was put off to later than `most_ms` from now.
-pub fn pull_in(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
+/// Reschedules what is due later than `most_ms` from now to now.
+pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE inbox SET not_before = ?1 WHERE state = 'new' AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
     Ok(())
 }
 
-/// When the next postponed delivery is due.
+/// Returns the time of the next postponed delivery.
 pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     let at: Option<i64> = c.query_row("SELECT min(not_before) FROM inbox WHERE state = 'new'", [], |row| row.get(0))?;
     Ok(at.map(Timestamp))
 }
 
-/// When the newest delivery of a forge that is still remembered came.
+/// Returns the time of the newest stored delivery of a forge.
 pub fn last_received(c: &Connection, forge: &ForgeName) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT max(received_at) FROM inbox WHERE forge = ?1";
     let at: Option<i64> = c.query_row(sql, [forge.as_str()], |row| row.get(0))?;
@@ -181,13 +183,13 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// State and reason of a delivery, for people and tests.
+/// Returns state and reason of a delivery, for people and tests.
 pub fn outcome(c: &Connection, forge: &ForgeName, delivery: &str) -> StoreResult<Option<(String, Option<String>)>> {
     let sql = "SELECT state, reason FROM inbox WHERE forge = ?1 AND delivery = ?2";
     Ok(c.query_row(sql, [forge.as_str(), delivery], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
 }
 
-/// Forgets handled deliveries received before `before`.
+/// Deletes processed deliveries received before `before`; returns their number.
 pub fn purge(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     let sql = "DELETE FROM inbox WHERE state IN ('done', 'ignored') AND received_at < ?1";
     Ok(c.execute(sql, [before.0])?)

@@ -1,11 +1,11 @@
-//! Loops, what they were told, and what they are about to be told.
+//! Loops with their inputs and logs.
 
 use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::memory::Memory;
-use super::{StoreError, StoreResult, audit, facts, outbox, timers};
+use super::{StoreError, StoreResult, audit, installation, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::{self, Decision};
 use crate::domain::loops::{Loop, LoopInput, LoopStart, LoopState};
@@ -13,10 +13,10 @@ use crate::domain::model::ids::{ForgeName, LoopId, Number, RepoRef, Timestamp};
 use crate::domain::report::notice::{self, Audience};
 use crate::domain::supervision::experience::{Experience, REMEMBERED};
 
-/// What part an issue or pull request has in a loop.
+/// IssueRole of an issue or pull request in a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The issue it works on.
+pub enum IssueRole {
+    /// The issue that it works on.
     Issue,
     /// Its pull request.
     Pull,
@@ -24,7 +24,7 @@ pub enum Role {
     Escalation,
 }
 
-impl Role {
+impl IssueRole {
     fn as_str(self) -> &'static str {
         match self {
             Self::Issue => "issue",
@@ -34,14 +34,14 @@ impl Role {
     }
 }
 
-/// A loop by its id.
+/// Returns a loop.
 pub fn get(c: &Connection, id: &LoopId) -> StoreResult<Option<Loop>> {
     let mut statement = c.prepare_cached("SELECT data FROM loops WHERE id = ?1")?;
     let text: Option<String> = statement.query_row([id.as_str()], |row| row.get(0)).optional()?;
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Loops, newest first; only those that are open where so asked.
+/// Returns at most `most` loops, newest first; only open ones with `only_open`.
 pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE (open = 1 OR ?1 = 0) ORDER BY created_at DESC, id LIMIT ?2")?;
@@ -49,8 +49,8 @@ pub fn list(c: &Connection, only_open: bool, most: usize) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// What the newest ended loops of a repository were like, oldest first. One that cannot be read is left out: what is learnt
-/// from a loop must not keep the next from its work.
+/// Returns the experience of the newest finished loops of a repository, oldest first. Unreadable ones are skipped, so that they
+/// do not stop later loops.
 pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
     let sql = "SELECT data FROM loops WHERE open = 0 AND forge = ?1 AND repo_id = ?2 ORDER BY rowid DESC LIMIT ?3";
     let mut statement = c.prepare_cached(sql)?;
@@ -63,7 +63,7 @@ pub fn experience(c: &Connection, repo: &RepoRef) -> StoreResult<Experience> {
     Ok(Experience::of(newest_first.into_iter().rev()))
 }
 
-/// Ids of open loops, all or those in one state.
+/// Returns the ids of open loops, of all or of one state.
 pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<LoopId>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM loops WHERE open = 1 AND (?1 IS NULL OR state = ?1) ORDER BY id")?;
@@ -71,7 +71,7 @@ pub fn open_ids(c: &Connection, state: Option<LoopState>) -> StoreResult<Vec<Loo
     rows.map(|row| Ok(LoopId::new(row?))).collect()
 }
 
-/// Repositories of a forge that have open loops, as one of them knows them.
+/// Returns the repositories of a forge with open loops.
 pub fn open_repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<RepoRef>> {
     let sql = "SELECT data FROM loops WHERE id IN
         (SELECT max(id) FROM loops WHERE open = 1 AND forge = ?1 GROUP BY repo_id) ORDER BY repo_id";
@@ -80,14 +80,14 @@ pub fn open_repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<R
     rows.map(|row| Ok(serde_json::from_str::<Loop>(&row?)?.place.repo)).collect()
 }
 
-/// When the oldest open loop of a repository began.
+/// Returns the start of the oldest open loop of a repository.
 pub fn oldest_open(c: &Connection, repo: &RepoRef) -> StoreResult<Option<Timestamp>> {
     let sql = "SELECT min(created_at) FROM loops WHERE open = 1 AND forge = ?1 AND repo_id = ?2";
     let at: Option<i64> = c.query_row(sql, params![repo.forge.as_str(), repo.id.0], |row| row.get(0))?;
     Ok(at.map(Timestamp))
 }
 
-/// Open loops in one state, oldest first.
+/// Returns the open loops in a state, oldest first.
 pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     let mut statement =
         c.prepare_cached("SELECT data FROM loops WHERE open = 1 AND state = ?1 ORDER BY created_at, id")?;
@@ -95,7 +95,7 @@ pub fn in_state(c: &Connection, state: LoopState) -> StoreResult<Vec<Loop>> {
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// Number of loops that an issue has had, open or ended.
+/// Number of loops of an issue, open or finished.
 pub fn count_of_issue(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM loops WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
     Ok(c.query_row(sql, params![repo.forge.as_str(), repo.id.0, issue.0 as i64], |row| row.get(0))?)
@@ -108,8 +108,8 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The newest loop that an issue or pull request belongs to, and the part it has; open ones before ended ones.
-pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Option<(LoopId, Role, bool)>> {
+/// Returns the newest loop of an issue or pull request, its role, and whether the loop is open; open loops first.
+pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Option<(LoopId, IssueRole, bool)>> {
     let mut statement = c.prepare_cached(
         "SELECT n.loop_id, n.role, l.open FROM loop_numbers n JOIN loops l ON l.id = n.loop_id
          WHERE n.forge = ?1 AND n.repo_id = ?2 AND n.number = ?3 ORDER BY l.open DESC, l.created_at DESC LIMIT 1",
@@ -121,32 +121,32 @@ pub fn find(c: &Connection, repo: &RepoRef, number: Number) -> StoreResult<Optio
         .optional()?;
     Ok(found.map(|(id, role, open)| {
         let role = match role.as_str() {
-            "pull" => Role::Pull,
-            "escalation" => Role::Escalation,
-            _ => Role::Issue,
+            "pull" => IssueRole::Pull,
+            "escalation" => IssueRole::Escalation,
+            _ => IssueRole::Issue,
         };
         (LoopId::new(id), role, open)
     }))
 }
 
-/// Notes that an issue or pull request belongs to a loop.
-pub fn add_number(c: &Connection, repo: &RepoRef, number: Number, id: &LoopId, role: Role) -> StoreResult<()> {
+/// Adds an issue or pull request to a loop.
+pub fn add_number(c: &Connection, repo: &RepoRef, number: Number, id: &LoopId, role: IssueRole) -> StoreResult<()> {
     let sql = "INSERT INTO loop_numbers (forge, repo_id, number, loop_id, role) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT DO NOTHING";
     c.execute(sql, params![repo.forge.as_str(), repo.id.0, number.0 as i64, id.as_str(), role.as_str()])?;
     Ok(())
 }
 
-/// Issues or pull requests of a loop in one role.
-pub fn numbers(c: &Connection, id: &LoopId, role: Role) -> StoreResult<Vec<Number>> {
+/// Returns the issues or pull requests of a loop with a role.
+pub fn numbers(c: &Connection, id: &LoopId, role: IssueRole) -> StoreResult<Vec<Number>> {
     let mut statement =
         c.prepare_cached("SELECT number FROM loop_numbers WHERE loop_id = ?1 AND role = ?2 ORDER BY number")?;
     let rows = statement.query_map([id.as_str(), role.as_str()], |row| row.get::<_, i64>(0))?;
     rows.map(|row| Ok(Number(row? as u64))).collect()
 }
 
-/// Begins a loop in one transaction: row, log, effects. `false` where the issue has an open one already, or where this
-/// `origin` has begun one before.
+/// Creates a loop in one transaction: row, log, effects. Returns `false` if the issue has an open loop or if this `origin`
+/// created one before.
 pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> StoreResult<bool> {
     let input = LoopInput::Start(Box::new(start.clone()));
     let sql = "INSERT INTO inputs (loop_id, origin, at, input, done) VALUES (?1, ?2, ?3, '', 1) ON CONFLICT DO NOTHING";
@@ -159,25 +159,29 @@ pub fn begin(c: &Connection, start: LoopStart, origin: &str, now: Timestamp) -> 
         other => other?,
     }
     let place = &decision.next.place;
-    add_number(c, &place.repo, place.issue, &decision.next.id, Role::Issue)?;
+    add_number(c, &place.repo, place.issue, &decision.next.id, IssueRole::Issue)?;
     log(c, &decision, &input, now)?;
     apply(c, &decision, &[], now)?;
     Ok(true)
 }
 
-/// Leaves an input for a loop. The same `origin` again is a no-op; `false` then.
-pub fn tell(c: &Connection, id: &LoopId, origin: &str, input: &LoopInput, now: Timestamp) -> StoreResult<bool> {
+/// Adds an input for a loop; returns `false` without a change if the `origin` is known.
+pub fn enqueue_input(
+    c: &Connection,
+    id: &LoopId,
+    origin: &str,
+    input: &LoopInput,
+    now: Timestamp,
+) -> StoreResult<bool> {
     let mut statement = c.prepare_cached(
         "INSERT INTO inputs (loop_id, origin, at, input) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (origin) DO NOTHING",
     )?;
     Ok(statement.execute(params![id.as_str(), origin, now.0, serde_json::to_string(input)?])? == 1)
 }
 
-/// Takes the oldest waiting input of all, lets its loop take a step, and saves loop, log and effects: all in the
-/// caller's transaction, so that it happens wholly or not at all. An input that cannot be read, or whose loop is not
-/// there, is set aside for people to look at (`done` 2) and stands in no other loop's way. `None` where nothing waits.
-/// What the `audiences` want to hear of goes into the outbox with the rest; what happened and what the step teaches is
-/// kept by `memory`.
+/// Processes the oldest waiting input: runs the step of its loop and stores loop, log, effects and messages to the `audiences`,
+/// all in the caller's transaction. An input that cannot be read, or whose loop does not exist, is set aside (`done` 2) and does
+/// not block other loops. `memory` stores the events and learnings of the step. `None` if no input waits.
 pub fn step_next(
     c: &Connection,
     audiences: &[Audience],
@@ -217,31 +221,31 @@ fn step(
     audiences: &[Audience],
     now: Timestamp,
 ) -> StoreResult<Decision> {
-    // A clock that was set back must not make a loop's time run backwards.
+    // The time of a loop must not go backwards if the clock was set back.
     let now = now.max(current.updated_at);
     let decision = lifecycle::step(current, input.clone(), now);
     save(c, &decision.next, false)?;
     log(c, &decision, &input, now)?;
     if let LoopInput::PullOpened { number, .. } = &input {
-        add_number(c, &current.place.repo, *number, &current.id, Role::Pull)?;
+        add_number(c, &current.place.repo, *number, &current.id, IssueRole::Pull)?;
     }
     apply(c, &decision, audiences, now)?;
     Ok(decision)
 }
 
-/// Sets the oldest waiting input aside, because no step can be made of it: others must not wait behind it.
-pub fn bury_next(c: &Connection) -> StoreResult<Option<String>> {
+/// Discards the oldest waiting input, which no step can process, so that the others can continue; returns its loop.
+pub fn discard_next_input(c: &Connection) -> StoreResult<Option<String>> {
     let sql = "UPDATE inputs SET done = 2 WHERE id = (SELECT min(id) FROM inputs WHERE done = 0) RETURNING origin";
     Ok(c.query_row(sql, [], |row| row.get(0)).optional()?)
 }
 
-/// Forgets inputs that were taken in before a moment; repeats of them are older than any forge sends.
+/// Deletes inputs processed before `before`, older than any repeated delivery; returns their number.
 pub fn purge_inputs(c: &Connection, before: Timestamp) -> StoreResult<usize> {
     Ok(c.execute("DELETE FROM inputs WHERE done = 1 AND at < ?1", [before.0])?)
 }
 
-/// Whether the loop has taken the input of this origin.
-pub fn was_taken(c: &Connection, origin: &str) -> StoreResult<bool> {
+/// Whether the input of this origin was processed.
+pub fn is_input_processed(c: &Connection, origin: &str) -> StoreResult<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM inputs WHERE origin = ?1 AND done = 1)";
     Ok(c.query_row(sql, [origin], |row| row.get(0))?)
 }
@@ -251,18 +255,18 @@ pub fn has_inputs(c: &Connection) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM inputs WHERE done = 0)", [], |row| row.get(0))?)
 }
 
-/// How many loops may run at the same time.
+/// Maximum numbers of concurrent loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
-    /// In all.
+    /// In total.
     pub all: u32,
-    /// On one forge.
+    /// Per forge.
     pub per_forge: u32,
-    /// In one repository, where its file does not set less.
+    /// Per repository, unless its file sets less.
     pub per_repository: u32,
 }
 
-/// Gives free slots to loops that wait, oldest first; returns those that got one.
+/// Grants free slots to waiting loops, oldest first; returns the loops that got one.
 pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut taken = slots_taken(c)?;
     let mut statement = c.prepare_cached(
@@ -288,7 +292,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
             continue;
         }
         let id = LoopId::new(id);
-        if tell(c, &id, &format!("slot/{id}/{version}"), &LoopInput::SlotGranted, now)? {
+        if enqueue_input(c, &id, &format!("slot/{id}/{version}"), &LoopInput::SlotGranted, now)? {
             taken.push((forge, repo));
             granted.push(id);
         }
@@ -296,7 +300,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
     Ok(granted)
 }
 
-/// Repositories of the loops that hold a slot, or have been granted one and not heard of it yet.
+/// Returns the repositories of the loops that hold a slot, or whose granted slot is not processed yet.
 fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     let mut statement = c.prepare_cached(
         "SELECT forge, repo_id FROM loops WHERE open = 1 AND (state IN ('running', 'waiting') OR EXISTS
@@ -306,14 +310,14 @@ fn slots_taken(c: &Connection) -> StoreResult<Vec<(String, i64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Keeps how many loops the repository's file allows at the same time, as it was just read.
-pub fn allow(c: &Connection, repo: &RepoRef, loops: u32) -> StoreResult<()> {
-    facts::set_meta(c, &allowed_key(repo.forge.as_str(), repo.id.0), &loops.to_string())
+/// Stores the maximum number of concurrent loops of a repository's file.
+pub fn set_repository_limit(c: &Connection, repo: &RepoRef, loops: u32) -> StoreResult<()> {
+    installation::set(c, &allowed_key(repo.forge.as_str(), repo.id.0), &loops.to_string())
 }
 
-/// What [`allow`] kept; one loop alone until the file has been read.
+/// Returns the limit stored by [`set_repository_limit`]; 1 until the file has been read.
 fn allowed(c: &Connection, forge: &str, repo: i64) -> StoreResult<usize> {
-    let kept = facts::meta(c, &allowed_key(forge, repo))?;
+    let kept = installation::get(c, &allowed_key(forge, repo))?;
     Ok(kept.and_then(|text| text.parse().ok()).unwrap_or(1))
 }
 
@@ -321,20 +325,20 @@ fn allowed_key(forge: &str, repo: i64) -> String {
     format!("loops/{forge}/{repo}")
 }
 
-/// One line of a loop's log.
+/// Entry of a loop's log.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LogLine {
-    /// Position, from 1.
+    /// 1-based position.
     pub seq: i64,
     /// When.
     pub at: Timestamp,
-    /// What it was told.
+    /// Input of the step.
     pub input: LoopInput,
-    /// Why it did what it did.
+    /// Reasons of the decision.
     pub reasons: Vec<String>,
 }
 
-/// A loop's log, oldest first.
+/// Returns a loop's log, oldest first.
 pub fn history(c: &Connection, id: &LoopId) -> StoreResult<Vec<LogLine>> {
     let mut statement =
         c.prepare_cached("SELECT seq, at, input, reasons FROM loop_events WHERE loop_id = ?1 ORDER BY seq")?;
@@ -388,13 +392,13 @@ fn log(c: &Connection, decision: &Decision, input: &LoopInput, now: Timestamp) -
 
 fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Timestamp) -> StoreResult<()> {
     let next = &decision.next;
-    // As it was before the step: what the step itself raises is not ended by it.
+    // The state before the step: the step does not end what it raises itself.
     let mut open = HashMap::new();
     let goes_back =
         |effect: &Effect| matches!(effect, Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. });
     let goes_back = decision.effects.iter().any(goes_back);
     for audience in audiences.iter().filter(|_| goes_back) {
-        let told = outbox::told(c, next.id.as_str(), &audience.channel)?;
+        let told = outbox::channel_keys(c, next.id.as_str(), &audience.channel)?;
         open.insert(audience.channel.as_str(), notice::open_causes(told.iter().map(String::as_str)));
     }
     let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
@@ -405,9 +409,9 @@ fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Times
             Effect::CancelWork => outbox::cancel_work(c, &next.id, now)?,
             Effect::Audit { entries } => audit::append(c, &next.id, entries, now)?,
             effect => {
-                outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
+                outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, effect, now)?;
                 for notice in lifecycle::notices(effect, next, audiences, open, now) {
-                    outbox::push(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;
+                    outbox::enqueue(c, next.id.as_str(), Some(&next.id), &next.place, &notice, now)?;
                 }
             }
         }

@@ -1,13 +1,12 @@
-//! Learnings, the index of their words, reflections, and which prompt carried what.
+//! Learnings with their full-text index, reflections, and the use of learnings in prompts.
 //!
-//! A learning is stored whole, as JSON with a checksum over its canonical form; columns beside it are what it is searched
-//! by. Whatever is read is checked, and what does not hold is set aside and told by its count, never as an error: a loop
-//! goes on without it.
+//! A learning is stored as JSON with a checksum over its canonical form, with further columns for searches. Each row is verified
+//! when it is read. A damaged row is quarantined and counted, not reported as an error: loops continue without it.
 
-mod credit;
-mod observe;
+mod attribution;
 mod recall;
 mod reflections;
+mod step_learning;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -17,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-pub use credit::{Outcome, carried, credit_iteration, credit_loop, uplift};
-pub use observe::Memory;
+pub use attribution::{Outcome, carried, credit_iteration, credit_loop, uplift};
 pub use recall::{Found, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
+pub use step_learning::Memory;
 pub use transfer::{Imported, export, import, parse};
 
 use super::StoreResult;
@@ -31,36 +30,36 @@ use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
 use crate::process::Masker;
 
-/// Learnings of like words that a new one is compared with.
+/// Number of similar learnings that a new one is compared with.
 const COMPARED: usize = 12;
-/// Learnings that are looked at in one round of decay.
+/// Number of learnings per round of decay.
 const DECAY_BATCH: usize = 500;
 
-/// What became of something that was learnt.
+/// Result of storing a learning.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Learnt {
-    /// It is new.
+    /// Stored as a new learning.
     Stored(Learning),
-    /// It was one with a known learning, which is now so.
+    /// Merged into an existing learning; this is its new state.
     Merged(Learning),
-    /// This very source had shown it before.
+    /// Known already from the same source.
     Known(Learning),
 }
 
-/// How many learnings there are.
+/// Numbers of learnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 pub struct Counts {
-    /// Seen too seldom.
+    /// Candidates.
     pub candidates: u64,
-    /// In use.
+    /// Active.
     pub active: u64,
-    /// In no prompt any more.
+    /// Archived.
     pub archived: u64,
-    /// Set aside because their checksum did not hold.
+    /// Quarantined because of a wrong checksum.
     pub quarantined: u64,
 }
 
-/// A row as it is stored.
+/// A stored row.
 struct Stored {
     row: i64,
     id: String,
@@ -75,7 +74,7 @@ impl Stored {
         Ok(Self { row: row.get(0)?, id: row.get(1)?, data: row.get(2)?, checksum: row.get(3)? })
     }
 
-    /// The learning, where it is as it was written; else what is wrong with it.
+    /// Returns the learning, or what is wrong with its row.
     fn open(&self) -> Result<Learning, String> {
         let learning: Learning = serde_json::from_str(&self.data).map_err(|error| error.to_string())?;
         if learning.checksum() != self.checksum || learning.id != self.id {
@@ -85,17 +84,17 @@ impl Stored {
     }
 }
 
-/// A learning that was found damaged: its row, and what is wrong.
+/// A damaged learning: row and problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
-    /// What it was called.
+    /// Id of the learning.
     pub id: String,
     row: i64,
     reason: String,
 }
 
-/// Stores something that was learnt: merged into what is the same, else as new; what it contradicts is lowered, and so is
-/// it. Secrets are masked before.
+/// Stores a learning, with secrets masked: merged into an equal one, or as a new one. A contradiction lowers the confidence of
+/// both learnings.
 pub fn learn(
     c: &Connection,
     masker: &Masker,
@@ -122,7 +121,7 @@ pub fn learn(
     })
 }
 
-/// Known learnings of the same repository and task type that share rare words with a new one.
+/// Returns the known learnings of the same repository and task type that share rare words with a new one.
 fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
     // What is nearly the same has nearly all of its words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
@@ -142,7 +141,7 @@ fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Lear
     sound(c, rows, now)
 }
 
-/// Writes a learning, and its words where they are new.
+/// Writes a learning, and its index entries if its words changed.
 pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
     let old = "SELECT id, data FROM learnings WHERE learning = ?1";
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
@@ -185,13 +184,13 @@ pub(super) fn save(c: &Connection, learning: &Learning) -> StoreResult<()> {
     count(c, &new, 1)
 }
 
-/// Takes a row out of the index of words.
+/// Removes a row from the full-text index.
 fn unindex(c: &Connection, row: i64, words: &[String]) -> StoreResult<()> {
     c.prepare_cached("DELETE FROM learnings_words WHERE rowid = ?1")?.execute([row])?;
     count(c, words, -1)
 }
 
-/// Counts a learning's words in, or out.
+/// Adds `by` to the counts of a learning's words.
 fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
     let different: BTreeSet<&String> = words.iter().collect();
     let sql = "INSERT INTO learnings_terms (term, learnings) VALUES (?1, max(?2, 0))
@@ -203,19 +202,19 @@ fn count(c: &Connection, words: &[String], by: i64) -> StoreResult<()> {
     Ok(())
 }
 
-/// The words of a stored learning; none where it is damaged, whose words stay counted.
+/// Returns the words of a stored learning; none if it is damaged, whose words stay counted.
 fn words_of(data: &str) -> Vec<String> {
     serde_json::from_str::<Learning>(data).map(|learning| words(&learning.search_text())).unwrap_or_default()
 }
 
-/// A learning by its id; `None` where there is none, also where it was damaged and is set aside now.
+/// Returns a learning; `None` if there is none, or if it is damaged, which quarantines it.
 pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learning>> {
     let sql = format!("SELECT {} FROM learnings l WHERE l.learning = ?1", Stored::COLUMNS);
     let row = c.prepare_cached(&sql)?.query_row([id], Stored::read).optional()?;
     Ok(sound(c, row.into_iter().collect(), now)?.pop())
 }
 
-/// A page of learnings in the order of their ids, after `after` (empty for the first), and those of them that are damaged.
+/// Returns a page of learnings by id, after `after` (empty for the first page), and the damaged ones among them.
 pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<Damaged>)> {
     let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", Stored::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
@@ -223,7 +222,7 @@ pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learn
     Ok(opened(rows))
 }
 
-/// What loops of a repository took, by the sort of task; of several estimates of a sort, by the one of most loops.
+/// Returns the estimates of a repository by type of task; of several, the one from most loops.
 pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskType, Estimate>> {
     let sql = format!(
         "SELECT {} FROM learnings l
@@ -244,7 +243,7 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
     Ok(found)
 }
 
-/// Learnings by state, and those set aside.
+/// Returns the numbers of learnings by state.
 pub fn counts(c: &Connection) -> StoreResult<Counts> {
     let of = |state: State| {
         let sql = "SELECT count(*) FROM learnings WHERE state = ?1";
@@ -258,13 +257,13 @@ pub fn counts(c: &Connection) -> StoreResult<Counts> {
     })
 }
 
-/// Learnings that were damaged and are set aside.
+/// Number of quarantined learnings.
 pub fn quarantined(c: &Connection) -> StoreResult<u64> {
     let sql = "SELECT count(*) FROM learnings_quarantine";
     Ok(c.query_row(sql, [], |row| row.get::<_, i64>(0))?.unsigned_abs())
 }
 
-/// Forgets learnings by their ids; how many there were. What prompts carried stays on record.
+/// Deletes learnings; returns their number. The record of prompts that used them stays.
 pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     let mut forgotten = 0;
     for id in ids {
@@ -278,7 +277,7 @@ pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
     Ok(forgotten)
 }
 
-/// Puts a learning into the archive, or back into use. `None` where there is none of that id.
+/// Archives or reactivates a learning. `None` if it does not exist.
 pub fn set_state(c: &Connection, id: &str, state: State, now: Timestamp) -> StoreResult<Option<Learning>> {
     let Some(mut learning) = get(c, id, now)? else { return Ok(None) };
     learning.state = state;
@@ -287,8 +286,8 @@ pub fn set_state(c: &Connection, id: &str, state: State, now: Timestamp) -> Stor
     Ok(Some(learning))
 }
 
-/// Archives what lost its confidence for want of use; how many there were in this round, of which `DECAY_BATCH` is the
-/// most. To be called until it is 0.
+/// Archives learnings whose confidence decayed for lack of use, at most [`DECAY_BATCH`]; returns their number. Call it until the
+/// result is 0.
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
     // Only what was idle for a half-life can have lost anything since it was written.
     let half_life = i64::from(settings.half_life_days) * 86_400_000;
@@ -311,7 +310,7 @@ pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> Store
     Ok(found)
 }
 
-/// Sets damaged learnings aside; how many there were.
+/// Quarantines damaged learnings; returns their number.
 pub fn set_aside(c: &Connection, damaged: &[Damaged], now: Timestamp) -> StoreResult<usize> {
     let mut moved = 0;
     for Damaged { row, reason, .. } in damaged {
@@ -329,7 +328,7 @@ pub fn set_aside(c: &Connection, damaged: &[Damaged], now: Timestamp) -> StoreRe
     Ok(moved)
 }
 
-/// Every learning that has all phrases of a query (`OR` in it makes one of them enough), whatever its state.
+/// Returns every learning with all phrases of a query (any of them with `OR`), in any state.
 pub fn matching_all(c: &Connection, asked: &Asked) -> StoreResult<Vec<Learning>> {
     let Some(fts) = asked.to_fts() else { return Ok(Vec::new()) };
     Ok(recall::matches(c, &fts, None, usize::MAX >> 1)?.0)
@@ -342,14 +341,14 @@ fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     unindex(c, row, &words_of(&data.unwrap_or_default()))
 }
 
-/// The learnings of rows; the damaged ones are set aside. Only inside a write.
+/// Returns the learnings of rows and quarantines the damaged ones. Only within a write.
 fn sound(c: &Connection, rows: Vec<Stored>, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let (learnings, damaged) = opened(rows);
     set_aside(c, &damaged, now)?;
     Ok(learnings)
 }
 
-/// The learnings of rows, and what is damaged of them.
+/// Returns the learnings of rows and the damaged ones.
 fn opened(rows: Vec<Stored>) -> (Vec<Learning>, Vec<Damaged>) {
     let (mut learnings, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
     for stored in rows {

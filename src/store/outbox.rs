@@ -1,4 +1,5 @@
-//! What is to be done in the world: intent before, receipt after, one at a time a loop and queue, under a fenced lease.
+//! Outbox: effects are stored before they are executed and their receipts after, one at a time per loop and queue, under a
+//! fenced lease.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -7,34 +8,34 @@ use crate::domain::lifecycle::effect::{Effect, Lane, channel_queue};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Timestamp};
 
-/// An effect that we have taken on.
+/// An effect claimed for execution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Claimed {
     /// Row.
     pub id: i64,
-    /// Loop id, or issue key where there is no loop.
+    /// Loop id, or issue key if there is no loop.
     pub subject: String,
     /// The loop.
     pub loop_id: Option<LoopId>,
-    /// Where it is done.
+    /// Issue or repository of the effect.
     pub lane: Lane,
-    /// The queue that it was taken from.
+    /// Queue of the effect.
     pub queue: String,
     /// Natural key within the subject.
     pub key: String,
-    /// What to do.
+    /// The effect.
     pub effect: Effect,
     /// Where.
     pub place: IssueRef,
-    /// How often it was begun before: more than 0 means that it may have happened already.
+    /// Number of earlier attempts that were started; above 0 it may have taken effect already.
     pub attempts: u32,
-    /// How often it was taken on before; the time between two tries grows with it.
+    /// Number of earlier claims; the time between two attempts grows with it.
     pub tries: u32,
-    /// Whether its last owner was lost while it was under way: what came of it is not known.
+    /// Whether its last owner died during execution, so that its result is unknown.
     pub abandoned: bool,
-    /// Fence of the lease that we hold for it.
+    /// Fencing number of its lease.
     pub fence: i64,
-    /// When it was asked for.
+    /// Time of its creation.
     pub created_at: Timestamp,
 }
 
@@ -49,8 +50,8 @@ fn lease_name(subject: &str, queue: &str) -> String {
     format!("{subject}/{queue}")
 }
 
-/// Puts an effect into its queue. One that replaces older ones takes those that wait and were not begun away.
-pub fn push(
+/// Adds an effect to its queue. An effect that replaces older ones removes those that wait and were never started.
+pub fn enqueue(
     c: &Connection,
     subject: &str,
     loop_id: Option<&LoopId>,
@@ -80,8 +81,8 @@ pub fn push(
     Ok(())
 }
 
-/// Takes on the oldest effect of a queue whose subject is free, of what may be done where it goes. Begun ones of lost
-/// owners come again here, with `attempts` above 0.
+/// Claims the oldest effect of a queue whose subject is free and whose target is permitted. Started effects of dead owners are
+/// claimed again, with `attempts` above 0.
 pub fn claim(
     c: &Connection,
     queue: &str,
@@ -142,14 +143,14 @@ pub fn claim(
     Ok(None)
 }
 
-/// How an effect ended.
+/// Result of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It is done.
+    /// Done.
     Done,
-    /// It was refused for good.
+    /// Refused permanently.
     Rejected,
-    /// It was taken back before it was done.
+    /// Cancelled before it was done.
     Cancelled,
 }
 
@@ -163,7 +164,10 @@ impl Ended {
     }
 }
 
-/// Records the receipt and gives the lease back. Errors with `Fenced` where somebody else has taken over.
+/// Stores the receipt and releases the lease.
+///
+/// # Errors
+/// `Fenced` if another owner has taken over.
 pub fn finish(
     c: &Connection,
     claimed: &Claimed,
@@ -178,8 +182,8 @@ pub fn finish(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Puts an effect back, to be tried again from `not_before` on. `began` says whether it may have taken effect.
-pub fn put_back(
+/// Returns an effect to its queue for another attempt from `not_before`. `began` is whether it may have taken effect.
+pub fn reschedule(
     c: &Connection,
     claimed: &Claimed,
     owner: &str,
@@ -194,7 +198,7 @@ pub fn put_back(
     leases::release(c, &claimed.lease(), owner, claimed.fence)
 }
 
-/// Takes a loop's waiting work back and marks running work to be stopped. The tree of an ended loop is still released.
+/// Cancels a loop's waiting work, except the release of its tree, and marks running work to be stopped.
 pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<()> {
     let sql = "UPDATE outbox SET state = 'cancelled', ended_at = ?2, receipt = 'taken back'
         WHERE subject = ?1 AND lane = 'work' AND state = 'ready' AND key <> 'release'";
@@ -205,7 +209,7 @@ pub fn cancel_work(c: &Connection, id: &LoopId, now: Timestamp) -> StoreResult<(
     Ok(())
 }
 
-/// Loops whose work was begun by an owner that is lost: nobody holds its lease.
+/// Returns the loops with started work whose lease has expired.
 pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     let mut statement = c.prepare_cached(
         "SELECT DISTINCT o.loop_id FROM outbox o WHERE o.lane = 'work' AND o.state = 'running' AND o.loop_id IS NOT NULL
@@ -215,7 +219,7 @@ pub fn lost_work(c: &Connection, now: Timestamp) -> StoreResult<Vec<LoopId>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Rows of running work that should be stopped.
+/// Returns the rows of running work that is to be stopped.
 pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     let mut statement =
         c.prepare_cached("SELECT id FROM outbox WHERE lane = 'work' AND state IN ('ready', 'running') AND cancel = 1")?;
@@ -223,21 +227,21 @@ pub fn to_stop(c: &Connection) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether a row should be stopped.
+/// Whether a row is to be stopped.
 pub fn is_cancelled(c: &Connection, id: i64) -> StoreResult<bool> {
     let flag: Option<bool> =
         c.query_row("SELECT cancel FROM outbox WHERE id = ?1", [id], |row| row.get(0)).optional()?;
     Ok(flag.unwrap_or(true))
 }
 
-/// Keys of everything that a channel was to be told about a loop, oldest first.
-pub fn told(c: &Connection, subject: &str, channel: &str) -> StoreResult<Vec<String>> {
+/// Returns the keys of all messages about a loop to a channel, oldest first.
+pub fn channel_keys(c: &Connection, subject: &str, channel: &str) -> StoreResult<Vec<String>> {
     let mut statement = c.prepare_cached("SELECT key FROM outbox WHERE subject = ?1 AND lane = ?2 ORDER BY id")?;
     let rows = statement.query_map([subject, &channel_queue(channel)], |row| row.get(0))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Whether an effect of a natural key waits or runs, and the newest address that one of them left as its receipt.
+/// Returns whether an effect with this natural key waits or runs, and the newest address in a receipt of one.
 pub fn opened(c: &Connection, subject: &str, key: &str) -> StoreResult<(bool, Option<String>)> {
     let sql = "SELECT EXISTS (SELECT 1 FROM outbox WHERE subject = ?1 AND key = ?2 AND state IN ('ready', 'running')),
         (SELECT receipt FROM outbox WHERE subject = ?1 AND key = ?2 AND state = 'done' AND receipt LIKE 'http%'
@@ -245,7 +249,7 @@ pub fn opened(c: &Connection, subject: &str, key: &str) -> StoreResult<(bool, Op
     Ok(c.prepare_cached(sql)?.query_row([subject, key], |row| Ok((row.get(0)?, row.get(1)?)))?)
 }
 
-/// Takes back what waits for channels that are not configured any more: nobody would ever come for it.
+/// Cancels messages to channels that are no longer configured; returns their number.
 pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) -> StoreResult<usize> {
     let sql = "SELECT DISTINCT lane FROM outbox WHERE lane LIKE 'notify/%' AND state IN ('ready', 'running')";
     let mut statement = c.prepare(sql)?;
@@ -260,14 +264,14 @@ pub fn forget_channels(c: &Connection, configured: &[String], now: Timestamp) ->
     Ok(count)
 }
 
-/// Makes due what was put off to later than `most_ms` from now.
-pub fn pull_in(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
+/// Reschedules what is due later than `most_ms` from now to now.
+pub fn cap_delay(c: &Connection, now: Timestamp, most_ms: i64) -> StoreResult<()> {
     let sql = "UPDATE outbox SET not_before = ?1 WHERE state IN ('ready', 'running') AND not_before > ?2";
     c.execute(sql, params![now.0, now.plus_ms(most_ms).0])?;
     Ok(())
 }
 
-/// Number of effects that wait or run, by lane.
+/// Number of effects that wait or run, by queue.
 pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     let mut statement =
         c.prepare_cached("SELECT lane, count(*) FROM outbox WHERE state IN ('ready', 'running') GROUP BY lane")?;
@@ -275,22 +279,22 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// One line of what was done, for people and for the oracle of the tests.
+/// State of an effect, for people and tests.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Receipt {
     /// Natural key.
     pub key: String,
     /// ready, running, done, rejected, cancelled.
     pub state: String,
-    /// How often it was taken on.
+    /// Number of claims.
     pub attempts: u32,
-    /// What came of it.
+    /// Receipt.
     pub receipt: Option<String>,
-    /// When it was asked for.
+    /// Time of its creation.
     pub created_at: Timestamp,
 }
 
-/// Everything that was asked for on behalf of a loop, oldest first.
+/// Returns all effects of a subject, oldest first.
 pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<Receipt>> {
     let mut statement =
         c.prepare_cached("SELECT key, state, tries, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id")?;

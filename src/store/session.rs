@@ -1,8 +1,8 @@
-//! What loops remember of themselves: turns, events and summaries, searched by full text, kept for a time.
+//! Memory of single loops: turns, events and summaries, with full-text search and retention.
 //!
-//! Texts are stored and shown as they are given: masking secrets is the caller's work, before anything comes here. Long
-//! texts are packed by whoever makes a [`NewTurn`] or [`NewEvent`], not by the one writer. A row belongs to the loop that
-//! its own table names; the column `scope` of the indexes only makes searches fast.
+//! Texts are stored as given: callers mask secrets first. Long texts are compressed when a [`NewTurn`] or [`NewEvent`] is made,
+//! not by the single writer. A row belongs to the loop in its own table; the column `scope` of the indexes only speeds up
+//! searches.
 
 mod packed;
 mod retention;
@@ -23,12 +23,12 @@ use packed::{Packed, indexed, kept};
 pub use retention::{Removed, Retention, apply_retention};
 pub use search::search;
 
-/// Longest prompt or answer that is kept, in bytes; of a longer one, its beginning and its end.
+/// Maximum size of a stored prompt or answer, in bytes; of a longer one the beginning and the end are stored.
 const MAX_TEXT: usize = 1 << 20;
-/// Longest text of an event that is kept, in bytes.
+/// Maximum size of a stored text of an event, in bytes.
 const MAX_EVENT: usize = 16 * 1024;
 
-/// A turn, made ready to be stored.
+/// A turn, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct NewTurn {
     turn: Turn,
@@ -37,7 +37,7 @@ pub struct NewTurn {
 }
 
 impl NewTurn {
-    /// Packs a turn whose texts are masked. Of texts longer than 1 MiB the middle is left out.
+    /// Compresses a turn whose texts are masked. The middle of texts longer than 1 MiB is omitted.
     pub fn pack(mut turn: Turn) -> Self {
         turn.prompt = kept(std::mem::take(&mut turn.prompt), MAX_TEXT);
         turn.response = kept(std::mem::take(&mut turn.response), MAX_TEXT);
@@ -48,7 +48,7 @@ impl NewTurn {
     }
 }
 
-/// An event, made ready to be stored.
+/// An event, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct NewEvent {
     event: Event,
@@ -56,7 +56,7 @@ pub struct NewEvent {
 }
 
 impl NewEvent {
-    /// Packs an event whose text is masked. Of texts longer than 16 KiB the middle is left out.
+    /// Compresses an event whose text is masked. The middle of texts longer than 16 KiB is omitted.
     pub fn pack(mut event: Event) -> Self {
         event.text = kept(std::mem::take(&mut event.text), MAX_EVENT);
         let text = Packed::new(&event.text);
@@ -64,7 +64,7 @@ impl NewEvent {
     }
 }
 
-/// Adds a turn; `false` where it is there already (same iteration, attempt, role and beginning).
+/// Adds a turn; returns `false` if it is stored already (same iteration, attempt, role and start).
 pub fn add_turn(c: &Connection, id: &LoopId, new: &NewTurn) -> StoreResult<bool> {
     let NewTurn { turn, prompt, response } = new;
     let mut insert = c.prepare_cached(
@@ -102,7 +102,7 @@ pub fn add_turn(c: &Connection, id: &LoopId, new: &NewTurn) -> StoreResult<bool>
     Ok(true)
 }
 
-/// Adds events, in the order in which they happened.
+/// Adds events, oldest first.
 pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResult<()> {
     let mut insert = c.prepare_cached(
         "INSERT INTO session_events (loop_id, iteration, kind, tool, path, text, failed, at)
@@ -119,7 +119,7 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
     Ok(())
 }
 
-/// Adds a summary whose texts are masked; it replaces one of the same iterations.
+/// Adds a summary whose texts are masked; replaces a summary of the same iterations.
 pub fn add_summary(c: &Connection, id: &LoopId, summary: &Summary) -> StoreResult<()> {
     let find = "SELECT id FROM session_summaries WHERE loop_id = ?1 AND from_iteration = ?2 AND to_iteration = ?3";
     let key = params![id.as_str(), summary.from, summary.to];
@@ -141,7 +141,7 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &Summary) -> StoreResul
     Ok(())
 }
 
-/// The turns of some iterations, in order.
+/// Returns the turns of some iterations, in order.
 pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Turn>> {
     let mut statement = c.prepare_cached(
         "SELECT iteration, attempt, role, prompt, response, backend, model, tokens_in, tokens_out, tokens_cached, cost,
@@ -183,7 +183,7 @@ fn role(name: &str) -> StoreResult<Role> {
     known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is no role of a turn") })
 }
 
-/// The events of some iterations, in order.
+/// Returns the events of some iterations, in order.
 pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Event>> {
     let mut statement = c.prepare_cached(
         "SELECT iteration, kind, tool, path, text, failed, at FROM session_events
@@ -210,7 +210,7 @@ fn event(row: &Row<'_>) -> StoreResult<Event> {
     })
 }
 
-/// How each tool of a loop's agents did, by name.
+/// Returns the use of each tool of a loop's agents, by name.
 pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
     let sql = "SELECT tool, sum(kind = ?2), sum(kind = ?3 AND failed) FROM session_events
         WHERE loop_id = ?1 AND tool IS NOT NULL AND kind IN (?2, ?3) GROUP BY tool ORDER BY tool";
@@ -222,7 +222,7 @@ pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The summaries that tell of iteration `since` or a later one, oldest first.
+/// Returns the summaries that cover iteration `since` or later, oldest first.
 pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<Summary>> {
     let sql = "SELECT data FROM session_summaries WHERE loop_id = ?1 AND to_iteration >= ?2
         ORDER BY from_iteration, to_iteration";
@@ -231,19 +231,19 @@ pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<Sum
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// The last iteration that a summary tells of; 0 where there is none.
+/// Returns the last iteration covered by a summary; 0 if there is none.
 pub fn summarised_to(c: &Connection, id: &LoopId) -> StoreResult<u32> {
     let sql = "SELECT coalesce(max(to_iteration), 0) FROM session_summaries WHERE loop_id = ?1";
     Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
 }
 
-/// The last iteration that a turn tells of; 0 where there is none.
+/// Returns the last iteration with a turn; 0 if there is none.
 pub fn last_iteration(c: &Connection, id: &LoopId) -> StoreResult<u32> {
     let sql = "SELECT coalesce(max(iteration), 0) FROM session_turns WHERE loop_id = ?1";
     Ok(c.query_row(sql, [id.as_str()], |row| row.get(0))?)
 }
 
-/// Loops that ended and of whose last iterations no summary tells, at most so many.
+/// Returns at most `most` finished loops whose last iterations no summary covers.
 pub fn unsummarised(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
     let sql = "SELECT l.id FROM loops l JOIN session_turns t ON t.loop_id = l.id WHERE l.open = 0 GROUP BY l.id
         HAVING max(t.iteration) > (SELECT coalesce(max(s.to_iteration), 0) FROM session_summaries s WHERE s.loop_id = l.id)
@@ -253,7 +253,7 @@ pub fn unsummarised(c: &Connection, most: usize) -> StoreResult<Vec<LoopId>> {
     rows.map(|row| Ok(LoopId::new(row?))).collect()
 }
 
-/// The loop as one word of the indexes.
+/// Returns the term that stands for a loop in the full-text indexes.
 fn scope(id: &LoopId) -> String {
     let mut word = String::from("l");
     word.extend(id.as_str().chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()));

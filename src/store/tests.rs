@@ -8,8 +8,8 @@ use crate::domain::lifecycle::effect::{Effect, Mark, SEEN_QUEUE};
 use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
+use forge_posts::ForgePost;
 use outbox::{Claimed, Ended};
-use posted::Posted;
 
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -28,7 +28,7 @@ fn noise(count: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_packed_body_comes_back_as_it_was() {
+fn packed_body_is_unpacked_unchanged() {
     let text = br#"{"action":"opened","url":"https://git.example.org/acme/app/issues/1"}"#.repeat(100);
     for body in [Vec::new(), text.clone(), noise(100_000)] {
         assert_eq!(inbox::Body::pack(&body).unpack().expect("sound"), body);
@@ -37,7 +37,7 @@ fn a_packed_body_comes_back_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_damaged_body_is_told_and_takes_no_memory() {
+async fn damaged_body_is_reported_without_allocating() {
     let store = Store::in_memory().expect("opened");
     let damaged: [&[u8]; 3] = [b"", b"\xff\xff\xff\x7f\0", b"\x10\0\0\0\xff\x01"];
     for (n, bytes) in damaged.into_iter().enumerate() {
@@ -55,7 +55,7 @@ fn delivery(id: &str) -> Delivery {
 }
 
 async fn push(store: &Store, effect: Effect) {
-    store.write(move |c| outbox::push(c, "s", None, &place(), &effect, Timestamp(1))).await.expect("pushed");
+    store.write(move |c| outbox::enqueue(c, "s", None, &place(), &effect, Timestamp(1))).await.expect("pushed");
 }
 
 async fn claim(store: &Store, queue: &'static str, owner: &'static str, now: i64) -> Option<Claimed> {
@@ -67,7 +67,7 @@ fn status() -> Effect {
 }
 
 #[tokio::test]
-async fn opening_again_keeps_what_is_there() {
+async fn reopening_keeps_data() {
     let (_folder, path) = file();
     for (round, unclean) in [(1, false), (2, false)] {
         let store = Store::open(&path).expect("opened");
@@ -81,21 +81,21 @@ async fn opening_again_keeps_what_is_there() {
 }
 
 #[tokio::test]
-async fn a_bad_job_harms_no_other_of_its_commit() {
+async fn failing_job_does_not_affect_others_of_its_commit() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    let good = |key: &'static str| store.write(move |c| facts::set_meta(c, key, "yes"));
+    let good = |key: &'static str| store.write(move |c| installation::set(c, key, "yes"));
     let failing = store.write(|c| {
-        facts::set_meta(c, "failing", "yes")?;
+        installation::set(c, "failing", "yes")?;
         Err::<(), _>(StoreError::Bug { detail: "no".into() })
     });
     let panicking = store.write(|c| -> StoreResult<()> {
-        facts::set_meta(c, "panicking", "yes")?;
+        installation::set(c, "panicking", "yes")?;
         panic!("on purpose")
     });
     let (a, b, c, d) = tokio::join!(good("a"), failing, panicking, good("d"));
     assert!(a.is_ok() && b.is_err() && c.is_err() && d.is_ok());
-    let read = |key: &'static str| store.read(move |c| facts::meta(c, key));
+    let read = |key: &'static str| store.read(move |c| installation::get(c, key));
     assert_eq!(read("a").await.expect("read").as_deref(), Some("yes"));
     assert_eq!(read("d").await.expect("read").as_deref(), Some("yes"));
     assert_eq!(read("failing").await.expect("read"), None, "undone");
@@ -105,7 +105,7 @@ async fn a_bad_job_harms_no_other_of_its_commit() {
 
 /// K38.
 #[tokio::test]
-async fn a_lease_ends_and_its_fence_tells_late_work() {
+async fn expired_lease_rejects_late_work() {
     let store = Store::in_memory().expect("opened");
     let take = |owner: &'static str, now: i64| {
         store.write(move |c| leases::take(c, "l", owner, Timestamp(now), Timestamp(now + 10)))
@@ -121,7 +121,7 @@ async fn a_lease_ends_and_its_fence_tells_late_work() {
 }
 
 #[tokio::test]
-async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
+async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
     let store = Store::in_memory().expect("opened");
     let label = Effect::StateLabel { state: Some(LoopState::Queued) };
     for effect in [status(), label.clone(), status(), Effect::Prepare { ticket: 1 }] {
@@ -137,7 +137,7 @@ async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
     let late = first.clone();
     let late = store.write(move |c| outbox::finish(c, &late, "a", Ended::Done, "", Timestamp(111))).await;
     assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
-    store.write(move |c| outbox::put_back(c, &again, "b", Timestamp(200), false, "later")).await.expect("put back");
+    store.write(move |c| outbox::reschedule(c, &again, "b", Timestamp(200), false, "later")).await.expect("put back");
     assert_eq!(claim(&store, "talk", "b", 199).await, None, "not yet");
     let third = claim(&store, "talk", "b", 200).await.expect("due");
     assert_eq!((third.attempts, third.abandoned), (1, false), "the try that never began does not count");
@@ -146,7 +146,7 @@ async fn effects_of_a_lane_come_in_order_and_again_after_a_loss() {
 }
 
 #[tokio::test]
-async fn what_says_that_a_comment_was_seen_waits_for_nothing_else() {
+async fn reactions_are_claimed_independently_of_other_effects() {
     let store = Store::in_memory().expect("opened");
     let seen = Effect::React { comment: CommentId(5), mark: Mark::Seen };
     let done = Effect::React { comment: CommentId(5), mark: Mark::Done };
@@ -161,12 +161,12 @@ async fn what_says_that_a_comment_was_seen_waits_for_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_done_now_lets_the_next_pass() {
+async fn postponed_effect_does_not_block_the_next() {
     let store = Store::in_memory().expect("opened");
     let other = IssueRef { issue: Number(2), ..place() };
     push(&store, status()).await;
     let to = other.clone();
-    store.write(move |c| outbox::push(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
+    store.write(move |c| outbox::enqueue(c, "t", None, &to, &status(), Timestamp(1))).await.expect("pushed");
     let claim = |only: IssueRef| {
         store.write(move |c| outbox::claim(c, "talk", |place| *place == only, "a", Timestamp(10), 100))
     };
@@ -176,7 +176,7 @@ async fn what_may_not_be_done_now_lets_the_next_pass() {
 }
 
 #[tokio::test]
-async fn work_is_taken_back_but_for_the_release() {
+async fn cancelling_work_keeps_the_release() {
     let store = Store::in_memory().expect("opened");
     for effect in [
         Effect::Prepare { ticket: 1 },
@@ -193,23 +193,23 @@ async fn work_is_taken_back_but_for_the_release() {
 }
 
 #[tokio::test]
-async fn a_budget_counts_what_was_posted_once() {
+async fn comment_limit_counts_each_post_once() {
     let store = Store::in_memory().expect("opened");
     for (key, at) in [("a", 10), ("b", 20), ("a", 30)] {
-        let posted = Posted { forge_id: at, digest: String::new() };
-        store.write(move |c| posted::put(c, "s", key, &posted, "i", Timestamp(at))).await.expect("noted");
+        let posted = ForgePost { forge_id: at, digest: String::new() };
+        store.write(move |c| forge_posts::put(c, "s", key, &posted, "i", Timestamp(at))).await.expect("noted");
     }
-    let count = |since| store.read(move |c| posted::count_since(c, "i", Timestamp(since)));
+    let count = |since| store.read(move |c| forge_posts::count_since(c, "i", Timestamp(since)));
     assert_eq!((count(0).await.expect("read"), count(10).await.expect("read")), (2, 1), "an edit is no new comment");
-    assert_eq!(store.read(|c| posted::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
+    assert_eq!(store.read(|c| forge_posts::get(c, "s", "a")).await.expect("read").map(|p| p.forge_id), Some(30));
 }
 
 /// D1.
 #[tokio::test]
-async fn a_full_disk_loses_nothing_and_passes() {
+async fn full_disk_loses_no_data_and_recovers() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    store.write(|c| facts::set_meta(c, "before", "kept")).await.expect("written");
+    store.write(|c| installation::set(c, "before", "kept")).await.expect("written");
     let limit = |pages: i64| {
         store.write(move |c| Ok(c.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |r| r.get::<_, i64>(0))?))
     };
@@ -218,14 +218,14 @@ async fn a_full_disk_loses_nothing_and_passes() {
     let refused = store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await;
     assert!(matches!(refused, Err(StoreError::Full { .. })), "{refused:?}");
     assert!(store.healthy(), "a full disk is no broken database");
-    assert_eq!(store.read(|c| facts::meta(c, "before")).await.expect("read").as_deref(), Some("kept"));
+    assert_eq!(store.read(|c| installation::get(c, "before")).await.expect("read").as_deref(), Some("kept"));
     limit(1_000_000).await.expect("space again");
     assert!(store.write(move |c| inbox::insert(c, &large(), Timestamp(1))).await.expect("stored"));
 }
 
 /// D5: somebody else's program holds the database for longer than we wait.
 #[tokio::test]
-async fn a_database_that_others_hold_is_busy_and_not_broken() {
+async fn locked_database_is_busy_not_failed() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
     let other = Connection::open(&path).expect("opened");
@@ -240,7 +240,7 @@ async fn a_database_that_others_hold_is_busy_and_not_broken() {
 
 /// D5: what another program's long reading does to the log can be seen, and passes with it.
 #[tokio::test]
-async fn the_write_ahead_log_grows_while_somebody_reads() {
+async fn write_ahead_log_grows_during_a_long_read() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
     let other = Connection::open(&path).expect("opened");
@@ -263,7 +263,7 @@ async fn the_write_ahead_log_grows_while_somebody_reads() {
 
 /// D4: a damaged file is said to be one, at the start or by the look at the whole of it.
 #[tokio::test]
-async fn a_damaged_file_is_told() {
+async fn damaged_file_is_reported() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
     for n in 0..200 {
@@ -304,27 +304,27 @@ async fn a_damaged_file_is_told() {
 }
 
 #[tokio::test]
-async fn a_backup_opens_and_holds_everything() {
+async fn backup_contains_all_data() {
     let (folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    store.write(|c| facts::set_meta(c, "note", "kept")).await.expect("written");
+    store.write(|c| installation::set(c, "note", "kept")).await.expect("written");
     let copy = folder.path().join("copy.db");
     store.backup(copy.clone()).await.expect("copied");
     assert!(matches!(store.backup(copy.clone()).await, Err(StoreError::Duplicate { .. })), "nothing is overwritten");
     let restored = Store::open(&copy).expect("opened");
-    assert_eq!(restored.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("kept"));
+    assert_eq!(restored.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some("kept"));
 }
 
 #[tokio::test]
-async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
+async fn attaching_leaves_the_marks_of_the_service_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let own = Store::open(&path).expect("opened");
     let beside = Store::attach(&path).expect("attached");
-    beside.write(|c| facts::set_meta(c, "note", "from beside")).await.expect("written");
-    assert_eq!(own.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some("from beside"));
+    beside.write(|c| installation::set(c, "note", "from beside")).await.expect("written");
+    assert_eq!(own.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some("from beside"));
     beside.close().await;
-    let mark = own.read(|c| facts::meta(c, "stopped_cleanly")).await.expect("read");
+    let mark = own.read(|c| installation::get(c, "stopped_cleanly")).await.expect("read");
     assert_eq!(mark.as_deref(), Some("no"), "the service still runs");
     own.close().await;
     Store::attach(&path).expect("attached").close().await;
@@ -333,7 +333,7 @@ async fn a_second_opening_beside_the_service_leaves_its_marks_alone() {
 
 /// D4, D11.
 #[tokio::test]
-async fn what_is_no_database_of_this_version_is_not_attached() {
+async fn database_of_another_version_is_not_attached() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let attached = |path: &Path| Store::attach(path).map(drop).expect_err("refused").to_string();
@@ -350,7 +350,7 @@ async fn what_is_no_database_of_this_version_is_not_attached() {
 }
 
 #[test]
-fn many_make_the_same_database_at_once() {
+fn concurrent_creation_makes_one_database() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let open = || Store::open(&path).map(drop);
@@ -364,13 +364,13 @@ fn many_make_the_same_database_at_once() {
 
 /// D4: somebody took the files beside the database away after an unclean stop.
 #[tokio::test]
-async fn a_database_without_the_files_beside_it_is_sound() {
+async fn database_without_its_log_files_is_intact() {
     let (_folder, path) = file();
     let store = Store::open(&path).expect("opened");
-    store.write(|c| facts::set_meta(c, "note", "old")).await.expect("written");
+    store.write(|c| installation::set(c, "note", "old")).await.expect("written");
     store.close().await;
     let store = Store::open(&path).expect("opened");
-    store.write(|c| facts::set_meta(c, "note", "new")).await.expect("written");
+    store.write(|c| installation::set(c, "note", "new")).await.expect("written");
     for (kept, note) in [(vec![], "old"), (vec!["db-wal"], "new")] {
         let (_other, copy) = file();
         for extension in kept.into_iter().chain(["db"]) {
@@ -378,6 +378,6 @@ async fn a_database_without_the_files_beside_it_is_sound() {
         }
         let left = Store::open(&copy).expect("opened");
         assert_eq!(left.integrity().await.expect("looked over"), Vec::<String>::new());
-        assert_eq!(left.read(|c| facts::meta(c, "note")).await.expect("read").as_deref(), Some(note));
+        assert_eq!(left.read(|c| installation::get(c, "note")).await.expect("read").as_deref(), Some(note));
     }
 }

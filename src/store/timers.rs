@@ -1,11 +1,11 @@
-//! Every wait is a row: due times that become inputs of their loop.
+//! Timers of loops: due times that become inputs of their loop.
 
 use rusqlite::{Connection, params};
 
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Timestamp};
 
-/// Sets or moves a timer of a loop.
+/// Sets or moves a timer.
 pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO timers (loop_id, kind, due_at) VALUES (?1, ?2, ?3)
         ON CONFLICT (loop_id, kind) DO UPDATE SET due_at = excluded.due_at";
@@ -13,13 +13,13 @@ pub fn set(c: &Connection, id: &LoopId, kind: &str, due_at: Timestamp) -> StoreR
     Ok(())
 }
 
-/// Takes a timer away; one that is not set is no error.
+/// Removes a timer; does nothing if it is not set.
 pub fn clear(c: &Connection, id: &LoopId, kind: &str) -> StoreResult<()> {
     c.execute("DELETE FROM timers WHERE loop_id = ?1 AND kind = ?2", [id.as_str(), kind])?;
     Ok(())
 }
 
-/// Timers that are due, taken away as they are returned.
+/// Removes and returns the timers that are due.
 pub fn take_due(c: &Connection, now: Timestamp) -> StoreResult<Vec<(LoopId, String, Timestamp)>> {
     let mut statement = c.prepare_cached("DELETE FROM timers WHERE due_at <= ?1 RETURNING loop_id, kind, due_at")?;
     let rows = statement
@@ -27,7 +27,7 @@ pub fn take_due(c: &Connection, now: Timestamp) -> StoreResult<Vec<(LoopId, Stri
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// When the next timer is due.
+/// Returns the time of the next timer.
 pub fn next_due(c: &Connection) -> StoreResult<Option<Timestamp>> {
     let at: Option<i64> = c.query_row("SELECT min(due_at) FROM timers", params![], |row| row.get(0))?;
     Ok(at.map(Timestamp))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::failpoint;
-use ralph_bot::store::{Store, facts, inbox, loops, outbox};
+use ralph_bot::store::{Store, inbox, installation, loops, outbox};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::sync::OnceCell;
@@ -237,7 +237,7 @@ impl Service {
     /// Name of this installation, which marks its processes.
     pub async fn instance(&self) -> String {
         let store = self.store().await.expect("a database");
-        store.read(|c| facts::meta(c, "instance")).await.expect("read").expect("a name")
+        store.read(|c| installation::get(c, "instance")).await.expect("read").expect("a name")
     }
 
     /// Asserts the invariants, once every process has ended and nothing is pending.

@@ -13,7 +13,7 @@ use ralph_bot::domain::trust::policy::{Policy, Progress};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::Memory;
 use ralph_bot::store::outbox::{self, Claimed, Ended};
-use ralph_bot::store::{Store, StoreError, StoreResult, leases, loops, posted, timers};
+use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
 use crate::rng::Rng;
 use crate::script::{Event, Script, input, person};
@@ -259,7 +259,7 @@ impl Sim {
     fn tell(&mut self, id: &LoopId, origin: String, input: LoopInput) {
         self.stirred = [true; 4];
         let (now, to, from, what) = (self.now(), id.clone(), origin.clone(), input.clone());
-        assert!(self.write(move |c| loops::tell(c, &to, &from, &what, now)), "{origin} was told before");
+        assert!(self.write(move |c| loops::enqueue_input(c, &to, &from, &what, now)), "{origin} was told before");
         self.told.push((id.clone(), origin, input));
     }
 
@@ -270,7 +270,10 @@ impl Sim {
         }
         let (id, origin, input) = self.rng.pick(&self.told).clone();
         let now = self.now();
-        assert!(!self.write(move |c| loops::tell(c, &id, &origin, &input, now)), "a repeated origin counted twice");
+        assert!(
+            !self.write(move |c| loops::enqueue_input(c, &id, &origin, &input, now)),
+            "a repeated origin counted twice"
+        );
     }
 
     /// Somebody looks what was missed, in any order.
@@ -423,8 +426,8 @@ impl Sim {
         self.write(move |c| {
             Ok(Known {
                 current: loops::get(c, &id)?,
-                posted: posted::get(c, &subject, &key)?,
-                escalations: loops::numbers(c, &id, loops::Role::Escalation)?,
+                posted: forge_posts::get(c, &subject, &key)?,
+                escalations: loops::numbers(c, &id, loops::IssueRole::Escalation)?,
             })
         })
     }
@@ -464,7 +467,13 @@ impl Sim {
             let due = timers::take_due(c, now)?;
             for (id, kind, at) in &due {
                 let timer = TimerKind::parse(kind).expect("a kind of timer");
-                loops::tell(c, id, &format!("timer/{id}/{kind}/{}", at.0), &LoopInput::TimerDue { timer }, now)?;
+                loops::enqueue_input(
+                    c,
+                    id,
+                    &format!("timer/{id}/{kind}/{}", at.0),
+                    &LoopInput::TimerDue { timer },
+                    now,
+                )?;
             }
             Ok(!due.is_empty())
         })
@@ -563,7 +572,7 @@ impl Sim {
     fn put_back(&mut self, flight: &Flight, wait: i64, began: bool) {
         self.stirred = [true; 4];
         let (claimed, owner, at) = (flight.claimed.clone(), flight.owner.clone(), self.now().plus_ms(wait));
-        self.write(move |c| outbox::put_back(c, &claimed, &owner, at, began, "put off"));
+        self.write(move |c| outbox::reschedule(c, &claimed, &owner, at, began, "put off"));
     }
 
     /// A call whose caller gave up reaches the forge, which does it without looking.
@@ -584,13 +593,13 @@ impl Sim {
             outbox::finish(c, &claimed, &owner, ended, "", now)?;
             let id = claimed.loop_id.as_ref().expect("a loop");
             if let Some((key, what)) = &posted {
-                posted::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
+                forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
             }
             if let Some((number, role)) = number {
                 loops::add_number(c, &claimed.place.repo, number, id, role)?;
             }
             if let Some(input) = &input {
-                loops::tell(c, id, &origin, input, now)?;
+                loops::enqueue_input(c, id, &origin, input, now)?;
             }
             Ok(())
         })?;

@@ -7,9 +7,9 @@ use ralph_bot::domain::loops::{AgentEnd, AgentRunFacts, IterationChange, Loop, L
 use ralph_bot::domain::model::ids::{LoopId, Money, Number, Sha};
 use ralph_bot::domain::model::task::{CheckOutcome, CheckReport, DiffStat};
 use ralph_bot::domain::supervision::experience::Experience;
-use ralph_bot::store::loops::Role;
+use ralph_bot::store::forge_posts::ForgePost;
+use ralph_bot::store::loops::IssueRole;
 use ralph_bot::store::outbox::Claimed;
-use ralph_bot::store::posted::Posted;
 
 use crate::script::Plan;
 
@@ -75,7 +75,7 @@ pub struct World {
 /// What the store knew when an effect was begun.
 pub struct Known {
     pub current: Option<Loop>,
-    pub posted: Option<Posted>,
+    pub posted: Option<ForgePost>,
     pub escalations: Vec<Number>,
 }
 
@@ -83,8 +83,8 @@ pub struct Known {
 #[derive(Debug, Default)]
 pub struct Receipt {
     pub input: Option<LoopInput>,
-    pub posted: Option<(String, Posted)>,
-    pub number: Option<(Number, Role)>,
+    pub posted: Option<(String, ForgePost)>,
+    pub number: Option<(Number, IssueRole)>,
     /// One-time plan that is used up once this is recorded.
     pub used: Option<(LoopId, u32)>,
     /// Nobody waits for it.
@@ -146,7 +146,7 @@ impl World {
     }
 
     /// A comment under a key: looked up first where it may be there already.
-    fn comment(&mut self, claimed: &Claimed, on: u64, key: &str, text: &str, look: bool) -> Posted {
+    fn comment(&mut self, claimed: &Claimed, on: u64, key: &str, text: &str, look: bool) -> ForgePost {
         let found = if look { self.find(&claimed.subject, key).map(|c| c.id) } else { None };
         let forge_id = found.unwrap_or_else(|| {
             self.ids += 1;
@@ -154,7 +154,7 @@ impl World {
             self.comments.push(Comment { id: self.ids, on, subject, key, text: text.to_owned() });
             self.ids
         });
-        Posted { forge_id, digest: String::new() }
+        ForgePost { forge_id, digest: String::new() }
     }
 
     /// Does an effect for the forge. `look` says that it may have been done before.
@@ -177,7 +177,7 @@ impl World {
                 let known = known.posted.as_ref().map(|p| p.forge_id);
                 let found = known.filter(|id| self.comments.iter().any(|c| c.id == *id));
                 let posted = match found {
-                    Some(forge_id) => Posted { forge_id, digest: String::new() },
+                    Some(forge_id) => ForgePost { forge_id, digest: String::new() },
                     None => self.comment(claimed, issue, "status", text, look),
                 };
                 if let Some(comment) = self.comments.iter_mut().find(|c| c.id == posted.forge_id) {
@@ -222,7 +222,7 @@ impl World {
         if current.pull.is_none() {
             let number = Number(pull.number);
             receipt.input = Some(LoopInput::PullOpened { number, url: format!("https://forge.test/{number}") });
-            receipt.number = Some((number, Role::Pull));
+            receipt.number = Some((number, IssueRole::Pull));
         }
         pull.ready |= ready && current.state == LoopState::Review;
     }
@@ -246,8 +246,8 @@ impl World {
                 self.numbers
             }
         };
-        receipt.posted = Some((claimed.key.clone(), Posted { forge_id: number as i64, digest: String::new() }));
-        receipt.number = Some((Number(number), Role::Escalation));
+        receipt.posted = Some((claimed.key.clone(), ForgePost { forge_id: number as i64, digest: String::new() }));
+        receipt.number = Some((Number(number), IssueRole::Escalation));
     }
 
     /// Does a piece of work.

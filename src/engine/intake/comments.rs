@@ -13,8 +13,8 @@ use crate::domain::trust::permit::{DenyAnswer, Verdict};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
-use crate::store::facts;
-use crate::store::loops::{self, Role};
+use crate::store::forge_state;
+use crate::store::loops::{self, IssueRole};
 
 impl Engine {
     /// A new comment: its commands, in order. Told of twice, or found by the reconciler as well, it is read once.
@@ -33,13 +33,13 @@ impl Engine {
         }
         let origin = Origin::comment(&repo, &comment, received_at);
         let key = origin.key.clone();
-        if self.store.read(move |c| facts::heard(c, &key)).await? {
+        if self.store.read(move |c| forge_state::is_processed(c, &key)).await? {
             return ignored("this comment was read already");
         }
         let outcome = self.commands(seat, repo, issue, comment, sender, commands, &origin).await?;
         kill_point("K30");
         let (key, now) = (origin.key, self.clock.now());
-        self.store.write(move |c| facts::hear(c, &key, now)).await?;
+        self.store.write(move |c| forge_state::mark_processed(c, &key, now)).await?;
         Ok(outcome)
     }
 
@@ -115,7 +115,7 @@ impl Engine {
                 }
                 done("help")
             }
-            (None | Some((_, Role::Issue, false)), Command::Run { options }) if !issue.is_pull && open => {
+            (None | Some((_, IssueRole::Issue, false)), Command::Run { options }) if !issue.is_pull && open => {
                 let (place, by) = (place.clone(), sender.clone());
                 if let Some(typed) =
                     options.confirm.as_deref().filter(|typed| !text_hash(&issue.title, &issue.body).starts_with(*typed))

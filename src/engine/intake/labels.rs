@@ -14,8 +14,8 @@ use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
-use crate::store::facts;
-use crate::store::loops::{self, Role};
+use crate::store::forge_state;
+use crate::store::loops::{self, IssueRole};
 
 impl Engine {
     /// A set of labels: what changed is found by comparing with the set seen before.
@@ -32,7 +32,7 @@ impl Engine {
         let number = issue.number;
         let has = issue.labels.contains(&run);
         let peek = repo.clone();
-        let before = self.store.read(move |c| facts::labels(c, &peek, number)).await?;
+        let before = self.store.read(move |c| forge_state::labels(c, &peek, number)).await?;
         let had = before.is_some_and(|labels| labels.contains(&run));
         let own = sender.id == seat.own;
         let outcome = match (had, has) {
@@ -79,7 +79,7 @@ impl Engine {
     ) -> Intake {
         if matches!(outcome, Ok(Outcome::Done(_) | Outcome::Ignored(_))) {
             let repo = repo.clone();
-            self.store.write(move |c| facts::save_labels(c, &repo, number, &labels, at)).await?;
+            self.store.write(move |c| forge_state::save_labels(c, &repo, number, &labels, at)).await?;
         }
         outcome
     }
@@ -111,7 +111,7 @@ impl Engine {
         }
         kill_point("K08");
         let (r, n) = (repo.clone(), issue.number);
-        if let Some((id, Role::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
+        if let Some((id, IssueRole::Issue, true)) = self.store.read(move |c| loops::find(c, &r, n)).await? {
             return self.tell(&id, LoopInput::RunLabelAdded { by: sender }, origin, 0).await;
         }
         self.begin(seat, place, issue, sender, RunOptions::default(), None, origin).await
@@ -181,7 +181,7 @@ impl Engine {
         let (repo, number) = (place.repo.clone(), place.issue);
         let mut editors: Vec<User> = self
             .store
-            .read(move |c| facts::edits_since(c, &repo, number, from))
+            .read(move |c| forge_state::edits_since(c, &repo, number, from))
             .await?
             .into_iter()
             .filter(|(at, _)| *at <= labelled_at)
@@ -230,6 +230,6 @@ impl Engine {
         if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
-        self.tell_open(&repo, number, Role::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
+        self.tell_open(&repo, number, IssueRole::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await
     }
 }

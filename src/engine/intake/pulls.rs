@@ -10,22 +10,22 @@ use crate::domain::trust::command::{self};
 use crate::domain::trust::permit::Verdict;
 use crate::engine::{Engine, ForgeSeat};
 use crate::forge::ReviewRemark;
-use crate::store::loops::{self, Role};
+use crate::store::loops::{self, IssueRole};
 use crate::store::outbox;
 
 impl Engine {
     pub(super) async fn pull_changed(&self, repo: &RepoRef, pull: &PullSnapshot, origin: &Origin) -> Intake {
         if pull.merged {
-            return self.tell_open(repo, pull.number, Role::Pull, LoopInput::PullMerged, origin).await;
+            return self.tell_open(repo, pull.number, IssueRole::Pull, LoopInput::PullMerged, origin).await;
         }
         if !pull.open {
-            return self.tell_open(repo, pull.number, Role::Pull, LoopInput::PullClosed, origin).await;
+            return self.tell_open(repo, pull.number, IssueRole::Pull, LoopInput::PullClosed, origin).await;
         }
         let number = pull.number;
         let elsewhere = |current: &Loop| current.pull.is_some() && current.base_branch != pull.base_branch;
         if self.open_loop(repo, number).await?.is_some_and(|current| elsewhere(&current)) {
             let input = LoopInput::PullRetargeted { base: pull.base_branch.clone() };
-            return self.tell_open(repo, number, Role::Pull, input, origin).await;
+            return self.tell_open(repo, number, IssueRole::Pull, input, origin).await;
         }
         self.inspect_where(repo, |l| l.pull.as_ref().is_some_and(|p| p.number == number)).await
     }
@@ -40,7 +40,7 @@ impl Engine {
                 let effect = Effect::Inspect { commit };
                 self.store
                     .write(move |c| {
-                        outbox::push(c, current.id.as_str(), Some(&current.id), &current.place, &effect, now)
+                        outbox::enqueue(c, current.id.as_str(), Some(&current.id), &current.place, &effect, now)
                     })
                     .await?;
                 asked += 1;

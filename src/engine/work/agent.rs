@@ -28,7 +28,7 @@ use crate::mcp;
 use crate::process::Cookie;
 use crate::process::sandbox::{Gate, Network, Refused};
 use crate::store::StoreError;
-use crate::store::calls::{self, Begun, Caller};
+use crate::store::calls::{self, CallDecision, Caller};
 use crate::store::outbox::Claimed;
 use crate::store::session as turns;
 use crate::workspace::AgentView;
@@ -111,7 +111,7 @@ impl Engine {
         let (id, settings, now) = (current.id.clone(), self.settings.backends.clone(), self.clock.now());
         let ended = self.store.write(move |c| {
             let lost = calls::abandon(c, &id, &settings, now)?;
-            Ok((lost, calls::cost_of(c, &calls::key_start(&id, ticket))?))
+            Ok((lost, calls::cost_of(c, &calls::key_prefix(&id, ticket))?))
         });
         let (lost, cost) = ended.await?;
         for (backend, role, cost) in lost {
@@ -146,7 +146,7 @@ impl Engine {
         let (mut exclude, mut lacking, mut asked_disabled) = (Vec::new(), Vec::new(), false);
         let mut left = self.session_left(task.current);
         for number in 0..MOST_CALLS {
-            let key = format!("{}{number}", calls::key_start(&task.current.id, task.ticket));
+            let key = format!("{}{number}", calls::key_prefix(&task.current.id, task.ticket));
             let wish = Wish {
                 key,
                 purpose: "agent",
@@ -158,20 +158,20 @@ impl Engine {
                 left: left.clone(),
             };
             let chosen = match self.begin_call(task.current, wish).await? {
-                Begun::Call { backend, model, at_most, session, caller, .. } => {
+                CallDecision::Call { backend, model, at_most, session, caller, .. } => {
                     let session = left.take().filter(|_| session == Session::Resume);
                     Chosen { caller: *caller, backend, model, at_most, session, number }
                 }
-                Begun::Wait { until, reasons } => {
+                CallDecision::Wait { until, reasons } => {
                     let end = AgentEnd::Limited { until: Some(until), reason: reasons_words(&reasons) };
                     return Ok(AgentRunFacts { end, ..sum });
                 }
                 // Somebody may have logged in or paid meanwhile, and whoever resumes the loop expects a try.
-                Begun::Never { reasons } if !asked_disabled && self.enable_one(&reasons).await => {
+                CallDecision::Never { reasons } if !asked_disabled && self.enable_one(&reasons).await => {
                     asked_disabled = true;
                     continue;
                 }
-                Begun::Never { reasons } => {
+                CallDecision::Never { reasons } => {
                     let reason = if sum.served.switched.is_empty() {
                         reasons_words(&reasons)
                     } else {
@@ -179,7 +179,7 @@ impl Engine {
                     };
                     return Ok(AgentRunFacts { end: AgentEnd::Unavailable { reason }, ..sum });
                 }
-                Begun::NoMoney(reached) => {
+                CallDecision::NoMoney(reached) => {
                     let end = AgentEnd::NoMoney { reason: reached.to_string(), until: reached.free_at };
                     return Ok(AgentRunFacts { end, ..sum });
                 }

@@ -177,7 +177,7 @@ impl Engine {
         // The step that ended the loop may not have summed it up yet.
         self.summarise(current).await;
         self.sum_up_in_words(&Questions::of(current, 0, cancel), |_| true).await;
-        let asked = calls::key_start(&current.id, 0);
+        let asked = calls::key_prefix(&current.id, 0);
         self.store.read(move |c| calls::cost_of(c, &asked)).await
     }
 

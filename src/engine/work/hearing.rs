@@ -106,7 +106,7 @@ impl Hearing {
                 let cost = cost.or_else(estimate);
                 let Some(cost) = cost else { return };
                 let (caller, now) = (self.caller.clone(), engine.clock.now());
-                let reached = match engine.store.write(move |c| calls::shown(c, &caller, cost, now)).await {
+                let reached = match engine.store.write(move |c| calls::record_cost(c, &caller, cost, now)).await {
                     Ok(reached) => reached.is_some(),
                     Err(error) => {
                         tracing::warn!(%error, "what a run has cost up to now could not be noted");

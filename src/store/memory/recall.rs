@@ -1,4 +1,4 @@
-//! Finding learnings: for a prompt by the rarest words of its task, for people by whatever they ask.
+//! Finds learnings: for a prompt by the rarest words of its task, for people by a query.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use crate::domain::knowledge::memory::{
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult};
 
-/// Learnings that are found by words before they are ranked.
+/// Maximum learnings found by words, before ranking.
 const FOUND: usize = 40;
-/// Learnings that are found by their vectors before they are ranked.
+/// Maximum learnings found by vectors, before ranking.
 const NEAR: usize = 20;
-/// Rules of a repository that are candidates whatever their words.
+/// Maximum rules of a repository that are candidates regardless of their words.
 const CONVENTIONS: usize = 8;
 
-/// Rows of the learnings that hold any of a text's rarest words, the best first.
+/// Returns the rows of learnings with any of a text's rarest words, best first.
 pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<Match>> {
     let mut frequency = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
     let terms = rare_terms(text, settings, |word| -> StoreResult<u64> {
@@ -40,7 +40,7 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
     Ok(best_first(postings))
 }
 
-/// What a prompt is to carry, best first. Damaged learnings are set aside on the way.
+/// Returns the learnings for a prompt, best first, and quarantines damaged ones.
 pub async fn recall(
     store: &Store,
     query: Query,
@@ -58,22 +58,22 @@ pub async fn recall(
     Ok(recalled)
 }
 
-/// One look-up, on a connection of the caller's.
+/// A look-up on the caller's connection.
 pub struct Lookup<'a> {
-    /// What is asked for.
+    /// The query.
     pub query: &'a Query,
-    /// Limits and bounds.
+    /// Limits.
     pub settings: &'a MemorySettings,
 }
 
 impl Lookup<'_> {
-    /// What a prompt is to carry, and what was found damaged on the way.
+    /// Returns the learnings for a prompt, and the damaged ones.
     pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
         let (found, damaged) = self.candidates(c)?;
         Ok((rank(self.query, found, self.settings, now), damaged))
     }
 
-    /// What was found, not ranked yet, and what was found damaged on the way.
+    /// Returns the candidates before ranking, and the damaged ones.
     pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<Damaged>)> {
         let (mut rows, mut weights) = (Vec::new(), HashMap::new());
         for Match { row, weight } in by_words(c, &self.query.text, self.settings)? {
@@ -108,7 +108,7 @@ impl Lookup<'_> {
         Ok((found.collect(), damaged))
     }
 
-    /// Rows of the learnings that are nearest by vector, the nearest first; none without an embedding model.
+    /// Returns the rows of the nearest learnings by vector, nearest first; none without an embedding model.
     fn by_vector(&self, c: &Connection) -> StoreResult<Vec<i64>> {
         let Some(wanted) = &self.query.embedding else { return Ok(Vec::new()) };
         let repo = &self.query.repository;
@@ -116,7 +116,7 @@ impl Lookup<'_> {
         vectors::nearest(c, wanted, scope, self.settings.min_confidence, NEAR)
     }
 
-    /// A learning by its row, where a prompt of this repository may carry it.
+    /// Returns the learning of a row, if prompts of this repository may use it.
     fn in_scope(&self, c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
         let sql = format!(
             "SELECT {} FROM learnings l
@@ -129,7 +129,7 @@ impl Lookup<'_> {
         Ok(c.prepare_cached(&sql)?.query_row(bound, Stored::read).optional()?)
     }
 
-    /// The surest learnings of a sort; estimates only for the task's own type.
+    /// Returns the learnings of a kind with the highest confidence; estimates only for the type of the task.
     fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<Stored>> {
         // A bound limit has the statement prepared anew each time.
         let sql = format!(
@@ -144,7 +144,7 @@ impl Lookup<'_> {
         Ok(statement.query_map(bound, Stored::read)?.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The column that says whose learnings are told.
+    /// Column that limits the learnings to a repository or its owner.
     fn scope(&self) -> &'static str {
         if self.settings.share_within_owner { "owner" } else { "repo_id" }
     }
@@ -159,11 +159,11 @@ fn by_row(c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
     Ok(c.prepare_cached(&sql)?.query_row([row], Stored::read).optional()?)
 }
 
-/// Learnings that a search found, and those of them that are damaged.
+/// Learnings found by a search, and the damaged ones.
 pub type Found = (Vec<Learning>, Vec<Damaged>);
 
-/// Learnings for a query, best first, of one repository or of all; whatever their state. Where not all phrases are in
-/// one learning, those with some of them are found.
+/// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
+/// with some of them are returned.
 pub fn search(c: &Connection, asked: &Asked, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
     let Some(all) = asked.to_fts() else { return Ok(Found::default()) };
     let (learnings, damaged) = matches(c, &all, repo, limit)?;

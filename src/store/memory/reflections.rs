@@ -1,4 +1,4 @@
-//! What iterations say to the next ones of their loop.
+//! Reflections of iterations, for later iterations of the same loop.
 
 use rusqlite::{Connection, params};
 
@@ -7,7 +7,7 @@ use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
 
-/// Keeps an iteration's reflection, masked; a second one of the same iteration replaces it.
+/// Stores an iteration's reflection, masked; replaces an earlier one of the same iteration.
 pub fn add_reflection(
     c: &Connection,
     masker: &Masker,
@@ -30,7 +30,7 @@ pub fn add_reflection(
     Ok(())
 }
 
-/// The newest reflections of a loop, oldest first. One that cannot be read is left out.
+/// Returns the newest reflections of a loop, oldest first. Unreadable ones are skipped.
 pub fn reflections(c: &Connection, id: &LoopId, count: usize) -> StoreResult<Vec<Reflection>> {
     let sql = "SELECT data FROM reflections WHERE loop_id = ?1 ORDER BY iteration DESC LIMIT ?2";
     let mut statement = c.prepare_cached(sql)?;

@@ -54,7 +54,7 @@ async fn counted(store: &Store) -> Counts {
 }
 
 #[tokio::test]
-async fn what_was_learnt_is_told_in_its_repository_alone() {
+async fn learnings_stay_in_their_repository() {
     let store = Store::in_memory().expect("opened");
     keep(&store, active(1, strategy("Roll back the database transaction in teardown"))).await;
     keep(&store, active(2, strategy("Truncate the database after each test"))).await;
@@ -74,7 +74,7 @@ async fn what_was_learnt_is_told_in_its_repository_alone() {
 }
 
 #[tokio::test]
-async fn what_others_learnt_takes_no_place() {
+async fn learnings_of_others_take_no_place() {
     let store = Store::in_memory().expect("opened");
     keep(&store, active(1, strategy("Feed the marmot"))).await;
     for n in 0..70 {
@@ -90,7 +90,7 @@ async fn what_others_learnt_takes_no_place() {
 }
 
 #[tokio::test]
-async fn what_is_new_is_found_at_once() {
+async fn new_learnings_are_found_at_once() {
     let store = Store::in_memory().expect("opened");
     for n in 0..3 {
         let text = format!("What about the marmot{n}x");
@@ -127,7 +127,7 @@ async fn words_are_counted_as_learnings_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn the_same_is_merged_and_what_contradicts_is_lowered() {
+async fn equal_learnings_are_merged_and_contradictions_lowered() {
     let store = Store::in_memory().expect("opened");
     let first = Learning::new(
         &repository(1),
@@ -157,7 +157,7 @@ async fn the_same_is_merged_and_what_contradicts_is_lowered() {
 }
 
 #[tokio::test]
-async fn a_damaged_learning_is_set_aside_and_the_rest_is_told() {
+async fn damaged_learning_is_quarantined() {
     let store = Store::in_memory().expect("opened");
     keep(&store, active(1, strategy("Reset the parser state"))).await;
     for (n, change) in [
@@ -222,7 +222,7 @@ async fn queries_of_every_syntax_are_answered() {
 }
 
 #[tokio::test]
-async fn what_goes_out_comes_in_once() {
+async fn export_is_imported_once() {
     let (from, to) = (Store::in_memory().expect("opened"), Store::in_memory().expect("opened"));
     for n in 0..20 {
         keep(&from, active(1, strategy(&format!("alpha{n}x beta{n}x gamma{n}x")))).await;
@@ -257,7 +257,7 @@ async fn what_goes_out_comes_in_once() {
 }
 
 #[tokio::test]
-async fn an_export_goes_past_damaged_rows() {
+async fn export_skips_damaged_rows() {
     let store = Store::in_memory().expect("opened");
     for n in 0..5 {
         keep(&store, active(1, strategy(&format!("alpha{n}x beta{n}x")))).await;
@@ -268,7 +268,7 @@ async fn an_export_goes_past_damaged_rows() {
 }
 
 #[tokio::test]
-async fn secrets_are_not_kept() {
+async fn secrets_are_masked() {
     let store = Store::in_memory().expect("opened");
     let token = format!("ghp_{}", "a1B2".repeat(9));
     let settings = MemorySettings::default();
@@ -316,7 +316,7 @@ async fn outcomes_are_credited_once() {
 }
 
 #[tokio::test]
-async fn learnings_are_forgotten_archived_and_fade() {
+async fn learnings_are_deleted_archived_and_decay() {
     let store = Store::in_memory().expect("opened");
     let (gone, idle, used) = (
         active(1, strategy("alpha beta")),
@@ -359,7 +359,7 @@ async fn reflections_are_kept_by_iteration() {
 }
 
 #[test]
-fn a_database_with_half_a_migration_is_finished() {
+fn interrupted_migration_is_completed() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("ralph.db");
     let connection = Connection::open(&path).expect("opened");

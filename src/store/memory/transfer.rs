@@ -1,4 +1,4 @@
-//! Learnings out of the store and into it, as JSON Lines.
+//! Export and import of learnings as JSON Lines.
 
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -9,9 +9,9 @@ use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
 use crate::store::StoreResult;
 
-/// Learnings that are read at a time.
+/// Number of learnings per page.
 const PAGE: usize = 1_000;
-/// Longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 256 * 1024;
 
 /// A line of an export.
@@ -22,18 +22,18 @@ struct Line {
     learning: Learning,
 }
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Imported {
-    /// Learnings that are new.
+    /// New learnings.
     pub added: usize,
-    /// Learnings that were known, and were seen elsewhere as well.
+    /// Known learnings with new sources.
     pub merged: usize,
-    /// Learnings that said nothing new.
+    /// Learnings without anything new.
     pub unchanged: usize,
 }
 
-/// All learnings as JSON Lines, in the order of their ids, and those that are damaged.
+/// Returns all learnings as JSON Lines, sorted by id, and the damaged ones.
 pub fn export(c: &Connection) -> StoreResult<(String, Vec<Damaged>)> {
     let (mut text, mut damaged, mut after) = (String::new(), Vec::new(), String::new());
     loop {
@@ -52,10 +52,10 @@ pub fn export(c: &Connection) -> StoreResult<(String, Vec<Damaged>)> {
     }
 }
 
-/// Reads an export whole before any of it is stored.
+/// Parses a complete export.
 ///
 /// # Errors
-/// Where a line is broken: a sentence with its number and what is wrong.
+/// Number and problem of the first invalid line.
 pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
     let mut learnings = Vec::new();
     for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
@@ -74,8 +74,7 @@ pub fn parse(text: &str, masker: &Masker) -> Result<Vec<Learning>, String> {
     Ok(learnings)
 }
 
-/// Stores what was read from an export. A learning that is known already gains the sources that are new to it, so that
-/// importing twice is importing once.
+/// Stores parsed learnings. Known learnings gain the new sources, so that a second import changes nothing.
 pub fn import(
     c: &Connection,
     learnings: &[Learning],

@@ -1,7 +1,7 @@
-//! Vectors of learnings, where an embedding model is configured: which are missing, and which are near to a task's.
+//! Vectors of learnings, with an embedding model: which are missing, and which are near to a task's.
 //!
-//! A row without a model's name, or with another one's, is made anew; so is what has no row. A vector without numbers says
-//! that the model knows none of the words.
+//! A row without the name of the current model is computed again, as is a learning without a row. An empty vector means that the
+//! model knows none of the words.
 
 use rusqlite::{Connection, params};
 
@@ -9,21 +9,21 @@ use super::Stored;
 use crate::domain::knowledge::memory::Embedding;
 use crate::store::StoreResult;
 
-/// Learnings whose vectors are compared, the newest first; bounds the time of a look-up.
+/// Maximum learnings whose vectors are compared, newest first; bounds the time of a look-up.
 const COMPARED: usize = 20_000;
-/// Bytes of a number.
+/// Size of a number, in bytes.
 const NUMBER: usize = size_of::<f32>();
 
-/// A learning that has no vector of a model yet.
+/// A learning without a vector of the current model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Missing {
     row: i64,
     checksum: String,
-    /// What it is found by.
+    /// Text that the vector is made from.
     pub text: String,
 }
 
-/// Learnings without a vector of this model, the oldest first, at most so many.
+/// Returns at most `most` learnings without a vector of this model, oldest first.
 pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Missing>> {
     let found = "SELECT row FROM learnings_vectors WHERE model < ?1
         UNION ALL SELECT row FROM learnings_vectors WHERE model > ?1
@@ -39,7 +39,7 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
         .collect())
 }
 
-/// Keeps the vectors of learnings; of one that has changed meanwhile it is made again.
+/// Stores the vectors of learnings, except of those that changed meanwhile.
 pub fn keep(c: &Connection, made: &[(Missing, Embedding)]) -> StoreResult<()> {
     let sql = "INSERT INTO learnings_vectors (row, model, vector)
         SELECT id, CASE WHEN checksum = ?2 THEN ?3 ELSE '' END, ?4 FROM learnings WHERE id = ?1
@@ -52,20 +52,20 @@ pub fn keep(c: &Connection, made: &[(Missing, Embedding)]) -> StoreResult<()> {
     Ok(())
 }
 
-/// Says that a row's words have changed.
+/// Marks a row's vector as outdated.
 pub(super) fn outdate(c: &Connection, row: i64) -> StoreResult<()> {
     c.prepare_cached("UPDATE learnings_vectors SET model = '' WHERE row = ?1")?.execute([row])?;
     Ok(())
 }
 
-/// Takes a row's vector away.
+/// Removes a row's vector.
 pub(super) fn remove(c: &Connection, row: i64) -> StoreResult<()> {
     c.prepare_cached("DELETE FROM learnings_vectors WHERE row = ?1")?.execute([row])?;
     Ok(())
 }
 
-/// Rows of the learnings that are nearest to a vector, the nearest first; those that point elsewhere are left out. `scope`
-/// is the column that says whose they are.
+/// Returns the rows of the learnings nearest to a vector, nearest first, without those in other directions. `scope` is the column
+/// that limits them to a repository or its owner.
 pub(super) fn nearest(
     c: &Connection,
     wanted: &Embedding,

@@ -1,15 +1,15 @@
-//! Long texts take a fraction of their space: packed by LZ4 where that saves something.
+//! Compresses long texts with LZ4.
 
 use rusqlite::ToSql;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
 use crate::store::{StoreError, StoreResult};
 
-/// Texts shorter than this are stored as they are, in bytes.
+/// Minimum size of a text that is compressed, in bytes.
 const SHORT: usize = 2048;
-/// Longest text that is unpacked; a stored length above it is damage.
+/// Maximum size of a text, in bytes; a larger stored length means that the row is damaged.
 const LONGEST: usize = 4 << 20;
-/// Bytes of a text that are made searchable: half of them from its beginning, half from its end.
+/// Number of bytes of a text that are indexed, half from its beginning and half from its end.
 const INDEXED: usize = 128 * 1024;
 
 /// A text as it is stored.
@@ -38,7 +38,10 @@ impl ToSql for Packed {
     }
 }
 
-/// A stored text. Errors with `Bug` where the bytes are none that packing makes.
+/// Returns a stored text.
+///
+/// # Errors
+/// `Bug` if the stored bytes are damaged.
 pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
     let damaged =
         |detail: String| StoreError::Bug { detail: format!("a text of the session memory is damaged: {detail}") };
@@ -56,7 +59,7 @@ pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
     }
 }
 
-/// A text of at most so many bytes and a mark where its middle is left out.
+/// Shortens a text to `most` bytes by omitting its middle, and marks the gap.
 pub(super) fn kept(text: String, most: usize) -> String {
     if text.len() <= most {
         return text;
@@ -65,7 +68,7 @@ pub(super) fn kept(text: String, most: usize) -> String {
     format!("{head}\n[… {} bytes left out …]\n{tail}", text.len() - head.len() - tail.len())
 }
 
-/// The part of a text that is made searchable.
+/// Returns the part of a text that is indexed.
 pub(super) fn indexed(text: &str) -> String {
     if text.len() <= INDEXED {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! How long the memory of loops is kept.
+//! Retention of the memory of loops.
 
 use rusqlite::{Connection, params};
 
@@ -7,15 +7,15 @@ use crate::store::StoreResult;
 
 /// Milliseconds of a day.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
-/// Rows of a table that one call removes at most, so that other writes do not wait long.
+/// Maximum rows of a table that one call removes, so that other writes do not wait long.
 const AT_ONCE: usize = 2_000;
 
-/// What is kept.
+/// Retention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Days that turns and events are kept. Summaries stay as long as their loop is open and then as many days.
+    /// Days that turns and events are kept; summaries of finished loops are kept for the same time.
     pub days: u32,
-    /// Most turns of a loop; the oldest go first, summaries stay.
+    /// Maximum turns of a loop; the oldest are removed first, summaries stay.
     pub max_raw_turns: u32,
 }
 
@@ -25,7 +25,7 @@ impl Default for Retention {
     }
 }
 
-/// How many rows were removed.
+/// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Removed {
     /// Turns.
@@ -34,11 +34,11 @@ pub struct Removed {
     pub events: usize,
     /// Summaries.
     pub summaries: usize,
-    /// Whether there may be more to remove: call again.
+    /// Whether more rows may remain; call again.
     pub more: bool,
 }
 
-/// Removes what is kept no longer; at most 2,000 rows of each table, so that no other write waits long.
+/// Removes expired rows, at most 2,000 per table, so that other writes do not wait long.
 pub fn apply_retention(c: &Connection, retention: Retention, now: Timestamp) -> StoreResult<Removed> {
     let before = now.plus_ms(-i64::from(retention.days).saturating_mul(DAY_MS)).0;
     let old = "SELECT id FROM session_turns WHERE ended_at < ?1 LIMIT ?2";
@@ -59,7 +59,7 @@ fn ids(c: &Connection, sql: &str, before: i64) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The oldest turns of loops that have too many.
+/// Returns the oldest turns of loops that have too many.
 fn surplus(c: &Connection, most: u32) -> StoreResult<Vec<i64>> {
     let mut statement = c.prepare_cached(
         "SELECT id FROM (
@@ -71,7 +71,7 @@ fn surplus(c: &Connection, most: u32) -> StoreResult<Vec<i64>> {
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// Removes rows and their words.
+/// Removes rows and their index entries.
 fn remove(c: &Connection, table: &str, ids: &[i64]) -> StoreResult<usize> {
     let mut row = c.prepare_cached(&format!("DELETE FROM {table} WHERE id = ?1"))?;
     let mut words = c.prepare_cached(&format!("DELETE FROM {table}_words WHERE rowid = ?1"))?;

@@ -1,4 +1,4 @@
-//! Searches the memory of one loop. Whatever the query says, it is answered.
+//! Searches the memory of one loop. Every query has an answer.
 
 use regex::Regex;
 use rusqlite::types::Value;
@@ -9,16 +9,16 @@ use crate::domain::knowledge::session::{Found, Hit, Patterns, Query, Tier, excer
 use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 
-/// Most matches of a tier that are looked through.
+/// Maximum matches of a tier that are examined.
 const MAX_SCANNED: u64 = 5_000;
 
-/// A match, before its text is read.
+/// A match whose text is not read yet.
 struct Match {
     tier: Tier,
     id: i64,
 }
 
-/// What one tier came to.
+/// Matches of one tier.
 #[derive(Default)]
 struct Scan {
     matches: Vec<Match>,
@@ -26,9 +26,9 @@ struct Scan {
     at_least: bool,
 }
 
-/// Why a form of the query led to nothing.
+/// Reason why a form of the query failed.
 enum Failed {
-    /// FTS5 does not take it.
+    /// FTS5 rejects the expression.
     Refused,
     /// The database failed.
     Store(StoreError),
@@ -44,11 +44,11 @@ impl From<rusqlite::Error> for Failed {
     }
 }
 
-/// Looks through the memory of a loop. A query that FTS5 refuses is searched for by its words, one that finds nothing by
-/// any of them, one without words finds what is newest; the answer's notes say so.
+/// Searches the memory of a loop. A query that FTS5 rejects is replaced by its words, one without matches by any of its words, and
+/// one without words finds the newest entries; the notes of the answer say so.
 ///
 /// # Errors
-/// Only where the database fails or holds what this version does not understand.
+/// The database fails or contains values of another version.
 pub fn search(c: &Connection, id: &LoopId, query: &Query) -> StoreResult<Found> {
     let mut notes = Vec::new();
     let filter = Filter::new(id, query, &mut notes);
@@ -138,7 +138,7 @@ impl<'a> Filter<'a> {
         Ok(scan)
     }
 
-    /// Selects id, tool and path of what passes, best first.
+    /// Builds the statement that selects id, tool and path of matches, best first.
     fn statement(&self, tier: Tier, expression: Option<&str>) -> (String, Vec<Value>) {
         let (table, columns, weights) = match tier {
             Tier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
@@ -180,7 +180,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// Reads the best of each tier, in turn.
+/// Reads the best matches of the tiers in turn.
 fn found(
     c: &Connection,
     scans: Vec<Scan>,

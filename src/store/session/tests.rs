@@ -120,7 +120,7 @@ fn kinds(found: &Found) -> Vec<String> {
 }
 
 #[test]
-fn turns_and_events_come_back_as_they_were() {
+fn turns_and_events_are_read_unchanged() {
     let c = database();
     let long = "A line of a long answer, which is packed.\n".repeat(500);
     let packed = sample(1, &long);
@@ -146,7 +146,7 @@ fn turns_and_events_come_back_as_they_were() {
 }
 
 #[test]
-fn a_text_without_end_is_kept_by_its_ends() {
+fn long_text_keeps_beginning_and_end() {
     let c = database();
     let endless = format!("begin {} end", "ü".repeat(3 << 20));
     add(&c, &own(), sample(1, &endless));
@@ -157,7 +157,7 @@ fn a_text_without_end_is_kept_by_its_ends() {
 }
 
 #[test]
-fn a_damaged_text_is_told_and_takes_no_memory() {
+fn damaged_text_is_reported_without_allocating() {
     let c = filled();
     for bytes in [&[0xffu8, 0xff, 0xff, 0x7f, 1][..], &[1], &[]] {
         c.execute("UPDATE session_turns SET response = ?1", [bytes]).expect("damaged");
@@ -216,7 +216,7 @@ fn each_filter_narrows_the_answer() {
 }
 
 #[test]
-fn a_wrong_expression_is_answered_with_the_right_one() {
+fn invalid_expression_is_corrected() {
     let c = filled();
     let table = [
         (r#"{"query": "bash.*failed"}"#, "tool_result 1", "\"bash\" \"failed\""),
@@ -238,7 +238,7 @@ fn a_wrong_expression_is_answered_with_the_right_one() {
 }
 
 #[test]
-fn no_expression_reaches_another_loop() {
+fn search_never_returns_other_loops() {
     let c = filled();
     let tries = [
         "secret",
@@ -261,7 +261,7 @@ fn no_expression_reaches_another_loop() {
 }
 
 #[test]
-fn the_time_of_what_is_kept_ends() {
+fn expired_rows_are_removed() {
     let c = database();
     let now = Timestamp(100 * DAY);
     for (id, days) in [(own(), 40), (own(), 20), (LoopId::new("r-3-cccccc"), 40)] {
@@ -321,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn whatever_is_asked_is_answered(
+    fn every_query_is_answered(
         query in queries(),
         glob in "[a-z*?\\[\\]{},!/.\\\\-]{0,12}",
         narrow in any::<(bool, bool)>(),
@@ -361,7 +361,7 @@ fn deep_and_long_expressions_are_answered() {
 }
 
 #[test]
-fn ended_loops_without_their_last_summary_are_known() {
+fn finished_loops_without_summary_are_listed() {
     let (c, ended) = (database(), LoopId::new("r-3-cccccc"));
     assert_eq!(last_iteration(&c, &ended).expect("read"), 0);
     for id in [&ended, &own()] {

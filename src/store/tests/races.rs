@@ -62,7 +62,7 @@ async fn step_all(store: &Store) {
 
 /// I3: the partial unique index, whoever comes first.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_issue_has_one_open_loop_whoever_begins_it() {
+async fn issue_has_one_open_loop_under_concurrency() {
     let (_folder, stores) = two().await;
     for round in 0..3 {
         let begun = (0..WRITERS).map(|n| begin(&stores[n % 2], start(7, 1, round * WRITERS + n)));
@@ -80,7 +80,7 @@ async fn an_issue_has_one_open_loop_whoever_begins_it() {
         stores[0]
             .write(move |c| {
                 let ended = LoopInput::IssueEnded { how: "closed".into() };
-                loops::tell(c, &id, &format!("end/{id}"), &ended, Timestamp(6))
+                loops::enqueue_input(c, &id, &format!("end/{id}"), &ended, Timestamp(6))
             })
             .await
             .expect("told");
@@ -98,7 +98,7 @@ async fn an_issue_has_one_open_loop_whoever_begins_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_timer_that_is_due_is_taken_once() {
+async fn due_timer_is_taken_once() {
     let (_folder, stores) = two().await;
     let count = 40;
     for issue in 1..=count {
@@ -133,7 +133,7 @@ async fn a_timer_that_is_due_is_taken_once() {
 /// P15: never more than so many loops at a time, in all, on one forge and in one repository, however many processes give
 /// slots.
 #[tokio::test(flavor = "multi_thread")]
-async fn slots_are_never_given_twice() {
+async fn slots_are_never_granted_twice() {
     const ALL: u32 = 5;
     const FORGE: u32 = 3;
     // By the file of each; that of the last was not read yet.
@@ -147,7 +147,7 @@ async fn slots_are_never_given_twice() {
             let place = start.place.repo.clone();
             assert!(begin(&stores[0], start).await);
             if repo < 4 {
-                stores[0].write(move |c| loops::allow(c, &place, 9)).await.expect("kept");
+                stores[0].write(move |c| loops::set_repository_limit(c, &place, 9)).await.expect("kept");
             }
         }
     }
@@ -184,7 +184,7 @@ async fn slots_are_never_given_twice() {
         let Some(one) = running.into_iter().next() else { break };
         let told = stores[round % 2].write(move |c| {
             let closed = LoopInput::IssueEnded { how: "closed".into() };
-            loops::tell(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
+            loops::enqueue_input(c, &one.id, &format!("end/{}", one.id), &closed, Timestamp(9))
         });
         assert!(told.await.expect("told"));
         step_all(&stores[1]).await;
@@ -194,13 +194,13 @@ async fn slots_are_never_given_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_effect_and_its_lease_have_one_owner() {
+async fn effect_is_claimed_by_one_owner() {
     let (_folder, stores) = two().await;
     for subject in 0..10 {
         for effect in [status(), Effect::StateLabel { state: Some(LoopState::Queued) }] {
             let subject = format!("s{subject}");
             let pushed =
-                stores[0].write(move |c| outbox::push(c, &subject, None, &place(), &effect, Timestamp(1))).await;
+                stores[0].write(move |c| outbox::enqueue(c, &subject, None, &place(), &effect, Timestamp(1))).await;
             pushed.expect("pushed");
         }
     }

@@ -80,10 +80,12 @@ impl Run {
         let origin = format!("{id}/{}", self.told);
         let stepped = self.store.write(move |c| {
             let before = loops::get(c, &id)?.expect("there");
-            assert!(loops::tell(c, &id, &origin, &input, at)?);
+            assert!(loops::enqueue_input(c, &id, &origin, &input, at)?);
             let after = loops::step_next(c, &[], &memory, at)?.expect("a step").next;
             // The same input again is none.
-            assert!(!loops::tell(c, &id, &origin, &input, at)? && loops::step_next(c, &[], &memory, at)?.is_none());
+            assert!(
+                !loops::enqueue_input(c, &id, &origin, &input, at)? && loops::step_next(c, &[], &memory, at)?.is_none()
+            );
             Ok((before, after))
         });
         stepped.await.expect("a step")
@@ -177,7 +179,7 @@ async fn by_line(store: &Store, line: &str) -> Option<Learning> {
 }
 
 #[tokio::test]
-async fn a_step_teaches_once() {
+async fn step_is_learnt_once() {
     let store = Store::in_memory().expect("opened");
     let mut run = Run::new(&store, "r-1", Memory::default()).await;
     run.begin().await;
@@ -213,7 +215,7 @@ async fn a_step_teaches_once() {
 }
 
 #[tokio::test]
-async fn a_loop_that_ended_says_what_it_was_like() {
+async fn finished_loop_adds_experience() {
     let store = Store::in_memory().expect("opened");
     let mut run = Run::new(&store, "r-1", Memory::default()).await;
     let repo = run.now().await.place.repo;
@@ -237,7 +239,7 @@ async fn a_loop_that_ended_says_what_it_was_like() {
 }
 
 #[tokio::test]
-async fn with_memory_off_nothing_is_learnt() {
+async fn disabled_memory_learns_nothing() {
     let store = Store::in_memory().expect("opened");
     let mut run = Run::new(&store, "r-1", Memory::off()).await;
     run.begin().await;
@@ -247,7 +249,7 @@ async fn with_memory_off_nothing_is_learnt() {
 }
 
 #[tokio::test]
-async fn a_rule_is_told_from_then_on() {
+async fn maintainer_rule_is_used_from_then_on() {
     let store = Store::in_memory().expect("opened");
     let masker = Masker::new(["swordfish-in-a-token"]);
     let mut run = Run::new(&store, "r-1", Memory { masker, ..Memory::default() }).await;
@@ -270,7 +272,7 @@ async fn a_rule_is_told_from_then_on() {
 }
 
 #[tokio::test]
-async fn what_a_prompt_carried_gets_what_comes_of_it() {
+async fn learnings_of_a_prompt_are_credited() {
     let store = Store::in_memory().expect("opened");
     let [good, bad] =
         ["balance each entry on its own", "round every amount first"].map(|text| active(1, strategy(text)));
@@ -305,7 +307,7 @@ async fn what_a_prompt_carried_gets_what_comes_of_it() {
 }
 
 #[tokio::test]
-async fn a_limit_that_was_raised_is_not_the_last_word() {
+async fn result_after_a_raised_limit_replaces_the_first() {
     let store = Store::in_memory().expect("opened");
     let outcome = |succeeded| Outcome {
         loop_id: LoopId::new("r-1"),
@@ -332,7 +334,7 @@ async fn a_limit_that_was_raised_is_not_the_last_word() {
 }
 
 #[tokio::test]
-async fn a_damaged_learning_fails_no_step() {
+async fn damaged_learning_does_not_fail_the_step() {
     let store = Store::in_memory().expect("opened");
     let mut run = Run::new(&store, "r-1", Memory::default()).await;
     let learning = active(1, strategy("balance each entry on its own"));
@@ -352,7 +354,7 @@ async fn a_damaged_learning_fails_no_step() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_learnt_is_undone_and_fails_no_step() {
+async fn failed_learning_is_rolled_back_without_failing_the_step() {
     let store = Store::in_memory().expect("opened");
     let mut run = Run::new(&store, "r-1", Memory::default()).await;
     run.begin().await;

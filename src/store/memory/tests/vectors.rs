@@ -32,7 +32,7 @@ async fn gists(store: &Store, query: Query) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn what_shares_no_word_is_found_by_its_vector() {
+async fn learning_without_common_words_is_found_by_vector() {
     let store = Store::in_memory().expect("opened");
     for text in ["Feed the marmot", "Rewrite the parser", "Something unheard of"] {
         keep_all(&store, text).await;
@@ -50,7 +50,7 @@ async fn what_shares_no_word_is_found_by_its_vector() {
 }
 
 #[tokio::test]
-async fn vectors_are_made_once_and_anew_where_something_changed() {
+async fn vectors_are_updated_after_changes_only() {
     let store = Store::in_memory().expect("opened");
     keep_all(&store, "Feed the marmot").await;
     keep_all(&store, "Something unheard of").await;
@@ -77,7 +77,7 @@ async fn vectors_are_made_once_and_anew_where_something_changed() {
 }
 
 #[tokio::test]
-async fn what_changed_while_its_vector_was_made_is_made_again() {
+async fn learning_changed_during_embedding_is_embedded_again() {
     let store = Store::in_memory().expect("opened");
     keep_all(&store, "Feed the marmot").await;
     let found = store.read(|c| missing(c, "one", 100)).await.expect("read");

@@ -1,4 +1,4 @@
-//! Which prompt carried which learning, and what came of it.
+//! Use of learnings in prompts, and the results of those iterations and loops.
 
 use rusqlite::{Connection, params};
 
@@ -8,20 +8,20 @@ use crate::domain::knowledge::memory::{Credit, Learning, MemorySettings, Tally, 
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
 use crate::store::StoreResult;
 
-/// How a loop ended, for what its prompts carried.
+/// Result of a loop, for the learnings in its prompts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The loop.
     pub loop_id: LoopId,
-    /// Where it was.
+    /// Its repository.
     pub repository: RepoRef,
-    /// Sort of its task.
+    /// Type of its task.
     pub task_type: TaskType,
-    /// Whether its result was taken.
+    /// Whether its result was accepted.
     pub succeeded: bool,
 }
 
-/// Notes that the prompt of an iteration carries these learnings. Noting it again changes nothing.
+/// Records the learnings in the prompt of an iteration. Idempotent.
 pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO prompt_learnings (loop_id, iteration, learning, at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT DO NOTHING";
@@ -38,7 +38,7 @@ pub fn carried(c: &Connection, id: &LoopId, iteration: u32, ids: &[String], now:
     Ok(())
 }
 
-/// Gives what an iteration's prompt carried the iteration's outcome: what it did, and whether it gained anything. Once.
+/// Credits the learnings in an iteration's prompt with its result: the approach, and whether it made progress. Idempotent.
 pub fn credit_iteration(
     c: &Connection,
     id: &LoopId,
@@ -58,8 +58,8 @@ pub fn credit_iteration(
     Ok(())
 }
 
-/// Gives what a loop's prompts carried the loop's outcome, and keeps the outcome for `uplift`. Once; a loop that was taken
-/// further after it came to a limit may end otherwise, and that counts as well.
+/// Credits the learnings in a loop's prompts with its result, and stores the result for [`uplift`]. Idempotent; a loop that
+/// continues after a limit can end with another result, which is credited as well.
 pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
     let Outcome { loop_id, repository, task_type, succeeded } = outcome;
     let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
@@ -80,8 +80,8 @@ pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings,
     Ok(())
 }
 
-/// Loops that ended with a learning in a prompt, beside those of the same repository and task type without it. A learning
-/// for all task types is compared over all of them.
+/// Compares the finished loops that had a learning in a prompt with those of the same repository and task type that did not. A
+/// learning for all task types is compared over all of them.
 pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
     let sql = "SELECT carried, count(*), coalesce(sum(succeeded), 0) FROM (
             SELECT o.succeeded, EXISTS (SELECT 1 FROM prompt_learnings p WHERE p.loop_id = o.loop_id AND p.learning = ?1)
@@ -101,7 +101,7 @@ pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
     Ok(uplift)
 }
 
-/// The learnings whose ids a statement gives; those that are gone are left out.
+/// Returns the learnings whose ids a statement selects, without deleted ones.
 fn taken(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let ids: Vec<String> = c.prepare_cached(sql)?.query_map(bound, |row| row.get(0))?.collect::<Result<_, _>>()?;
     let found = ids.iter().map(|id| get(c, id, now)).collect::<StoreResult<Vec<_>>>()?;

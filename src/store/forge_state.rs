@@ -1,29 +1,11 @@
-//! Small facts: settings of the installation, labels as last seen, edits, repositories.
+//! State of forges as last seen: labels, edits, repositories, processed comments.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef, Timestamp, User};
 
-/// A setting of the installation.
-pub fn meta(c: &Connection, key: &str) -> StoreResult<Option<String>> {
-    Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()?)
-}
-
-/// Sets a setting of the installation.
-pub fn set_meta(c: &Connection, key: &str, value: &str) -> StoreResult<()> {
-    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
-    c.execute(sql, [key, value])?;
-    Ok(())
-}
-
-/// A setting that is made up once, by whoever needs it first, and then stays.
-pub fn meta_or_insert(c: &Connection, key: &str, value: &str) -> StoreResult<String> {
-    c.execute("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING", [key, value])?;
-    Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
-}
-
-/// An issue's labels as last seen; `None` where it was never seen.
+/// Returns an issue's labels as last seen; `None` if it was never seen.
 pub fn labels(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<Option<Vec<String>>> {
     let key = params![repo.forge.as_str(), repo.id.0, issue.0 as i64];
     let sql = "SELECT labels FROM issue_labels WHERE forge = ?1 AND repo_id = ?2 AND issue = ?3";
@@ -31,7 +13,7 @@ pub fn labels(c: &Connection, repo: &RepoRef, issue: Number) -> StoreResult<Opti
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Remembers an issue's labels; a snapshot older than the one remembered changes nothing.
+/// Stores an issue's labels; a snapshot older than the stored one is ignored.
 pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[String], at: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO issue_labels (forge, repo_id, issue, labels, seen_at) VALUES (?1, ?2, ?3, ?4, ?5)
         ON CONFLICT (forge, repo_id, issue) DO UPDATE SET labels = excluded.labels, seen_at = excluded.seen_at
@@ -41,7 +23,7 @@ pub fn save_labels(c: &Connection, repo: &RepoRef, issue: Number, labels: &[Stri
     Ok(())
 }
 
-/// Takes one label out of those remembered: we took it off ourselves, whether or not the forge will tell.
+/// Removes one of the stored labels, after the service removed it on the forge.
 pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) -> StoreResult<()> {
     let Some(mut kept) = labels(c, repo, issue)? else { return Ok(()) };
     kept.retain(|known| known != label);
@@ -50,7 +32,7 @@ pub fn drop_label(c: &Connection, repo: &RepoRef, issue: Number, label: &str) ->
     Ok(())
 }
 
-/// Remembers that somebody changed an issue's text.
+/// Stores an edit of an issue's text.
 pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, editor: &User) -> StoreResult<()> {
     let sql = "INSERT INTO issue_edits (forge, repo_id, issue, at, editor) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
     let row = params![repo.forge.as_str(), repo.id.0, issue.0 as i64, at.0, serde_json::to_string(editor)?];
@@ -58,7 +40,7 @@ pub fn add_edit(c: &Connection, repo: &RepoRef, issue: Number, at: Timestamp, ed
     Ok(())
 }
 
-/// Edits of an issue's text that we were told of, from a moment on, oldest first.
+/// Returns the known edits of an issue's text since `from`, oldest first.
 pub fn edits_since(
     c: &Connection,
     repo: &RepoRef,
@@ -78,7 +60,7 @@ pub fn edits_since(
     .collect()
 }
 
-/// Remembers a repository by its numeric id, under its present name.
+/// Stores the current name of a repository under its numeric id.
 pub fn save_repository(c: &Connection, repo: &RepoRef, at: Timestamp) -> StoreResult<()> {
     let sql = "INSERT INTO repositories (forge, repo_id, data, seen_at) VALUES (?1, ?2, ?3, ?4)
         ON CONFLICT (forge, repo_id) DO UPDATE SET data = excluded.data, seen_at = excluded.seen_at";
@@ -86,27 +68,27 @@ pub fn save_repository(c: &Connection, repo: &RepoRef, at: Timestamp) -> StoreRe
     Ok(())
 }
 
-/// Repositories of a forge that were seen.
+/// Returns the known repositories of a forge.
 pub fn repositories(c: &Connection, forge: &ForgeName) -> StoreResult<Vec<RepoRef>> {
     let mut statement = c.prepare_cached("SELECT data FROM repositories WHERE forge = ?1 ORDER BY repo_id")?;
     let rows = statement.query_map([forge.as_str()], |row| row.get::<_, String>(0))?;
     rows.map(|row| Ok(serde_json::from_str(&row?)?)).collect()
 }
 
-/// The present name of a repository.
+/// Returns the current name of a repository; `None` if it is not known.
 pub fn repository(c: &Connection, forge: &ForgeName, id: RepoId) -> StoreResult<Option<RepoRef>> {
     let sql = "SELECT data FROM repositories WHERE forge = ?1 AND repo_id = ?2";
     let text: Option<String> = c.query_row(sql, params![forge.as_str(), id.0], |row| row.get(0)).optional()?;
     Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
-/// Whether something was heard: a comment that was read.
-pub fn heard(c: &Connection, key: &str) -> StoreResult<bool> {
+/// Whether the comment with this key was processed.
+pub fn is_processed(c: &Connection, key: &str) -> StoreResult<bool> {
     Ok(c.query_row("SELECT EXISTS (SELECT 1 FROM heard WHERE key = ?1)", [key], |row| row.get(0))?)
 }
 
-/// Remembers that something was heard.
-pub fn hear(c: &Connection, key: &str, at: Timestamp) -> StoreResult<()> {
+/// Marks the comment with this key as processed.
+pub fn mark_processed(c: &Connection, key: &str, at: Timestamp) -> StoreResult<()> {
     c.execute("INSERT INTO heard (key, at) VALUES (?1, ?2) ON CONFLICT DO NOTHING", params![key, at.0])?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What a step of a loop teaches, stored with the step.
+//! Learnings from a loop's step, stored in the transaction of the step.
 
 use rusqlite::Connection;
 
@@ -13,8 +13,7 @@ use crate::process::Masker;
 use crate::store::StoreResult;
 use crate::store::session as kept;
 
-/// Does something in the caller's transaction that is not worth the step: where it fails, or panics, it is undone and told
-/// in the log.
+/// Runs optional work in the caller's transaction: if it fails or panics, it is rolled back and logged, and the step continues.
 fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> StoreResult<()>) -> StoreResult<()> {
     c.prepare_cached("SAVEPOINT memory")?.execute([])?;
     let why = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
@@ -30,26 +29,26 @@ fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> Store
     Ok(())
 }
 
-/// What learning needs beside the database.
+/// Settings and masker of learning.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    /// Settings; with `enabled` off nothing is learnt.
+    /// Settings; nothing is learnt unless `enabled`.
     pub settings: MemorySettings,
-    /// Takes secrets out of what is stored.
+    /// Masks secrets in stored texts.
     pub masker: Masker,
 }
 
 impl Memory {
-    /// Nothing is learnt.
+    /// Learning is off.
     pub fn off() -> Self {
         Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
     }
 
-    /// Learns what a step shows, in the caller's transaction. Where that fails it is undone and told in the log; the step
-    /// is not touched by it.
+    /// Stores the learnings of a step, in the caller's transaction. A failure is rolled back and logged and does not affect the
+    /// step.
     ///
     /// # Errors
-    /// Where the database has lost the caller's transaction.
+    /// The database lost the caller's transaction.
     pub fn learn_from(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
         if !self.settings.enabled {
             return Ok(());
@@ -57,11 +56,11 @@ impl Memory {
         guarded(c, &after.id, "nothing was learnt from a step", || self.take_in(c, before, after, now))
     }
 
-    /// Keeps what happened in a step among the loop's own events, in the caller's transaction and as harmlessly as
-    /// [`Self::learn_from`]; also where nothing is learnt.
+    /// Stores the events of a step in the loop's memory, in the caller's transaction; like [`Self::learn_from`] a failure does not
+    /// affect the step. Also done when learning is off.
     ///
     /// # Errors
-    /// Where the database has lost the caller's transaction.
+    /// The database lost the caller's transaction.
     pub fn note(
         &self,
         c: &Connection,
@@ -116,7 +115,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A maintainer's word counts whatever was thought of the rule before.
+    /// Stores a rule of a maintainer as active, regardless of its earlier state.
     fn keep_rule(&self, c: &Connection, current: &Loop, text: &str, id: &LoopId, now: Timestamp) -> StoreResult<()> {
         let rule = remembered(&current.place.repo, text, id, now);
         let (Learnt::Stored(known) | Learnt::Merged(known) | Learnt::Known(known)) =

@@ -1,40 +1,41 @@
-//! Comments and issues of ours that exist on a forge, by natural key.
+//! Comments, pull requests and issues that the service created on a forge, by natural key.
 
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::StoreResult;
 use crate::domain::model::ids::Timestamp;
 
-/// Something we posted.
+/// A comment, pull request or issue that the service created.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Posted {
-    /// The forge's id: of the comment, or the issue's number.
+pub struct ForgePost {
+    /// Id of the comment, or number of the issue.
     pub forge_id: i64,
-    /// Digest of the text as last sent; empty where unknown.
+    /// Digest of the text as last sent; empty if unknown.
     pub digest: String,
 }
 
-/// What was posted under a key.
-pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<Posted>> {
+/// Returns the post with this key.
+pub fn get(c: &Connection, subject: &str, key: &str) -> StoreResult<Option<ForgePost>> {
     let sql = "SELECT forge_id, digest FROM posted WHERE subject = ?1 AND key = ?2";
-    let read = |row: &rusqlite::Row<'_>| Ok(Posted { forge_id: row.get(0)?, digest: row.get(1)? });
+    let read = |row: &rusqlite::Row<'_>| Ok(ForgePost { forge_id: row.get(0)?, digest: row.get(1)? });
     Ok(c.query_row(sql, [subject, key], read).optional()?)
 }
 
-/// Everything that was posted for a subject: key, what, and the issue that it counts against.
-pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, Posted, String)>> {
+/// Returns all posts of a subject: key, post, and the issue whose comment limit it counts against.
+pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<(String, ForgePost, String)>> {
     let mut statement = c.prepare_cached("SELECT key, forge_id, digest, counted_on FROM posted WHERE subject = ?1")?;
-    let read =
-        |row: &rusqlite::Row<'_>| Ok((row.get(0)?, Posted { forge_id: row.get(1)?, digest: row.get(2)? }, row.get(3)?));
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok((row.get(0)?, ForgePost { forge_id: row.get(1)?, digest: row.get(2)? }, row.get(3)?))
+    };
     Ok(statement.query_map([subject], read)?.collect::<Result<_, _>>()?)
 }
 
-/// Remembers what was posted under a key; `counted_on` is the issue whose budget of comments it counts against.
+/// Stores the post with this key; `counted_on` is the issue whose comment limit it counts against.
 pub fn put(
     c: &Connection,
     subject: &str,
     key: &str,
-    posted: &Posted,
+    posted: &ForgePost,
     counted_on: &str,
     at: Timestamp,
 ) -> StoreResult<()> {
@@ -44,13 +45,13 @@ pub fn put(
     Ok(())
 }
 
-/// Forgets what was posted under a key, because it is gone from the forge.
+/// Deletes the record of a post that no longer exists on the forge.
 pub fn forget(c: &Connection, subject: &str, key: &str) -> StoreResult<()> {
     c.execute("DELETE FROM posted WHERE subject = ?1 AND key = ?2", [subject, key])?;
     Ok(())
 }
 
-/// How many comments were posted on an issue since a moment. Pull requests and escalation issues are none.
+/// Number of comments on an issue since `since`, without pull requests and escalation issues.
 pub fn count_since(c: &Connection, counted_on: &str, since: Timestamp) -> StoreResult<u32> {
     let sql = "SELECT count(*) FROM posted WHERE counted_on = ?1 AND at > ?2
         AND key <> 'pull' AND key NOT LIKE 'escalation/%'";

@@ -1,0 +1,23 @@
+//! Settings of this installation: ids and keys that are generated once, and marks of the service.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::StoreResult;
+
+/// Returns a setting; `None` if it was never set.
+pub fn get(c: &Connection, key: &str) -> StoreResult<Option<String>> {
+    Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0)).optional()?)
+}
+
+/// Sets a setting.
+pub fn set(c: &Connection, key: &str, value: &str) -> StoreResult<()> {
+    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value";
+    c.execute(sql, [key, value])?;
+    Ok(())
+}
+
+/// Returns a setting, after setting it to `value` if it was never set.
+pub fn get_or_insert(c: &Connection, key: &str, value: &str) -> StoreResult<String> {
+    c.execute("INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING", [key, value])?;
+    Ok(c.query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))?)
+}
