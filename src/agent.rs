@@ -37,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::AgentReport;
+use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::limit::Signals;
 use crate::domain::providers::money::Cumulative;
 use crate::process::Cookie;
@@ -291,58 +292,44 @@ pub enum BackendKind {
     Internal,
 }
 
-/// A backend as configured. Everything is resolved by the caller: nothing is read from files or environment here.
+/// A backend's configuration, resolved for this machine: nothing is read from files or environment here.
 #[derive(Debug, Clone)]
-pub struct BackendSettings {
-    /// What sort it is.
+pub struct BackendSetup {
+    /// Kind of the backend.
     pub kind: BackendKind,
-    /// Program and first arguments; empty for the preset's own program. A path is taken from `config_folder`.
-    pub command: Vec<String>,
+    /// Keys of the configuration. A relative path of a program is taken from `config_folder`.
+    pub config: BackendSettings,
     /// Folder of the operator's file, absolute.
     pub config_folder: PathBuf,
-    /// `PATH` of the agent, and where its program is looked up.
+    /// `PATH` of the agent, in which its program is looked up.
     pub path: OsString,
-    /// Tool folders that it may read when shut in (see `process::sandbox::View::tools`).
+    /// Tool folders that it may read in the sandbox (see `process::sandbox::View::tools`).
     pub tools: Vec<PathBuf>,
     /// The backend's names of models by the operator's.
     pub models: BTreeMap<String, String>,
-    /// Its further environment: names on the allow list with their values, which are masked in all output.
+    /// Allowed environment variables with their values, which are masked in all output.
     pub env: Vec<(String, SecretString)>,
-    /// Whether the keys of its models stay here: it gets tokens in their place that are good for one run, and at our address.
-    pub hide_keys: bool,
-    /// Variables that hold such keys, and for each the one that says where the model is, beside those that its preset knows.
-    pub keys: BTreeMap<String, String>,
-    /// Further arguments, after the preset's own; `{model}`, `{prompt}`, `{prompt_file}`, `{report}`, `{session}` and
-    /// `{mcp_config}` are filled in, with nothing where the run has no such thing. A prompt that is too long for an
-    /// argument is replaced by a pointer to its file.
-    pub args: Vec<String>,
-    /// How its output is read; `None` for the preset's own way, and text for a script.
+    /// Format of its output; `None` for the preset's own, and text for a script.
     pub output: Option<OutputFormat>,
-    /// Whether the prompt comes on standard input too.
+    /// Whether the prompt is also given on standard input.
     pub prompt_on_stdin: bool,
-    /// Files and folders that hold its sessions, as paths from its home, beside the preset's own.
-    pub session_files: Vec<String>,
-    /// The service's own secrets: never given to the agent, masked in all output.
+    /// Secrets of the service: never given to the agent, masked in all output.
     pub masked: Vec<SecretString>,
 }
 
-impl BackendSettings {
-    /// Settings with nothing but a kind.
+impl BackendSetup {
+    /// Creates a setup with the default configuration.
     pub fn new(kind: BackendKind, config_folder: impl Into<PathBuf>, path: impl Into<OsString>) -> Self {
         Self {
             kind,
-            command: Vec::new(),
+            config: BackendSettings::default(),
             config_folder: config_folder.into(),
             path: path.into(),
             tools: Vec::new(),
             models: BTreeMap::new(),
             env: Vec::new(),
-            hide_keys: true,
-            keys: BTreeMap::new(),
-            args: Vec::new(),
             output: None,
             prompt_on_stdin: true,
-            session_files: Vec::new(),
             masked: Vec::new(),
         }
     }
@@ -352,7 +339,7 @@ impl BackendSettings {
 ///
 /// # Errors
 /// A sentence for the operator: unknown preset, no command, program missing or not executable.
-pub fn build(name: &str, settings: BackendSettings) -> Result<Box<dyn Backend>, String> {
+pub fn build(name: &str, settings: BackendSetup) -> Result<Box<dyn Backend>, String> {
     let preset = match &settings.kind {
         BackendKind::Script => &script::PRESET,
         BackendKind::Internal => {

@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use url::Url;
 
-use super::BackendSettings;
+use super::BackendSetup;
 use crate::domain::model::error_chain::error_chain;
 use crate::net::client_of_model;
 use crate::net::serve::{Limits, serve};
@@ -65,8 +65,8 @@ pub(super) struct Kept {
 }
 
 /// The keys that an agent does not get to see, by its settings and what is known of its program.
-pub(super) fn kept(settings: &BackendSettings, known: &[ModelKey]) -> Vec<Kept> {
-    if !settings.hide_keys {
+pub(super) fn kept(settings: &BackendSetup, known: &[ModelKey]) -> Vec<Kept> {
+    if !settings.config.hide_keys {
         return Vec::new();
     }
     let value = |name: &str| {
@@ -77,7 +77,7 @@ pub(super) fn kept(settings: &BackendSettings, known: &[ModelKey]) -> Vec<Kept> 
         Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.host_str().is_some())
     };
     let mut kept: Vec<Kept> = Vec::new();
-    for (key, at) in settings.keys.iter().filter(|(key, _)| value(key).is_some()) {
+    for (key, at) in settings.config.keys.iter().filter(|(key, _)| value(key).is_some()) {
         match kept.iter_mut().find(|kept| kept.addresses.contains(at)) {
             Some(kept) => kept.keys.push(key.clone()),
             None => kept.extend(value(at).and_then(address).map(|model| Kept {
@@ -88,7 +88,7 @@ pub(super) fn kept(settings: &BackendSettings, known: &[ModelKey]) -> Vec<Kept> 
         }
     }
     for known in known.iter().filter(|known| !known.unless.iter().any(|name| value(name).is_some())) {
-        let keys = known.keys.iter().filter(|key| value(key).is_some() && !settings.keys.contains_key(**key));
+        let keys = known.keys.iter().filter(|key| value(key).is_some() && !settings.config.keys.contains_key(**key));
         let keys: Vec<String> = keys.map(|key| (*key).to_owned()).collect();
         let model = known.addresses.iter().find_map(|name| value(name)).or(known.usual).and_then(address);
         if let Some(model) = model.filter(|_| !keys.is_empty()) {
@@ -110,7 +110,7 @@ impl Broker {
     ///
     /// # Errors
     /// A sentence for the operator: no port, no TLS roots.
-    pub(super) async fn open(settings: &BackendSettings, kept: &[Kept]) -> Result<Self, String> {
+    pub(super) async fn open(settings: &BackendSetup, kept: &[Kept]) -> Result<Self, String> {
         let mut broker = Self { variables: settings.env.clone(), _serving: JoinSet::new() };
         for kept in kept {
             let model = Model::of(kept, &settings.env)?;

@@ -19,7 +19,7 @@ use super::placeholder::filled;
 use super::preset::{Call, MAX_ARGUMENT, Preset, PromptBy, Reader, Reading, VERSION_WAIT, see_file, shortened};
 use super::report;
 use super::session::{self, Ledger};
-use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSettings, OutputFormat};
+use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, OutputFormat};
 use crate::domain::providers::money::Cumulative;
 use crate::domain::providers::prices::Usage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
@@ -36,7 +36,7 @@ const MAX_FINAL_MESSAGE: usize = 16 * 1024;
 pub(super) struct CommandBackend {
     name: String,
     preset: &'static Preset,
-    settings: BackendSettings,
+    settings: BackendSetup,
     program: PathBuf,
     secrets: Masker,
     /// Keys that agents do not get to see.
@@ -44,9 +44,9 @@ pub(super) struct CommandBackend {
 }
 
 impl CommandBackend {
-    pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSettings) -> Result<Self, String> {
+    pub(super) fn new(name: &str, preset: &'static Preset, mut settings: BackendSetup) -> Result<Self, String> {
         settings.path = place::path(&settings);
-        let program = match settings.command.first() {
+        let program = match settings.config.command.first() {
             Some(program) => program.clone(),
             None => {
                 preset.program.ok_or("`command` is missing: give the program and its arguments as a list")?.to_owned()
@@ -54,7 +54,7 @@ impl CommandBackend {
         };
         if preset.prompt == PromptBy::Stdin && !settings.prompt_on_stdin {
             let named = ["{prompt}", "{prompt_file}"];
-            if !settings.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
+            if !settings.config.args.iter().any(|argument| named.iter().any(|name| argument.contains(name))) {
                 return Err("it would be started without its prompt: leave out `stdin: none`, or put {prompt} or \
                             {prompt_file} into `args`"
                     .to_owned());
@@ -86,11 +86,9 @@ impl CommandBackend {
 
     fn spec(&self, call: &Call<'_>, folders: &Folders) -> Spec {
         let (run, model) = (call.run, call.model);
-        let mut spec = Spec::new(&self.program, &run.tree).args(self.settings.command.iter().skip(1)).args((self
-            .preset
-            .arguments)(
-            call
-        ));
+        let mut spec = Spec::new(&self.program, &run.tree)
+            .args(self.settings.config.command.iter().skip(1))
+            .args((self.preset.arguments)(call));
         let report = folders.report.join(REPORT);
         let long = see_file(&folders.prompt);
         let prompt = if run.prompt.len() < MAX_ARGUMENT { &run.prompt } else { &long };
@@ -102,7 +100,7 @@ impl CommandBackend {
             ("session", run.session.as_ref().map_or("", |session| session.id.as_str()).as_ref()),
             ("mcp_config", run.mcp_config.as_deref().unwrap_or(Path::new("")).as_os_str()),
         ];
-        spec = spec.args(self.settings.args.iter().map(|argument| filled(argument, &values)));
+        spec = spec.args(self.settings.config.args.iter().map(|argument| filled(argument, &values)));
         spec.env = self.environment(&folders.home, &folders.temporary);
         spec.env.extend(folders.told(run, model.unwrap_or_default()));
         for (name, value) in (self.preset.environment)(call) {
@@ -123,7 +121,7 @@ impl CommandBackend {
 
     /// Files and folders of its home that hold its sessions.
     fn session_files(&self) -> impl Iterator<Item = &str> {
-        self.preset.sessions.iter().copied().chain(self.settings.session_files.iter().map(String::as_str))
+        self.preset.sessions.iter().copied().chain(self.settings.config.session_files.iter().map(String::as_str))
     }
 
     /// Brings the files of the session that goes on into the home of this run.
@@ -163,7 +161,7 @@ impl Backend for CommandBackend {
 
     fn resumes(&self) -> bool {
         self.session_files().next().is_some()
-            || self.settings.args.iter().any(|argument| argument.contains("{session}"))
+            || self.settings.config.args.iter().any(|argument| argument.contains("{session}"))
     }
 
     fn hidden_keys(&self) -> Vec<&str> {
@@ -233,7 +231,7 @@ impl Backend for CommandBackend {
         let Some(arguments) = self.preset.version else { return Ok("no version".to_owned()) };
         let home = tempfile::tempdir().map_err(|e| format!("no temporary folder: {e}"))?;
         let mut spec = Spec::new(&self.program, home.path())
-            .args(self.settings.command.iter().skip(1))
+            .args(self.settings.config.command.iter().skip(1))
             .args(arguments.iter().copied());
         spec.env = self.environment(home.path(), home.path());
         spec.limits = Limits { wall: VERSION_WAIT, keep_bytes: 8 * 1024, ..Limits::default() };

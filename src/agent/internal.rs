@@ -24,7 +24,7 @@ use async_trait::async_trait;
 use futures::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSettings, place};
+use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, place};
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest, Usage};
@@ -90,7 +90,7 @@ impl Default for Bounds {
 /// A sentence for the operator: there is no shell, or a bound leaves no room.
 pub fn build_internal(
     name: &str,
-    settings: BackendSettings,
+    settings: BackendSetup,
     internal: InternalSettings,
 ) -> Result<Box<dyn Backend>, String> {
     let bounds = &internal.bounds;
@@ -112,7 +112,7 @@ pub fn build_internal(
 
 struct Internal {
     name: String,
-    settings: BackendSettings,
+    settings: BackendSetup,
     internal: InternalSettings,
     shell: PathBuf,
     secrets: Masker,

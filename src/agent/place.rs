@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::{AgentRun, BackendSettings};
+use super::{AgentRun, BackendSetup};
 use crate::domain::trust::egress::Target;
 use crate::process::sandbox::{ScratchHome, View, tool_environment};
 use crate::process::{Masker, Sandbox};
@@ -77,7 +77,7 @@ impl Folders {
     }
 
     /// What the run can see; `servers` are those that it cannot do without.
-    pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSettings, servers: Vec<Target>) -> Sandbox {
+    pub(super) fn sandbox(&self, run: &AgentRun, settings: &BackendSetup, servers: Vec<Target>) -> Sandbox {
         if !run.sandboxed {
             return Sandbox::None;
         }
@@ -108,7 +108,7 @@ impl Folders {
 }
 
 /// `PATH` as it is configured, or the usual one.
-pub(super) fn path(settings: &BackendSettings) -> OsString {
+pub(super) fn path(settings: &BackendSetup) -> OsString {
     if settings.path.is_empty() { DEFAULT_PATH.into() } else { settings.path.clone() }
 }
 
@@ -125,13 +125,13 @@ pub(super) fn servers(variables: &[(String, SecretString)], model_at: &[&str]) -
 }
 
 /// The zone of times that an agent prints, where the operator gives it another than UTC.
-pub(super) fn zone(settings: &BackendSettings) -> Option<String> {
+pub(super) fn zone(settings: &BackendSetup) -> Option<String> {
     let (_, zone) = settings.env.iter().find(|(name, _)| name == ZONE)?;
     Some(zone.expose_secret().trim_start_matches(':').to_owned())
 }
 
 /// What is masked in all output.
-pub(super) fn secrets(settings: &BackendSettings) -> Masker {
+pub(super) fn secrets(settings: &BackendSetup) -> Masker {
     // A zone is no secret, and limits name it.
     let granted = settings.env.iter().filter(|(name, _)| name != ZONE).map(|(_, value)| value);
     Masker::new(granted.chain(&settings.masked).map(|value| value.expose_secret()))

@@ -12,10 +12,10 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::Sha256;
 
 use super::programs;
-use crate::agent::{self, Backend, BackendSettings, Bounds, InternalSettings, Model, Price};
+use crate::agent::{self, Backend, BackendSetup, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
-use crate::domain::providers::backends::{BackendType, Role, StdinUse, WireName};
+use crate::domain::providers::backends::{BackendSettings, BackendType, Role, StdinUse, WireName};
 use crate::domain::providers::chat;
 use crate::domain::providers::prices::{PriceTable, Usage};
 use crate::process::executable;
@@ -94,9 +94,9 @@ fn agent(
     programs: (&OsStr, &[PathBuf]),
     clock: &Clock,
 ) -> Result<Box<dyn Backend>, String> {
-    let settings = settings(name, backend, programs, config)?;
+    let setup = setup(name, backend, programs, config)?;
     if backend.settings.kind != Some(BackendType::Internal) {
-        return agent::build(name, settings);
+        return agent::build(name, setup);
     }
     let bounds = bounds(backend.settings.context_window);
     let internal = InternalSettings {
@@ -108,7 +108,7 @@ fn agent(
         // Whoever switches the sandbox off lets agents do whatever this account can.
         commands_outside: config.sandbox.required == SandboxRequired::None,
     };
-    agent::build_internal(name, settings, internal)
+    agent::build_internal(name, setup, internal)
 }
 
 /// The bounds of our own agent; a small context leaves less room for an answer.
@@ -146,12 +146,12 @@ fn client(name: &str, backend: &BackendConfig, clock: &Clock) -> Result<Arc<ApiC
     ApiClient::new(settings, clock.clone()).map(Arc::new)
 }
 
-fn settings(
+fn setup(
     name: &str,
     backend: &BackendConfig,
     (path, tools): (&OsStr, &[PathBuf]),
     config: &Config,
-) -> Result<BackendSettings, String> {
+) -> Result<BackendSetup, String> {
     let kind = match backend.settings.kind {
         None => agent::BackendKind::Preset(name.to_owned()),
         Some(BackendType::Script | BackendType::External) => agent::BackendKind::Script,
@@ -160,19 +160,15 @@ fn settings(
             return Err(format!("backend {name}: an `api` backend answers questions and cannot run agents"));
         }
     };
-    let mut settings = BackendSettings::new(kind, PathBuf::from("/"), path);
-    settings.command = command(backend);
-    settings.args = backend.settings.args.clone();
-    settings.output = backend.settings.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
-    settings.session_files = backend.settings.session_files.clone();
-    settings.prompt_on_stdin = backend.settings.stdin != Some(StdinUse::None);
-    settings.env = backend.env.clone();
-    settings.hide_keys = backend.settings.hide_keys;
-    settings.keys = backend.settings.keys.clone();
-    settings.tools = tools.to_vec();
-    settings.tools.extend(config.sandbox.read_only.iter().cloned());
-    settings.masked = secrets(config);
-    Ok(settings)
+    let mut setup = BackendSetup::new(kind, PathBuf::from("/"), path);
+    setup.config = BackendSettings { command: command(backend), ..backend.settings.clone() };
+    setup.output = backend.settings.output.and_then(|format| agent::OutputFormat::named(format.as_str()));
+    setup.prompt_on_stdin = backend.settings.stdin != Some(StdinUse::None);
+    setup.env = backend.env.clone();
+    setup.tools = tools.to_vec();
+    setup.tools.extend(config.sandbox.read_only.iter().cloned());
+    setup.masked = secrets(config);
+    Ok(setup)
 }
 
 /// Every secret of the configuration but what single backends get by `env`.

@@ -17,10 +17,10 @@ const KNOWN: [ModelKey; 2] = [
 ];
 const KEY: &str = "sk-hunter2";
 
-fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSettings {
-    let mut settings = BackendSettings::new(BackendKind::Script, "/", "/usr/bin");
+fn settings(variables: &[(&str, &str)], keys: &[(&str, &str)]) -> BackendSetup {
+    let mut settings = BackendSetup::new(BackendKind::Script, "/", "/usr/bin");
     settings.env = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-    settings.keys = keys.iter().map(|(key, at)| ((*key).to_owned(), (*at).to_owned())).collect();
+    settings.config.keys = keys.iter().map(|(key, at)| ((*key).to_owned(), (*at).to_owned())).collect();
     settings
 }
 
@@ -53,7 +53,7 @@ fn keys_are_kept_where_it_is_known_what_they_are_for() {
     let expected = "MY_KEY+MY_OTHER by MY_URL at https://my.example/x";
     assert_eq!(of(&own, &[("MY_KEY", "MY_URL"), ("MY_OTHER", "MY_URL"), ("GONE", "MY_URL")]), expected);
     let mut open = settings(&[("ONE_KEY", "k")], &[]);
-    open.hide_keys = false;
+    open.config.hide_keys = false;
     assert_eq!(kept(&open, &KNOWN), []);
 }
 

@@ -29,9 +29,9 @@ impl Place {
         self.root.path().canonicalize().unwrap().join(name)
     }
 
-    fn settings(&self, kind: BackendKind) -> BackendSettings {
-        let mut settings = BackendSettings::new(kind, self.at("config"), "/usr/bin:/bin");
-        settings.command = vec!["./agent.sh".into()];
+    fn settings(&self, kind: BackendKind) -> BackendSetup {
+        let mut settings = BackendSetup::new(kind, self.at("config"), "/usr/bin:/bin");
+        settings.config.command = vec!["./agent.sh".into()];
         settings.env = vec![("MODEL_KEY".into(), "swordfish-77".into())];
         settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
         settings
@@ -67,7 +67,7 @@ fn resumed(id: &str, place: &Place) -> Resumed {
     Resumed { id: id.into(), files, account: Cumulative::default() }
 }
 
-async fn outcome(settings: BackendSettings, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
+async fn outcome(settings: BackendSetup, run: AgentRun) -> (AgentOutcome, Vec<AgentEvent>) {
     let backend = build("mine", settings).unwrap();
     let mut events = Vec::new();
     let outcome = backend.run(run, &CancellationToken::new(), &mut |event| events.push(event)).await;
@@ -123,7 +123,8 @@ async fn the_clock_of_an_agent_is_in_a_zone_that_is_known() {
 async fn arguments_are_filled_in_and_the_prompt_need_not_come_on_stdin() {
     let place = Place::new("printf '%s|' \"$@\"; cat; cat \"$3\"; echo '{\"summary\":\"s\"}' >\"$4\"");
     let mut settings = place.settings(BackendKind::Script);
-    settings.args = ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{other}"].map(str::to_owned).into();
+    settings.config.args =
+        ["--model={model}", "{prompt}", "{prompt_file}", "{report}", "{other}"].map(str::to_owned).into();
     settings.prompt_on_stdin = false;
     let (outcome, _) = outcome(settings, place.run()).await;
     let scratch = place.at("scratch/attempt").display().to_string();
@@ -212,7 +213,7 @@ fn settings_that_cannot_work_are_refused_in_a_sentence() {
     let place = Place::new("true");
     let with = |kind: BackendKind, command: &[&str]| {
         let mut settings = place.settings(kind);
-        settings.command = command.iter().map(|c| (*c).to_owned()).collect();
+        settings.config.command = command.iter().map(|c| (*c).to_owned()).collect();
         build("mine", settings).err().unwrap_or_default()
     };
     for (kind, command, words) in [
@@ -237,7 +238,7 @@ async fn claude_is_called_as_it_wants_and_its_stream_is_read() {
            echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.5,"session_id":"s"}'"#,
     );
     let mut settings = place.settings(BackendKind::Preset("claude".into()));
-    settings.args = vec!["--max-turns".into(), "5".into()];
+    settings.config.args = vec!["--max-turns".into(), "5".into()];
     assert_eq!(build("c", settings.clone()).unwrap().probe().await, Ok("2.1.197 (Claude Code)".into()));
 
     let run = AgentRun { max_cost: Some(Money(1_250_000)), ..place.run() };
@@ -328,17 +329,17 @@ async fn a_run_that_broke_off_leaves_no_session_and_a_script_keeps_what_it_is_to
     );
     let mut settings = place.settings(BackendKind::Script);
     settings.output = Some(OutputFormat::Jsonl);
-    settings.args = vec!["is:{session}".into()];
+    settings.config.args = vec!["is:{session}".into()];
     let keep = |name: &str| Some(place.at("sessions").join(name));
     let (plain, _) = outcome(settings.clone(), AgentRun { keep: keep("1"), ..place.run() }).await;
     assert_eq!((plain.final_message.as_str(), plain.session_kept), ("is:", true), "its name alone may do");
     assert!(!place.at("sessions/1").exists());
 
-    settings.session_files = vec![".mine".into()];
+    settings.config.session_files = vec![".mine".into()];
     let (first, _) = outcome(settings.clone(), AgentRun { keep: keep("2"), ..place.run() }).await;
     assert!(first.session_kept && first.output.starts_with("1\n"), "{}", first.output);
     let session = Resumed { id: "a".into(), files: place.at("sessions/2"), account: first.account };
-    settings.args.push("7".into());
+    settings.config.args.push("7".into());
     let (broken, _) = outcome(settings, AgentRun { session: Some(session), keep: keep("3"), ..place.run() }).await;
     assert!(broken.output.starts_with("2\n") && broken.output.contains("is:a"), "{}", broken.output);
     assert!(!broken.session_kept && !place.at("sessions/3").exists(), "{:?}", broken.status);
@@ -441,7 +442,7 @@ async fn no_agent_is_started_without_its_prompt() {
     }
     let place = telling("done");
     let mut settings = place.settings(BackendKind::Script);
-    settings.args = vec!["{prompt}".into(), "[{session}{mcp_config}]".into()];
+    settings.config.args = vec!["{prompt}".into(), "[{session}{mcp_config}]".into()];
     outcome(settings, AgentRun { prompt: long, session: Some(resumed("s7", &place)), ..place.run() }).await;
     let arguments = fs::read_to_string(place.at("tree/arguments")).unwrap();
     assert!(arguments.starts_with("Read the file /") && arguments.ends_with("[s7]\n"), "{arguments}");
@@ -449,7 +450,7 @@ async fn no_agent_is_started_without_its_prompt() {
     let mut settings = place.settings(BackendKind::Preset("codex".into()));
     settings.prompt_on_stdin = false;
     assert!(build("c", settings.clone()).err().is_some_and(|said| said.contains("without its prompt")));
-    settings.args = vec!["{prompt_file}".into()];
+    settings.config.args = vec!["{prompt_file}".into()];
     assert!(build("c", settings).is_ok());
 }
 

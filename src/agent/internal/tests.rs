@@ -81,7 +81,7 @@ impl Place {
     }
 
     fn agent_on(&self, model: Model) -> Box<dyn Backend> {
-        let mut settings = BackendSettings::new(BackendKind::Internal, self.at("config"), "/usr/bin:/bin");
+        let mut settings = BackendSetup::new(BackendKind::Internal, self.at("config"), "/usr/bin:/bin");
         settings.env = vec![("MODEL_KEY".into(), SECRET.into())];
         settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
         let price = |model: &str, usage: &Usage| (model != "free").then(|| Money(usage.all() as i64));
@@ -508,7 +508,7 @@ async fn it_works_over_a_real_connection() {
 async fn settings_are_checked() {
     let place = Place::new();
     assert!(place.agent([]).probe().await.unwrap().starts_with("internal "));
-    let settings = |path: &str| BackendSettings::new(BackendKind::Internal, place.at("config"), path);
+    let settings = |path: &str| BackendSetup::new(BackendKind::Internal, place.at("config"), path);
     let internal = |bounds: Bounds| InternalSettings {
         model: Arc::new(|_| Box::pin(std::future::pending())),
         default_model: "m".into(),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::HeaderValue;
-use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSettings, build};
+use ralph_bot::agent::{AgentEvent, AgentOutcome, AgentRun, BackendKind, BackendSetup, build};
 use ralph_bot::domain::trust::egress::Hosts;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, Tier};
 use ralph_bot::process::{Cookie, survivors};
@@ -121,17 +121,17 @@ impl Place {
         }
     }
 
-    fn settings(&self, url: &str) -> BackendSettings {
+    fn settings(&self, url: &str) -> BackendSetup {
         let path = setting("PATH").unwrap_or_default();
         let kind = BackendKind::Preset(self.agent.preset.into());
-        let mut settings = BackendSettings::new(kind, self.folder.path(), path);
-        settings.command.clone_from(&self.program.command);
+        let mut settings = BackendSetup::new(kind, self.folder.path(), path);
+        settings.config.command.clone_from(&self.program.command);
         settings.tools.clone_from(&self.program.tools);
-        settings.args.clone_from(&self.args);
+        settings.config.args.clone_from(&self.args);
         settings.models = [("good".to_owned(), self.agent.model.to_owned())].into();
         let environment = (self.agent.environment)(url);
         settings.env = environment.into_iter().map(|(name, value)| (name.into(), SecretString::from(value))).collect();
-        settings.keys = self.agent.keys.iter().map(|(key, at)| ((*key).into(), (*at).into())).collect();
+        settings.config.keys = self.agent.keys.iter().map(|(key, at)| ((*key).into(), (*at).into())).collect();
         settings
     }
 
