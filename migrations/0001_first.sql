@@ -1,11 +1,11 @@
--- Everything durable. Times are milliseconds since 1970 (bigint); JSON is text. Kept to SQL that PostgreSQL speaks too.
+-- All durable state. Times are milliseconds since 1970 (bigint); JSON is text. Limited to SQL that PostgreSQL accepts too.
 
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL
 );
 
--- Deliveries as they came. A row is there before the forge gets its 202.
+-- Deliveries of webhooks. A row is committed before the forge gets its 202.
 CREATE TABLE inbox (
     id          INTEGER PRIMARY KEY,
     forge       TEXT    NOT NULL,
@@ -21,7 +21,7 @@ CREATE TABLE inbox (
 );
 CREATE INDEX inbox_new ON inbox (id) WHERE state = 'new';
 
--- One row a loop; data is the whole state, the columns are what is searched by.
+-- One row per loop; data is the complete state, the other columns are for searches.
 CREATE TABLE loops (
     id         TEXT    PRIMARY KEY,
     forge      TEXT    NOT NULL,
@@ -38,7 +38,7 @@ CREATE TABLE loops (
 CREATE UNIQUE INDEX loops_one_open ON loops (forge, repo_id, issue) WHERE open = 1;
 CREATE INDEX loops_by_state ON loops (state) WHERE open = 1;
 
--- Issues and pull requests that belong to a loop: its own, its pull request, its escalations.
+-- Issues and pull requests of a loop: its issue, its pull request, its escalation issues.
 CREATE TABLE loop_numbers (
     forge   TEXT   NOT NULL,
     repo_id BIGINT NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE loop_numbers (
     PRIMARY KEY (forge, repo_id, number, loop_id)
 );
 
--- What a loop was told, in order, and why it did what it did. The loop row can be rebuilt from it. Only added to.
+-- Inputs of a loop in order, with the reasons of its decisions. The row of the loop can be rebuilt from it. Append-only.
 CREATE TABLE loop_events (
     loop_id TEXT   NOT NULL REFERENCES loops (id),
     seq     BIGINT NOT NULL,
@@ -58,7 +58,7 @@ CREATE TABLE loop_events (
     PRIMARY KEY (loop_id, seq)
 );
 
--- Inputs that wait for their loop. origin makes a repeated one a no-op.
+-- Inputs that wait for their loop. A repeated origin is ignored.
 CREATE TABLE inputs (
     id      INTEGER PRIMARY KEY,
     loop_id TEXT   NOT NULL,
@@ -69,7 +69,7 @@ CREATE TABLE inputs (
 );
 CREATE INDEX inputs_open ON inputs (id) WHERE done = 0;
 
--- What is to be done in the world. A row is the intent; receipt is what came of it.
+-- Effects to execute. A row is the intent, receipt is the result.
 CREATE TABLE outbox (
     id         INTEGER PRIMARY KEY,
     subject    TEXT    NOT NULL, -- loop id, or issue key where there is no loop
@@ -91,7 +91,7 @@ CREATE TABLE outbox (
 CREATE INDEX outbox_open ON outbox (subject, lane, id) WHERE state IN ('ready', 'running');
 CREATE INDEX outbox_lane ON outbox (lane, id) WHERE state IN ('ready', 'running');
 
--- Who works on what. The fence only grows; work done under an old one is refused.
+-- Leases on work. The fencing number only grows; work done under an older one is refused.
 CREATE TABLE leases (
     name       TEXT   PRIMARY KEY,
     owner      TEXT   NOT NULL,
@@ -107,7 +107,7 @@ CREATE TABLE timers (
 );
 CREATE INDEX timers_due ON timers (due_at);
 
--- Comments and issues of ours that exist, by natural key.
+-- Comments and issues that the service created, by natural key.
 CREATE TABLE posted (
     subject    TEXT   NOT NULL,
     key        TEXT   NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE issue_labels (
     PRIMARY KEY (forge, repo_id, issue)
 );
 
--- Who changed an issue's text, and when.
+-- Edits of issue texts.
 CREATE TABLE issue_edits (
     forge   TEXT   NOT NULL,
     repo_id BIGINT NOT NULL,
@@ -147,13 +147,13 @@ CREATE TABLE repositories (
     PRIMARY KEY (forge, repo_id)
 );
 
--- Comments that were read, whichever way we heard of them.
+-- Processed comments.
 CREATE TABLE heard (
     key TEXT   PRIMARY KEY,
     at  BIGINT NOT NULL
 );
 
--- What was done about loops and who said so. Only ever added to.
+-- Audit trail of loops. Append-only.
 CREATE TABLE audit (
     id      INTEGER PRIMARY KEY,
     loop_id TEXT    NOT NULL REFERENCES loops (id),

@@ -1,6 +1,6 @@
--- What loops learnt. Times are milliseconds since 1970 (bigint); JSON is text. The index of words is SQLite's own (FTS5).
+-- Learnings of loops. Times are milliseconds since 1970 (bigint); JSON is text. The full-text index is SQLite's FTS5.
 
--- data is the whole learning, checksum is over it; the columns are what is searched by.
+-- data is the complete learning, checksum its checksum; the other columns are for searches.
 CREATE TABLE learnings (
     id         INTEGER PRIMARY KEY, -- also the row of the index of words
     learning   TEXT    NOT NULL UNIQUE,
@@ -19,18 +19,17 @@ CREATE INDEX learnings_by_kind ON learnings (forge, repo_id, kind, state, confid
 CREATE INDEX learnings_by_owner ON learnings (forge, owner, kind, state, confidence);
 CREATE INDEX learnings_idle ON learnings (idle_since) WHERE state <> 'archived';
 
--- The words of each learning as they are compared (lower case, without endings); the texts themselves are in data.
+-- Normalised words of each learning (lower case, stemmed); the texts are in data.
 CREATE VIRTUAL TABLE learnings_words USING fts5 (
     words, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 0'
 );
--- In how many learnings each word is. FTS5's own count reads all of a word's postings at each question; a task has a
--- hundred words to ask for.
+-- Number of learnings per word. FTS5's own count reads all postings of a word for each query; a task has a hundred words.
 CREATE TABLE learnings_terms (
     term      TEXT    PRIMARY KEY,
     learnings INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Learnings whose checksum did not hold, as they were found.
+-- Quarantined learnings with a wrong checksum, as they were found.
 CREATE TABLE learnings_quarantine (
     id       INTEGER PRIMARY KEY,
     learning TEXT   NOT NULL,
@@ -40,7 +39,7 @@ CREATE TABLE learnings_quarantine (
     found_at BIGINT NOT NULL
 );
 
--- What iterations say to the next ones of their loop.
+-- Reflections of iterations, for later iterations of the same loop.
 CREATE TABLE reflections (
     loop_id   TEXT   NOT NULL,
     iteration BIGINT NOT NULL,
@@ -49,7 +48,7 @@ CREATE TABLE reflections (
     PRIMARY KEY (loop_id, iteration)
 );
 
--- Which prompt carried which learning. credited is set once the iteration's outcome was given to it.
+-- Learnings in prompts. credited is set once the result of the iteration was credited.
 CREATE TABLE prompt_learnings (
     loop_id   TEXT    NOT NULL,
     iteration BIGINT  NOT NULL,
@@ -60,7 +59,7 @@ CREATE TABLE prompt_learnings (
 );
 CREATE INDEX prompt_learnings_by_learning ON prompt_learnings (learning);
 
--- How loops ended that memory was asked for; what a learning is worth is measured by it.
+-- Results of loops that used memory; the effect of learnings is measured by them.
 CREATE TABLE learnings_outcomes (
     loop_id   TEXT    PRIMARY KEY,
     forge     TEXT    NOT NULL,

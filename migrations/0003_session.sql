@@ -1,4 +1,4 @@
--- What a loop remembers of itself. Texts are masked before they come here. Times are milliseconds since 1970.
+-- Memory of single loops. Texts are masked before they are stored. Times are milliseconds since 1970.
 
 -- Prompts and answers.
 CREATE TABLE session_turns (
@@ -24,7 +24,7 @@ CREATE TABLE session_turns (
 );
 CREATE INDEX session_turns_by_age ON session_turns (ended_at);
 
--- What happened in between.
+-- Events between prompts and answers.
 CREATE TABLE session_events (
     id        INTEGER PRIMARY KEY,
     loop_id   TEXT    NOT NULL REFERENCES loops (id),
@@ -39,7 +39,7 @@ CREATE TABLE session_events (
 CREATE INDEX session_events_by_loop ON session_events (loop_id, iteration);
 CREATE INDEX session_events_by_age ON session_events (at);
 
--- What several iterations came to.
+-- Summaries of several iterations.
 CREATE TABLE session_summaries (
     id             INTEGER PRIMARY KEY,
     loop_id        TEXT    NOT NULL REFERENCES loops (id),
@@ -51,8 +51,8 @@ CREATE TABLE session_summaries (
     UNIQUE (loop_id, from_iteration, to_iteration)
 );
 
--- The words of each, by the same id; texts are not kept a second time. `scope` is the loop, as one word: it keeps a
--- search from reading what other loops have of a common word. Whose a row is, the tables above say.
+-- Full-text indexes by the same id, without a copy of the texts. `scope` is the loop as one word, so that a search does not read
+-- matches of other loops. The tables above define the loop of a row.
 CREATE VIRTUAL TABLE session_turns_words USING fts5 (
     scope, prompt, response, content = '', contentless_delete = 1, tokenize = 'porter unicode61 remove_diacritics 2'
 );

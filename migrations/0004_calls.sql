@@ -1,11 +1,11 @@
--- Calls of backends: what each is reserved for and what it cost, and what is known of the backends themselves.
+-- Calls of backends with their reserved and final cost, and the state of the backends.
 
 CREATE TABLE backends (
     id   INTEGER PRIMARY KEY CHECK (id = 1), -- there is one
     data TEXT    NOT NULL
 );
 
--- A row is there before the call begins. Money is in millionths of a dollar.
+-- A row is committed before the call begins. Amounts are in millionths of a dollar.
 CREATE TABLE calls (
     id          INTEGER PRIMARY KEY,
     key         TEXT    NOT NULL UNIQUE, -- loop, ticket of the work, and try

@@ -1,4 +1,4 @@
--- Vectors of learnings, where an embedding model is configured; without one the table stays empty.
+-- Vectors of learnings; empty without an embedding model.
 
 CREATE TABLE learnings_vectors (
     row    INTEGER PRIMARY KEY, -- that of learnings

@@ -1,4 +1,4 @@
--- What is due is found without a look at the bodies, however many deliveries wait.
+-- Finds due deliveries without reading their bodies.
 
 DROP INDEX inbox_new;
 CREATE INDEX inbox_due ON inbox (id, not_before) WHERE state = 'new';

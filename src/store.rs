@@ -137,7 +137,7 @@ impl<T: Send, F: FnOnce(&Connection) -> StoreResult<T> + Send> Job for WriteJob<
             (Err(error), _) => Err(error),
             (Ok(()), None) => Err(StoreError::Bug { detail: "a write was not run".into() }),
         };
-        // The caller may have gone away; its write stands all the same.
+        // The caller may be gone; its write is committed anyway.
         let _ = self.reply.send(result);
     }
 }
@@ -371,8 +371,8 @@ pub fn backup_file(from: &Path, to: &Path) -> StoreResult<()> {
         .map_err(|e| StoreError::Failed { path: from.to_path_buf(), detail: e.to_string() })?;
     source.busy_timeout(BUSY_TIMEOUT)?;
     let failed = |e: std::io::Error| StoreError::Failed { path: to.to_path_buf(), detail: e.to_string() };
-    // Beside it, under a name that nobody takes for a copy; readable by us alone, as issues of private repositories are
-    // in it. A process that dies leaves at most that.
+    // The copy is written under a temporary name and readable only by its owner, as it contains issues of private
+    // repositories. A process that dies leaves at most that file.
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let part = tempfile::Builder::new().prefix(".ralph-backup-").tempfile_in(folder).map_err(failed)?;
     let into = source.execute("VACUUM INTO ?1", [part.path().display().to_string()]);
@@ -439,7 +439,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // Setting a pragma contends with other processes, so each is set only where it differs.
+    // Setting a pragma contends with other processes, so only different values are set.
     let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
     if mode != "wal" && mode != "memory" {
         connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -478,7 +478,7 @@ fn write_loop(
             && !failed.is_cancelled()
         {
             failed.cancel();
-            tracing::error!(path = %path.display(), detail, "the database failed; no further writes are taken");
+            tracing::error!(path = %path.display(), detail, "the database failed; further writes are refused");
         }
         for job in batch {
             job.finish(outcome.clone());
@@ -519,7 +519,7 @@ fn commit_batch(connection: &Connection, batch: &mut [Box<dyn Job>]) -> rusqlite
     };
     let outcome = run(batch);
     if outcome.is_err() && !connection.is_autocommit() {
-        // The failed statement may have ended the transaction by itself; if not, it must not stay open.
+        // The failed statement may have ended the transaction already; otherwise it is rolled back here.
         connection.execute_batch("ROLLBACK")?;
     }
     outcome

@@ -184,7 +184,7 @@ impl Reference<'_> {
         };
         let range = match (rule.min, rule.max) {
             (Some(min), Some(max)) => Some(format!("{} to {}", bound(min), bound(max))),
-            // The least amount that is not 0 is no bound that a person would write.
+            // The smallest amount above 0 is printed as such.
             (Some(min), None) if min < 0.01 && min > 0.0 => Some("more than 0".to_owned()),
             (Some(min), None) => Some(format!("at least {}", bound(min))),
             (None, max) => max.map(|max| format!("at most {}", bound(max))),

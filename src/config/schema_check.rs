@@ -137,7 +137,7 @@ impl<'s> SchemaView<'s> {
         let types = self.types();
         let any = |names: &[&str]| types.is_empty() || names.iter().any(|name| types.contains(name));
         match value {
-            // A key without a value means its default.
+            // A key without a value has its default.
             YamlValue::Null => true,
             YamlValue::Bool(_) => any(&["boolean"]),
             YamlValue::Number(n) if n.is_f64() => any(&["number"]),

@@ -181,7 +181,7 @@ pub fn begin(
     let models = models(&backend);
     let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
     let model = models.iter().find(|model| !lacks(model)).or(models.first()).cloned();
-    let same_model = request.session.as_ref().is_some_and(|left| left.model == model);
+    let same_model = request.session.as_ref().is_some_and(|session| session.model == model);
     let session = if same_model { session } else { Session::Fresh };
     let call = Call {
         key: caller.key.clone(),
@@ -260,10 +260,10 @@ pub fn end(
             now.0,
             cost.0,
             booking.estimated,
-            whole(usage.input),
-            whole(usage.output),
-            whole(usage.cache_read),
-            whole(usage.cache_write),
+            as_i64(usage.input),
+            as_i64(usage.output),
+            as_i64(usage.cache_read),
+            as_i64(usage.cache_write),
             booking.outcome,
         ],
     )?;
@@ -390,7 +390,7 @@ fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger
     })
 }
 
-fn whole(count: u64) -> i64 {
+fn as_i64(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
@@ -514,7 +514,7 @@ mod tests {
             let limits = CallLimits { of_service: Some(Money::from_usd(0.6)), ..CallLimits::default() };
             let first = begun(c, "a/1", "a", limits)?;
             assert!(matches!(first, CallDecision::Call { at_most: Some(most), .. } if most == Money::from_usd(0.6)));
-            // Half a dollar is held by the first: what is left does not do for another.
+            // Half a dollar is reserved by the first call: the rest is not enough for another.
             let second = begun(c, "b/1", "b", limits)?;
             let CallDecision::NoMoney(reached) = second else { panic!("{second:?}") };
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
@@ -544,7 +544,7 @@ mod tests {
                 record_cost(c, &caller, Money::from_usd(usd), NOW).map(|reached| reached.map(|reached| reached.scope))
             };
             assert_eq!((costs("a/1", 1.2)?, costs("b/1", 0.7)?), (None, None));
-            // Each alone is far from what it could have cost when it began.
+            // Each call alone is far below its own limit.
             assert_eq!(costs("b/1", 0.9)?, Some(LimitScope::ServiceDay));
             assert_eq!(costs("a/1", 1.2)?, Some(LimitScope::ServiceDay));
             Ok(())
@@ -594,7 +594,7 @@ mod tests {
                 })
             };
             let money = |begun: CallDecision| !matches!(begun, CallDecision::NoMoney(_));
-            // Half a dollar is held by the first call, whoever makes the next one here.
+            // Half a dollar is reserved by the first call, for calls of any loop.
             assert!(money(at("a", "work", 7, NOW)?));
             assert!(!money(at("b", "work", 7, NOW)?), "what is held counts");
             assert!(money(at("c", "work", 8, NOW)?) && money(at("d", "other", 7, NOW)?), "others have their own");
@@ -644,7 +644,7 @@ mod tests {
             let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
             assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);
-            // What ended before the process died was told to nobody either; other work was.
+            // Calls that ended before the process died are included, calls of other work are not.
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 2))?, Money::from_usd(0.25));
             assert_eq!(cost_of(c, &key_prefix(&LoopId::new("a"), 22))?, Money(0));
             assert!(state(c)?.backends["one"].in_flight.is_empty());

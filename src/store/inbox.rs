@@ -32,7 +32,7 @@ impl Body {
     /// Compresses a body.
     pub fn pack(bytes: &[u8]) -> Self {
         thread_local! {
-            // Kept between bodies: making one costs as much as packing a small body.
+            // Reused between bodies: creating one costs as much as compressing a small body.
             static TABLE: RefCell<CompressTable> = RefCell::new(CompressTable::small());
         }
         let head = u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_le_bytes();

@@ -209,7 +209,7 @@ pub fn step_next(
             (Err(StoreError::Bug { detail }), _) => detail,
             (Err(error), _) => return Err(error),
         };
-        tracing::error!(loop_id = %id, input = input_id, why, "an input cannot be taken and is set aside");
+        tracing::error!(loop_id = %id, input = input_id, why, "cannot process an input; it is set aside");
         c.execute("UPDATE inputs SET done = 2 WHERE id = ?1", [input_id])?;
     }
 }
@@ -268,7 +268,7 @@ pub struct Slots {
 
 /// Grants free slots to waiting loops, oldest first; returns the loops that got one.
 pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<Vec<LoopId>> {
-    let mut taken = slots_taken(c)?;
+    let mut occupied = slots_taken(c)?;
     let mut statement = c.prepare_cached(
         "SELECT id, forge, repo_id, version FROM loops WHERE state = 'queued'
          AND NOT EXISTS (SELECT 1 FROM inputs i WHERE i.loop_id = loops.id AND i.done = 0 AND i.origin LIKE 'slot/%')
@@ -280,9 +280,9 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
     let mut granted = Vec::new();
     for row in waiting.collect::<Result<Vec<_>, _>>()? {
         let (id, forge, repo, version) = row;
-        let on_forge = taken.iter().filter(|t| t.0 == forge).count();
-        let in_repository = taken.iter().filter(|t| t.0 == forge && t.1 == repo).count();
-        if taken.len() >= slots.all as usize {
+        let on_forge = occupied.iter().filter(|t| t.0 == forge).count();
+        let in_repository = occupied.iter().filter(|t| t.0 == forge && t.1 == repo).count();
+        if occupied.len() >= slots.all as usize {
             break;
         }
         if on_forge >= slots.per_forge as usize || in_repository >= slots.per_repository as usize {
@@ -293,7 +293,7 @@ pub fn grant_slots(c: &Connection, slots: Slots, now: Timestamp) -> StoreResult<
         }
         let id = LoopId::new(id);
         if enqueue_input(c, &id, &format!("slot/{id}/{version}"), &LoopInput::SlotGranted, now)? {
-            taken.push((forge, repo));
+            occupied.push((forge, repo));
             granted.push(id);
         }
     }
@@ -317,8 +317,8 @@ pub fn set_repository_limit(c: &Connection, repo: &RepoRef, loops: u32) -> Store
 
 /// Returns the limit stored by [`set_repository_limit`]; 1 until the file has been read.
 fn allowed(c: &Connection, forge: &str, repo: i64) -> StoreResult<usize> {
-    let kept = installation::get(c, &allowed_key(forge, repo))?;
-    Ok(kept.and_then(|text| text.parse().ok()).unwrap_or(1))
+    let limit = installation::get(c, &allowed_key(forge, repo))?;
+    Ok(limit.and_then(|text| text.parse().ok()).unwrap_or(1))
 }
 
 fn allowed_key(forge: &str, repo: i64) -> String {
@@ -398,8 +398,8 @@ fn apply(c: &Connection, decision: &Decision, audiences: &[Audience], now: Times
         |effect: &Effect| matches!(effect, Effect::CloseEscalations { .. } | Effect::Escalate { reminder: true, .. });
     let goes_back = decision.effects.iter().any(goes_back);
     for audience in audiences.iter().filter(|_| goes_back) {
-        let told = outbox::channel_keys(c, next.id.as_str(), &audience.channel)?;
-        open.insert(audience.channel.as_str(), notice::open_causes(told.iter().map(String::as_str)));
+        let sent = outbox::channel_keys(c, next.id.as_str(), &audience.channel)?;
+        open.insert(audience.channel.as_str(), notice::open_causes(sent.iter().map(String::as_str)));
     }
     let open = |channel: &str| open.get(channel).cloned().unwrap_or_default();
     for effect in &decision.effects {

@@ -123,7 +123,7 @@ pub fn learn(
 
 /// Returns the known learnings of the same repository and task type that share rare words with a new one.
 fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Learning>> {
-    // What is nearly the same has nearly all of its words.
+    // Nearly equal learnings share nearly all words.
     let few = MemorySettings { query_terms: 4, query_postings: 1_000, ..MemorySettings::default() };
     let sql = format!(
         "SELECT {} FROM learnings l WHERE l.id = ?1 AND l.forge = ?2 AND l.repo_id = ?3 AND l.task_type = ?4",
@@ -289,7 +289,7 @@ pub fn set_state(c: &Connection, id: &str, state: State, now: Timestamp) -> Stor
 /// Archives learnings whose confidence decayed for lack of use, at most [`DECAY_BATCH`]; returns their number. Call it until the
 /// result is 0.
 pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> StoreResult<usize> {
-    // Only what was idle for a half-life can have lost anything since it was written.
+    // Confidence only decays after a half-life without use.
     let half_life = i64::from(settings.half_life_days) * 86_400_000;
     // Confidence after n halvings is below the bound where it is below the bound times 2^n; so many fit into 60 bits.
     let sql = format!(

@@ -106,7 +106,7 @@ pub fn claim(
         let (Ok(effect), Ok(place)) =
             (serde_json::from_str::<Effect>(&effect), serde_json::from_str::<IssueRef>(&place))
         else {
-            // Written by another version: nothing behind it must wait for it.
+            // Written by another version: later effects must not wait for it.
             drop(rows);
             let sql = "UPDATE outbox SET state = 'rejected', ended_at = ?2, receipt = 'not understood' WHERE id = ?1";
             c.prepare_cached(sql)?.execute(params![id, now.0])?;

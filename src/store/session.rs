@@ -18,7 +18,7 @@ use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
 use crate::domain::knowledge::session::{Event, EventKind, Role, Summary, Turn};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
-use packed::{Packed, indexed, kept};
+use packed::{Packed, indexed, shortened};
 
 pub use retention::{Removed, Retention, apply_retention};
 pub use search::search;
@@ -39,8 +39,8 @@ pub struct NewTurn {
 impl NewTurn {
     /// Compresses a turn whose texts are masked. The middle of texts longer than 1 MiB is omitted.
     pub fn pack(mut turn: Turn) -> Self {
-        turn.prompt = kept(std::mem::take(&mut turn.prompt), MAX_TEXT);
-        turn.response = kept(std::mem::take(&mut turn.response), MAX_TEXT);
+        turn.prompt = shortened(std::mem::take(&mut turn.prompt), MAX_TEXT);
+        turn.response = shortened(std::mem::take(&mut turn.response), MAX_TEXT);
         let (prompt, response) = (Packed::new(&turn.prompt), Packed::new(&turn.response));
         turn.prompt = indexed(&turn.prompt);
         turn.response = indexed(&turn.response);
@@ -58,7 +58,7 @@ pub struct NewEvent {
 impl NewEvent {
     /// Compresses an event whose text is masked. The middle of texts longer than 16 KiB is omitted.
     pub fn pack(mut event: Event) -> Self {
-        event.text = kept(std::mem::take(&mut event.text), MAX_EVENT);
+        event.text = shortened(std::mem::take(&mut event.text), MAX_EVENT);
         let text = Packed::new(&event.text);
         Self { event, text }
     }

@@ -105,7 +105,7 @@ impl Validator<'_> {
         let section = format!("{key}.models");
         let tiers = [("cheap", &backend.models.cheap), ("strong", &backend.models.strong)];
         for (tier, model) in tiers.into_iter().filter_map(|(tier, model)| Some((tier, model.as_deref()?))) {
-            // The usual one and those of rules are looked at by the rules themselves.
+            // The default model and those of rules are checked with the rules.
             for mut problem in ModelRules::compile(Some(model), &[], &section).err().into_iter().flatten() {
                 problem.key = format!("{section}.{tier}");
                 self.rules(vec![problem]);
@@ -156,7 +156,7 @@ impl Validator<'_> {
                     self.wrong(&field, format!("`{variable}` is not in `env`, so the command does not get it"));
                 }
             }
-            // The address may hold a key as well, so it is not told.
+            // The address may contain a key, so it is not printed.
             let is_address = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
             match (self.env.get(name), self.env.get(address)) {
                 (_, Some(text)) if !is_address(text) => {

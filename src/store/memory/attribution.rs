@@ -49,9 +49,9 @@ pub fn credit_iteration(
 ) -> StoreResult<()> {
     let sql = "UPDATE prompt_learnings SET credited = 1 WHERE loop_id = ?1 AND iteration = ?2 AND credited = 0
         RETURNING learning";
-    for mut learning in taken(c, sql, params![id.as_str(), iteration], now)? {
-        if let Some(said) = credit_of_iteration(&learning, approach, gained) {
-            credit(&mut learning, said, settings, now);
+    for mut learning in selected(c, sql, params![id.as_str(), iteration], now)? {
+        if let Some(result) = credit_of_iteration(&learning, approach, gained) {
+            credit(&mut learning, result, settings, now);
             save(c, &learning)?;
         }
     }
@@ -71,10 +71,10 @@ pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings,
     if c.prepare_cached(sql)?.execute(row)? == 0 {
         return Ok(());
     }
-    let said = if *succeeded { Credit::LoopSucceeded } else { Credit::LoopFailed };
+    let result = if *succeeded { Credit::LoopSucceeded } else { Credit::LoopFailed };
     let sql = "SELECT DISTINCT learning FROM prompt_learnings WHERE loop_id = ?1";
-    for mut learning in taken(c, sql, params![loop_id.as_str()], now)? {
-        credit(&mut learning, said, settings, now);
+    for mut learning in selected(c, sql, params![loop_id.as_str()], now)? {
+        credit(&mut learning, result, settings, now);
         save(c, &learning)?;
     }
     Ok(())
@@ -102,7 +102,7 @@ pub fn uplift(c: &Connection, learning: &Learning) -> StoreResult<Uplift> {
 }
 
 /// Returns the learnings whose ids a statement selects, without deleted ones.
-fn taken(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
+fn selected(c: &Connection, sql: &str, bound: impl rusqlite::Params, now: Timestamp) -> StoreResult<Vec<Learning>> {
     let ids: Vec<String> = c.prepare_cached(sql)?.query_map(bound, |row| row.get(0))?.collect::<Result<_, _>>()?;
     let found = ids.iter().map(|id| get(c, id, now)).collect::<StoreResult<Vec<_>>>()?;
     Ok(found.into_iter().flatten().collect())

@@ -25,9 +25,9 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
         let learnings: Option<i64> = frequency.query_row([word], |row| row.get(0)).optional()?;
         Ok(learnings.unwrap_or(0).unsigned_abs())
     })?;
-    // Rows are seldom deleted, and counting them takes a look at each.
+    // The highest row approximates the number of rows: few are deleted, and counting reads each of them.
     let all: Option<i64> = c.prepare_cached("SELECT max(id) FROM learnings")?.query_row([], |row| row.get(0))?;
-    // One term at a time: what FTS5 takes to weigh a row by itself, it takes for ten that it only names.
+    // One term at a time: ranking a row with FTS5 takes as long as listing ten.
     let mut holding = c.prepare_cached("SELECT rowid FROM learnings_words WHERE learnings_words MATCH ?1")?;
     let mut postings = Vec::new();
     for term in terms {
@@ -131,7 +131,7 @@ impl Lookup<'_> {
 
     /// Returns the learnings of a kind with the highest confidence; estimates only for the type of the task.
     fn by_kind(&self, c: &Connection, kind: &str, limit: usize) -> StoreResult<Vec<Stored>> {
-        // A bound limit has the statement prepared anew each time.
+        // With a bound limit, the statement would be prepared each time.
         let sql = format!(
             "SELECT {} FROM learnings l WHERE l.forge = ?1 AND l.{} = ?2 AND l.kind = ?3 AND l.state = 'active'
                 AND (l.kind <> 'estimate' OR l.task_type = ?4) ORDER BY l.confidence DESC LIMIT {limit}",

@@ -39,7 +39,7 @@ pub fn reflections(c: &Connection, id: &LoopId, count: usize) -> StoreResult<Vec
     for row in rows {
         match serde_json::from_str(&row?) {
             Ok(reflection) => found.push(reflection),
-            Err(error) => tracing::warn!(loop_id = %id, %error, "a reflection cannot be read and is left out"),
+            Err(error) => tracing::warn!(loop_id = %id, %error, "cannot read a reflection; it is skipped"),
         }
     }
     found.reverse();

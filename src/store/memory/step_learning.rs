@@ -11,7 +11,7 @@ use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{LoopId, Timestamp};
 use crate::process::Masker;
 use crate::store::StoreResult;
-use crate::store::session as kept;
+use crate::store::session as session_store;
 
 /// Runs optional work in the caller's transaction: if it fails or panics, it is rolled back and logged, and the step continues.
 fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> StoreResult<()>) -> StoreResult<()> {
@@ -76,8 +76,8 @@ impl Memory {
         for event in &mut events {
             event.text = self.masker.mask(&event.text).into_owned();
         }
-        let events: Vec<_> = events.into_iter().map(kept::NewEvent::pack).collect();
-        guarded(c, &after.id, "what happened in a step is not kept", || kept::add_events(c, &after.id, &events))
+        let events: Vec<_> = events.into_iter().map(session_store::NewEvent::pack).collect();
+        guarded(c, &after.id, "cannot store the events of a step", || session_store::add_events(c, &after.id, &events))
     }
 
     fn take_in(&self, c: &Connection, before: &Loop, after: &Loop, now: Timestamp) -> StoreResult<()> {
@@ -92,7 +92,7 @@ impl Memory {
         let mut learnt = Vec::new();
         match observation {
             Observation::Iteration { facts, reflection } => {
-                // What the prompt carried is judged before this iteration adds to it.
+                // Learnings of the prompt are credited before this iteration adds new ones.
                 let did = (facts.approach.as_str(), facts.gained());
                 if !facts.agent_failed {
                     credit_iteration(c, id, facts.iteration, did, settings, now)?;

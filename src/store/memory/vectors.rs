@@ -31,7 +31,7 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
     let sql = format!("SELECT {} FROM ({found} LIMIT ?2) JOIN learnings l ON l.id = row", Stored::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params![model, most as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
-    // What is damaged gets a vector of no words; whoever reads it sets it aside.
+    // A damaged learning gets an empty vector; it is quarantined when it is read.
     let text = |stored: &Stored| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
     Ok(rows
         .iter()

@@ -60,12 +60,12 @@ pub(super) fn text(stored: ValueRef<'_>) -> StoreResult<String> {
 }
 
 /// Shortens a text to `most` bytes by omitting its middle, and marks the gap.
-pub(super) fn kept(text: String, most: usize) -> String {
+pub(super) fn shortened(text: String, most: usize) -> String {
     if text.len() <= most {
         return text;
     }
     let (head, tail) = ends(&text, most);
-    format!("{head}\n[… {} bytes left out …]\n{tail}", text.len() - head.len() - tail.len())
+    format!("{head}\n[… {} bytes omitted …]\n{tail}", text.len() - head.len() - tail.len())
 }
 
 /// Returns the part of a text that is indexed.

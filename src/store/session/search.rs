@@ -36,7 +36,7 @@ enum Failed {
 
 impl From<rusqlite::Error> for Failed {
     fn from(error: rusqlite::Error) -> Self {
-        // FTS5 tells of wrong expressions while the statement runs, by the code for errors of every sort.
+        // FTS5 reports invalid expressions while the statement runs, with a generic error code.
         match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::Unknown) => Self::Refused,
             _ => Self::Store(error.into()),
@@ -66,7 +66,7 @@ pub fn search(c: &Connection, id: &LoopId, query: &Query) -> StoreResult<Found> 
         match filter.tiers(c, Some(&form.expression)) {
             Ok(scans) => {
                 let any = scans.iter().any(|scan| !scan.matches.is_empty());
-                // Of forms that find nothing, the first that was taken is the one to tell of.
+                // If no form has matches, the first accepted form is reported.
                 if any || last.is_none() {
                     last = Some((scans, form.note.clone()));
                 }
