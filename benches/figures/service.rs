@@ -13,7 +13,7 @@ use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, Repo
 use ralph_bot::domain::trust::{command, policy::Policy};
 use ralph_bot::fake::{Access, Dialect, FakeForge};
 use ralph_bot::store::inbox::{Body, Delivery};
-use ralph_bot::store::memory::Memory;
+use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
 
 /// Secret of every webhook here.
@@ -196,7 +196,7 @@ fn park(c: &rusqlite::Connection, repo: RepoId, issue: Number, by: &User, now: T
     let pause = command::Command::Pause { now: true, reason: String::new() };
     let input = LoopInput::Command { by: by.clone(), command: pause, comment: None };
     loops::enqueue_input(c, &id, &format!("figures/pause/{issue}"), &input, now)?;
-    while loops::step_next(c, &[], &Memory::default(), now)?.is_some() {}
+    while loops::step_next(c, &[], &StepMemory::default(), now)?.is_some() {}
     c.execute("UPDATE outbox SET state = 'done', ended_at = ?1 WHERE state = 'ready'", [now.0])?;
     c.execute("DELETE FROM timers", [])?;
     Ok(())

@@ -13,7 +13,7 @@ use crate::config::{ConfigScope, Env};
 use crate::domain::knowledge::memory::{Learning, MemorySettings, State, correct};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
-use crate::store::memory::{self, Counts};
+use crate::store::memory::{self, LearningCounts};
 use crate::store::{Store, StoreResult};
 
 /// Longest text in the table, in characters.
@@ -157,7 +157,7 @@ impl Shell<'_> {
             let lines = rows.iter().map(|(one, uplift)| self.line(one, uplift.as_deref())).collect::<Vec<_>>();
             return print(&format!("{}\n", serde_json::json!({ "counts": counts, "learnings": lines })));
         }
-        let Counts { candidates, active, archived, quarantined } = counts;
+        let LearningCounts { candidates, active, archived, quarantined } = counts;
         let mut text = format!("{active} in use, {candidates} candidates, {archived} archived\n");
         if quarantined > 0 {
             text.push_str(&format!("{quarantined} were damaged and are set aside\n"));
@@ -277,7 +277,7 @@ impl Shell<'_> {
         if self.json {
             return print(&format!("{}\n", serde_json::to_value(imported).map_err(failed)?));
         }
-        let memory::Imported { added, merged, unchanged } = imported;
+        let memory::ImportCounts { added, merged, unchanged } = imported;
         print(&format!("{added} added, {merged} merged, {unchanged} known already\n"))
     }
 

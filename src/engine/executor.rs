@@ -16,7 +16,7 @@ use crate::domain::trust::policy::Limits;
 use crate::failpoint::kill_point;
 use crate::forge::{ForgeError, ForgeErrorKind};
 use crate::store::loops::{IssueRole, Slots};
-use crate::store::outbox::{self, Claimed, Ended};
+use crate::store::outbox::{self, Claimed, EffectOutcome};
 use crate::store::{StoreError, forge_posts, loops};
 
 /// What came of an effect.
@@ -138,7 +138,7 @@ impl Engine {
                 self.metrics.effect(&kind, "done");
                 self.store
                     .write(move |c| {
-                        outbox::finish(c, &claimed, &owner, Ended::Done, &receipt.text, now)?;
+                        outbox::finish(c, &claimed, &owner, EffectOutcome::Done, &receipt.text, now)?;
                         if let Some((key, what)) = &receipt.posted {
                             forge_posts::put(c, &claimed.subject, key, what, &claimed.place.key(), now)?;
                         }
@@ -175,10 +175,12 @@ impl Engine {
             Err(Failure::Never { why }) => {
                 self.metrics.effect(&kind, "rejected");
                 tracing::warn!(subject = claimed.subject, key = claimed.key, why, "an effect was refused for good");
-                self.store.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Rejected, &why, now)).await
+                self.store.write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, &why, now)).await
             }
             Err(Failure::Stopped { why }) => {
-                self.store.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Cancelled, &why, now)).await
+                self.store
+                    .write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Cancelled, &why, now))
+                    .await
             }
         };
         self.wake.decided();

@@ -19,7 +19,7 @@ use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::permit::{self, DenyAnswer, Facts, Level, Verdict};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
-use crate::store::inbox::{self, Handled, Waiting};
+use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
 use crate::store::loops::{self, IssueRole};
 use crate::store::{StoreError, forge_state, outbox};
 
@@ -36,7 +36,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    fn delivery(waiting: &Waiting) -> Self {
+    fn delivery(waiting: &WaitingDelivery) -> Self {
         Self { key: format!("delivery/{}", waiting.id), received_at: waiting.received_at }
     }
 
@@ -111,7 +111,7 @@ fn done(what: impl Into<String>) -> Intake {
 
 impl Engine {
     /// What a delivery tells; an error says why it tells us nothing.
-    fn told(&self, waiting: &Waiting) -> Result<(&ForgeSeat, Box<ForgeEvent>), String> {
+    fn told(&self, waiting: &WaitingDelivery) -> Result<(&ForgeSeat, Box<ForgeEvent>), String> {
         let Some(seat) = self.forges.get(&waiting.delivery.forge) else {
             return Err("no such forge is configured any more".into());
         };
@@ -124,23 +124,23 @@ impl Engine {
     }
 
     /// `false` where the delivery was put off.
-    async fn handle(&self, waiting: &Waiting, seat: &ForgeSeat, event: ForgeEvent) -> Result<bool, StoreError> {
+    async fn handle(&self, waiting: &WaitingDelivery, seat: &ForgeSeat, event: ForgeEvent) -> Result<bool, StoreError> {
         let id = waiting.id;
         let outcome = self.event(seat, event, &Origin::delivery(waiting)).await;
         let now = self.clock.now();
         match outcome {
             Ok(Outcome::Done(what)) => {
-                self.store.write(move |c| inbox::finish(c, id, Handled::Done, &what)).await?;
+                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Done, &what)).await?;
                 self.wake.decided();
             }
             Ok(Outcome::Ignored(why) | Outcome::Stale(why)) => {
                 tracing::debug!(delivery = waiting.delivery.delivery, why, "delivery ignored");
-                self.store.write(move |c| inbox::finish(c, id, Handled::Ignored, &why)).await?;
+                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Ignored, &why)).await?;
             }
             Err(Trouble::Store(error)) => return Err(error),
             Err(Trouble::Later { why, .. }) if waiting.attempts >= MAX_TRIES => {
                 tracing::error!(delivery = waiting.delivery.delivery, why, "delivery given up");
-                self.store.write(move |c| inbox::finish(c, id, Handled::Dead, &why)).await?;
+                self.store.write(move |c| inbox::finish(c, id, DeliveryOutcome::Dead, &why)).await?;
             }
             Err(Trouble::Later { after_ms, why }) => {
                 tracing::warn!(delivery = waiting.delivery.delivery, why, "delivery put off");

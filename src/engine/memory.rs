@@ -4,7 +4,7 @@ use super::Engine;
 use crate::domain::knowledge::session;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{LoopId, Timestamp};
-use crate::store::memory::{self, Memory};
+use crate::store::memory::{self, StepMemory};
 use crate::store::session as sessions;
 use crate::store::{StoreError, installation, loops};
 
@@ -17,8 +17,8 @@ const LOOPS: usize = 100;
 
 impl Engine {
     /// What the store needs to learn.
-    pub(super) fn memory(&self) -> Memory {
-        Memory { settings: self.settings.memory.clone(), masker: self.checks.masker.clone() }
+    pub(super) fn memory(&self) -> StepMemory {
+        StepMemory { settings: self.settings.memory.clone(), masker: self.checks.masker.clone() }
     }
 
     /// Sums a loop's iterations up where enough have ended, or the loop has. What fails is told in the log: the next step,
@@ -70,7 +70,8 @@ impl Engine {
             }
         }
         let settings = &self.settings.memory;
-        let retention = sessions::Retention { days: settings.retention_days, max_raw_turns: settings.max_raw_turns };
+        let retention =
+            sessions::SessionRetention { days: settings.retention_days, max_raw_turns: settings.max_raw_turns };
         for _ in 0..ROUNDS {
             let removed = self.store.write(move |c| sessions::apply_retention(c, retention, now)).await?;
             tracing::debug!(?removed, "old turns and events were removed");

@@ -11,7 +11,7 @@ use crate::domain::lifecycle::effect::{Effect, channel_queue};
 use crate::domain::report::notice::{Audience, Notice, Occasion};
 use crate::escalate::{Channel, Outcome};
 use crate::forge::http::jitter;
-use crate::store::outbox::{self, Claimed, Ended};
+use crate::store::outbox::{self, Claimed, EffectOutcome};
 use crate::store::{StoreError, StoreResult};
 
 /// How messages to channels are tried.
@@ -76,7 +76,7 @@ impl Engine {
         let claimed = self.claim(channel_queue(channel.name()), |_| true).await?;
         let Some(claimed) = claimed else { return Ok(false) };
         let Effect::Notify { notice, .. } = &claimed.effect else {
-            self.end_notice(claimed, Ended::Rejected, "no message".to_owned()).await?;
+            self.end_notice(claimed, EffectOutcome::Rejected, "no message".to_owned()).await?;
             return Ok(true);
         };
         let age = now.since(claimed.created_at);
@@ -121,7 +121,7 @@ impl Engine {
             Outcome::Delivered { status } => {
                 tracing::info!(channel = channel.name(), subject = claimed.subject, delivery, status, "delivered");
                 self.metrics.effect("notify", "done");
-                self.end_notice(claimed, Ended::Done, format!("HTTP {status}, delivery {delivery}")).await
+                self.end_notice(claimed, EffectOutcome::Done, format!("HTTP {status}, delivery {delivery}")).await
             }
             Outcome::Never { why } => self.give_up(channel, claimed, why).await.map(drop),
             Outcome::Later { after_ms, why } => {
@@ -148,11 +148,11 @@ impl Engine {
         let (name, subject, key) = (channel.name(), &claimed.subject, &claimed.key);
         tracing::error!(channel = name, subject, key, why, "a message could not be delivered and is given up");
         self.metrics.effect("notify", "rejected");
-        self.end_notice(claimed, Ended::Rejected, format!("given up: {why}")).await?;
+        self.end_notice(claimed, EffectOutcome::Rejected, format!("given up: {why}")).await?;
         Ok(true)
     }
 
-    async fn end_notice(&self, claimed: Claimed, ended: Ended, receipt: String) -> Result<(), StoreError> {
+    async fn end_notice(&self, claimed: Claimed, ended: EffectOutcome, receipt: String) -> Result<(), StoreError> {
         let (owner, now) = (self.owner.name(), self.clock.now());
         self.fenced(move |c| outbox::finish(c, &claimed, &owner, ended, &receipt, now)).await
     }

@@ -67,7 +67,7 @@ impl Body {
 
 /// A delivery that waits to be processed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct WaitingDelivery {
     /// Row.
     pub id: i64,
     /// The delivery.
@@ -80,7 +80,7 @@ pub struct Waiting {
 
 /// Result of processing a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Handled {
+pub enum DeliveryOutcome {
     /// Processed.
     Done,
     /// Ignored or refused; the reason says which.
@@ -89,7 +89,7 @@ pub enum Handled {
     Dead,
 }
 
-impl Handled {
+impl DeliveryOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -118,13 +118,13 @@ pub fn due(c: &Connection, now: Timestamp) -> StoreResult<Vec<i64>> {
 }
 
 /// Returns those of the deliveries that still wait, in the same order.
-pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<Waiting>> {
+pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<WaitingDelivery>> {
     let mut statement = c.prepare_cached(
         "SELECT id, forge, delivery, event, body, received_at, attempts FROM inbox WHERE id = ?1 AND state = 'new'",
     )?;
     let mut read = |id: &i64| {
         let row = statement.query_row([id], |row| {
-            Ok(Waiting {
+            Ok(WaitingDelivery {
                 id: row.get(0)?,
                 delivery: Delivery {
                     forge: ForgeName::new(row.get::<_, String>(1)?),
@@ -142,7 +142,7 @@ pub fn waiting(c: &Connection, ids: &[i64]) -> StoreResult<Vec<Waiting>> {
 }
 
 /// Stores the result of a delivery. The body is deleted unless it failed; the row stays, to detect replays.
-pub fn finish(c: &Connection, id: i64, outcome: Handled, reason: &str) -> StoreResult<()> {
+pub fn finish(c: &Connection, id: i64, outcome: DeliveryOutcome, reason: &str) -> StoreResult<()> {
     let sql =
         "UPDATE inbox SET state = ?2, reason = ?3, body = CASE WHEN ?2 = 'dead' THEN body ELSE x'' END WHERE id = ?1";
     c.execute(sql, params![id, outcome.as_str(), reason])?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::memory::Memory;
+use super::memory::StepMemory;
 use super::{StoreError, StoreResult, audit, installation, outbox, timers};
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::lifecycle::{self, Decision};
@@ -185,7 +185,7 @@ pub fn enqueue_input(
 pub fn step_next(
     c: &Connection,
     audiences: &[Audience],
-    memory: &Memory,
+    memory: &StepMemory,
     now: Timestamp,
 ) -> StoreResult<Option<Decision>> {
     loop {

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-pub use attribution::{Outcome, carried, credit_iteration, credit_loop, uplift};
+pub use attribution::{LoopCredit, carried, credit_iteration, credit_loop, uplift};
 pub use recall::{Found, Lookup, recall, search};
 pub use reflections::{add_reflection, reflections};
-pub use step_learning::Memory;
-pub use transfer::{Imported, export, import, parse};
+pub use step_learning::StepMemory;
+pub use transfer::{ImportCounts, export, import, parse};
 
 use super::StoreResult;
 use crate::domain::checks::criteria::TaskType;
@@ -37,7 +37,7 @@ const DECAY_BATCH: usize = 500;
 
 /// Result of storing a learning.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Learnt {
+pub enum LearnOutcome {
     /// Stored as a new learning.
     Stored(Learning),
     /// Merged into an existing learning; this is its new state.
@@ -48,7 +48,7 @@ pub enum Learnt {
 
 /// Numbers of learnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-pub struct Counts {
+pub struct LearningCounts {
     /// Candidates.
     pub candidates: u64,
     /// Active.
@@ -86,7 +86,7 @@ impl Stored {
 
 /// A damaged learning: row and problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damaged {
+pub struct DamagedLearning {
     /// Id of the learning.
     pub id: String,
     row: i64,
@@ -101,22 +101,22 @@ pub fn learn(
     learning: Learning,
     settings: &MemorySettings,
     now: Timestamp,
-) -> StoreResult<Learnt> {
+) -> StoreResult<LearnOutcome> {
     let learning = learning.map_text(&|text| masker.mask(text).into_owned());
     let near = match get(c, &learning.id, now)? {
         Some(known) => vec![known],
         None => alike(c, &learning, now)?,
     };
     Ok(match take_in(learning, &near, settings, now) {
-        Taken::Known(known) => Learnt::Known(known),
+        Taken::Known(known) => LearnOutcome::Known(known),
         Taken::Merged(merged) => {
             save(c, &merged)?;
-            Learnt::Merged(merged)
+            LearnOutcome::Merged(merged)
         }
         Taken::New { learning, lowered } => {
             lowered.iter().try_for_each(|known| save(c, known))?;
             save(c, &learning)?;
-            Learnt::Stored(learning)
+            LearnOutcome::Stored(learning)
         }
     })
 }
@@ -215,7 +215,7 @@ pub fn get(c: &Connection, id: &str, now: Timestamp) -> StoreResult<Option<Learn
 }
 
 /// Returns a page of learnings by id, after `after` (empty for the first page), and the damaged ones among them.
-pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<Damaged>)> {
+pub fn list(c: &Connection, after: &str, limit: usize) -> StoreResult<(Vec<Learning>, Vec<DamagedLearning>)> {
     let sql = format!("SELECT {} FROM learnings l WHERE l.learning > ?1 ORDER BY l.learning LIMIT ?2", Stored::COLUMNS);
     let mut statement = c.prepare_cached(&sql)?;
     let rows = statement.query_map(params![after, limit as i64], Stored::read)?.collect::<Result<Vec<_>, _>>()?;
@@ -244,12 +244,12 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
 }
 
 /// Returns the numbers of learnings by state.
-pub fn counts(c: &Connection) -> StoreResult<Counts> {
+pub fn counts(c: &Connection) -> StoreResult<LearningCounts> {
     let of = |state: State| {
         let sql = "SELECT count(*) FROM learnings WHERE state = ?1";
         c.query_row(sql, [state.as_str()], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
     };
-    Ok(Counts {
+    Ok(LearningCounts {
         candidates: of(State::Candidate)?,
         active: of(State::Active)?,
         archived: of(State::Archived)?,
@@ -311,9 +311,9 @@ pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> Store
 }
 
 /// Quarantines damaged learnings; returns their number.
-pub fn set_aside(c: &Connection, damaged: &[Damaged], now: Timestamp) -> StoreResult<usize> {
+pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) -> StoreResult<usize> {
     let mut moved = 0;
-    for Damaged { row, reason, .. } in damaged {
+    for DamagedLearning { row, reason, .. } in damaged {
         let sql = "INSERT INTO learnings_quarantine (learning, reason, data, checksum, found_at)
             SELECT learning, ?2, data, checksum, ?3 FROM learnings WHERE id = ?1";
         let found = c.prepare_cached(sql)?.execute(params![row, reason, now.0])?;
@@ -349,12 +349,12 @@ fn sound(c: &Connection, rows: Vec<Stored>, now: Timestamp) -> StoreResult<Vec<L
 }
 
 /// Returns the learnings of rows and the damaged ones.
-fn opened(rows: Vec<Stored>) -> (Vec<Learning>, Vec<Damaged>) {
+fn opened(rows: Vec<Stored>) -> (Vec<Learning>, Vec<DamagedLearning>) {
     let (mut learnings, mut damaged) = (Vec::with_capacity(rows.len()), Vec::new());
     for stored in rows {
         match stored.open() {
             Ok(learning) => learnings.push(learning),
-            Err(reason) => damaged.push(Damaged { id: stored.id, row: stored.row, reason }),
+            Err(reason) => damaged.push(DamagedLearning { id: stored.id, row: stored.row, reason }),
         }
     }
     (learnings, damaged)

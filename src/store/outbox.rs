@@ -145,7 +145,7 @@ pub fn claim(
 
 /// Result of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum EffectOutcome {
     /// Done.
     Done,
     /// Refused permanently.
@@ -154,7 +154,7 @@ pub enum Ended {
     Cancelled,
 }
 
-impl Ended {
+impl EffectOutcome {
     fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -172,7 +172,7 @@ pub fn finish(
     c: &Connection,
     claimed: &Claimed,
     owner: &str,
-    ended: Ended,
+    ended: EffectOutcome,
     receipt: &str,
     now: Timestamp,
 ) -> StoreResult<()> {
@@ -281,25 +281,25 @@ pub fn counts(c: &Connection) -> StoreResult<Vec<(String, u64)>> {
 
 /// State of an effect, for people and tests.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Receipt {
+pub struct EffectRow {
     /// Natural key.
     pub key: String,
     /// ready, running, done, rejected, cancelled.
     pub state: String,
     /// Number of claims.
     pub attempts: u32,
-    /// Receipt.
+    /// EffectRow.
     pub receipt: Option<String>,
     /// Time of its creation.
     pub created_at: Timestamp,
 }
 
 /// Returns all effects of a subject, oldest first.
-pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<Receipt>> {
+pub fn of_subject(c: &Connection, subject: &str) -> StoreResult<Vec<EffectRow>> {
     let mut statement =
         c.prepare_cached("SELECT key, state, tries, receipt, created_at FROM outbox WHERE subject = ?1 ORDER BY id")?;
     let rows = statement.query_map([subject], |r| {
-        Ok(Receipt {
+        Ok(EffectRow {
             key: r.get(0)?,
             state: r.get(1)?,
             attempts: r.get(2)?,

@@ -20,7 +20,7 @@ use crate::domain::knowledge::session::{Event, EventKind, Role, Summary, Turn};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
-pub use retention::{Removed, Retention, apply_retention};
+pub use retention::{RemovedRows, SessionRetention, apply_retention};
 pub use search::search;
 
 /// Maximum size of a stored prompt or answer, in bytes; of a longer one the beginning and the end are stored.

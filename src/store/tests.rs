@@ -9,7 +9,7 @@ use crate::domain::loops::LoopState;
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{CommentId, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use forge_posts::ForgePost;
-use outbox::{Claimed, Ended};
+use outbox::{Claimed, EffectOutcome};
 
 fn file() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -135,13 +135,16 @@ async fn effects_are_claimed_in_order_and_again_after_owner_loss() {
     let again = claim(&store, "talk", "b", 110).await.expect("its lease ended");
     assert_eq!((again.id, again.attempts, again.abandoned), (first.id, 1, true));
     let late = first.clone();
-    let late = store.write(move |c| outbox::finish(c, &late, "a", Ended::Done, "", Timestamp(111))).await;
+    let late = store.write(move |c| outbox::finish(c, &late, "a", EffectOutcome::Done, "", Timestamp(111))).await;
     assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
     store.write(move |c| outbox::reschedule(c, &again, "b", Timestamp(200), false, "later")).await.expect("put back");
     assert_eq!(claim(&store, "talk", "b", 199).await, None, "not yet");
     let third = claim(&store, "talk", "b", 200).await.expect("due");
     assert_eq!((third.attempts, third.abandoned), (1, false), "the try that never began does not count");
-    store.write(move |c| outbox::finish(c, &third, "b", Ended::Done, "", Timestamp(201))).await.expect("finished");
+    store
+        .write(move |c| outbox::finish(c, &third, "b", EffectOutcome::Done, "", Timestamp(201)))
+        .await
+        .expect("finished");
     assert_eq!(claim(&store, "talk", "b", 201).await.expect("the next").effect, status());
 }
 
@@ -157,7 +160,10 @@ async fn reactions_are_claimed_independently_of_other_effects() {
     assert_eq!(first.effect, seen, "though it was asked for last");
     assert_eq!(claim(&store, "talk", "b", 10).await.expect("beside it").effect, status());
     assert_eq!(claim(&store, "talk", "c", 10).await, None, "the rest in order");
-    store.write(move |c| outbox::finish(c, &first, "a", Ended::Done, "", Timestamp(11))).await.expect("finished");
+    store
+        .write(move |c| outbox::finish(c, &first, "a", EffectOutcome::Done, "", Timestamp(11)))
+        .await
+        .expect("finished");
 }
 
 #[tokio::test]
@@ -188,7 +194,10 @@ async fn cancelling_work_keeps_the_release() {
     let running = claim(&store, "work", "a", 10).await.expect("work");
     store.write(|c| outbox::cancel_work(c, &LoopId::new("s"), Timestamp(11))).await.expect("taken back");
     assert_eq!(store.read(outbox::to_stop).await.expect("read"), [running.id]);
-    store.write(move |c| outbox::finish(c, &running, "a", Ended::Cancelled, "", Timestamp(12))).await.expect("ended");
+    store
+        .write(move |c| outbox::finish(c, &running, "a", EffectOutcome::Cancelled, "", Timestamp(12)))
+        .await
+        .expect("ended");
     assert_eq!(claim(&store, "work", "a", 13).await.expect("what is left").key, "release");
 }
 

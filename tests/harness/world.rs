@@ -273,7 +273,7 @@ impl World {
     }
 
     /// Effects of the newest loop, with their states.
-    pub async fn receipts(&self) -> Vec<outbox::Receipt> {
+    pub async fn receipts(&self) -> Vec<outbox::EffectRow> {
         let Some(current) = self.newest().await else { return Vec::new() };
         self.engine().store.read(move |c| outbox::of_subject(c, current.id.as_str())).await.expect("receipts")
     }

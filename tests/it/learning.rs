@@ -77,7 +77,7 @@ async fn disabled_memory_shares_nothing(dialect: Dialect) {
             assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);
         }
         let counts = world.engine().store.read(memory::counts).await.expect("counted");
-        assert_eq!(counts, memory::Counts::default());
+        assert_eq!(counts, memory::LearningCounts::default());
     })
     .await;
 }

@@ -11,8 +11,8 @@ use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, 
 use ralph_bot::domain::trust::command::{Command, RunOptions};
 use ralph_bot::domain::trust::policy::{Policy, Progress};
 use ralph_bot::store::loops::Slots;
-use ralph_bot::store::memory::Memory;
-use ralph_bot::store::outbox::{self, Claimed, Ended};
+use ralph_bot::store::memory::StepMemory;
+use ralph_bot::store::outbox::{self, Claimed, EffectOutcome};
 use ralph_bot::store::{Store, StoreError, StoreResult, forge_posts, leases, loops, timers};
 
 use crate::rng::Rng;
@@ -435,7 +435,7 @@ impl Sim {
     fn step_loop(&mut self) -> bool {
         let now = self.now();
         let (decision, granted, taken) = self.write(move |c| {
-            let decision = loops::step_next(c, &[], &Memory::default(), now)?;
+            let decision = loops::step_next(c, &[], &StepMemory::default(), now)?;
             if decision.is_some() {
                 return Ok((decision, false, 0));
             }
@@ -566,7 +566,7 @@ impl Sim {
             return self.record(claimed, &owner, receipt).expect("the lease is ours");
         }
         let now = self.now();
-        self.write(move |c| outbox::finish(c, &claimed, &owner, Ended::Rejected, "no", now));
+        self.write(move |c| outbox::finish(c, &claimed, &owner, EffectOutcome::Rejected, "no", now));
     }
 
     fn put_back(&mut self, flight: &Flight, wait: i64, began: bool) {
@@ -589,7 +589,7 @@ impl Sim {
         let (owner, now, origin) = (owner.to_owned(), self.now(), format!("effect/{}/{}", claimed.id, claimed.fence));
         let Receipt { input, posted, number, used, stopped } = receipt;
         self.try_write(move |c| {
-            let ended = if stopped { Ended::Cancelled } else { Ended::Done };
+            let ended = if stopped { EffectOutcome::Cancelled } else { EffectOutcome::Done };
             outbox::finish(c, &claimed, &owner, ended, "", now)?;
             let id = claimed.loop_id.as_ref().expect("a loop");
             if let Some((key, what)) = &posted {

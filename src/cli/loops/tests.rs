@@ -5,7 +5,7 @@ use crate::domain::loops::{LoopStart, LoopState, LoopTask};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{ForgeName, Number, RepoId, RepoRef};
 use crate::domain::trust::policy::Policy;
-use crate::store::memory::Memory;
+use crate::store::memory::StepMemory;
 
 fn user(id: i64, login: &str) -> User {
     User { id: UserId(id), login: login.into(), kind: AccountKind::User }
@@ -69,7 +69,7 @@ async fn run_served(setup: &Setup, beside: &Store, line: &str) -> CliResult {
     let serve = async {
         loop {
             let now = Clock::System.now();
-            setup.own.write(move |c| loops::step_next(c, &[], &Memory::off(), now)).await.expect("a step");
+            setup.own.write(move |c| loops::step_next(c, &[], &StepMemory::off(), now)).await.expect("a step");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -138,7 +138,7 @@ async fn a_command_waits_for_a_service_that_does_not_run() {
     run(&beside, "pause r-1-aaaaaa", Duration::from_millis(20)).await.expect("left");
     assert_eq!(state(&setup).await.state, LoopState::Queued, "nobody took it");
     let now = Clock::System.now();
-    setup.own.write(move |c| loops::step_next(c, &[], &Memory::off(), now)).await.expect("a step");
+    setup.own.write(move |c| loops::step_next(c, &[], &StepMemory::off(), now)).await.expect("a step");
     assert_eq!(state(&setup).await.state, LoopState::Paused, "it waited");
 }
 

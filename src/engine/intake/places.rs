@@ -16,7 +16,7 @@ use crate::engine::hands::Hands;
 use crate::engine::supervisor::REST;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
-use crate::store::inbox::{self, Handled};
+use crate::store::inbox::{self, DeliveryOutcome};
 
 /// Deliveries that are read at a time.
 const BATCH: usize = 64;
@@ -197,8 +197,9 @@ impl Engine {
             }
         }
         if !meaningless.is_empty() {
-            let finish =
-                move |c: &_| meaningless.iter().try_for_each(|(id, why)| inbox::finish(c, *id, Handled::Ignored, why));
+            let finish = move |c: &_| {
+                meaningless.iter().try_for_each(|(id, why)| inbox::finish(c, *id, DeliveryOutcome::Ignored, why))
+            };
             self.store.write(finish).await?;
         }
         Ok(Some(found))
@@ -214,7 +215,7 @@ impl Engine {
             let label = label_event(&event);
             if label.is_some() && label == last_label {
                 let again = "the same as the delivery before it";
-                self.store.write(move |c| inbox::finish(c, waiting.id, Handled::Ignored, again)).await?;
+                self.store.write(move |c| inbox::finish(c, waiting.id, DeliveryOutcome::Ignored, again)).await?;
                 continue;
             }
             last_label = label.or(last_label);

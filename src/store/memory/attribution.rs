@@ -10,7 +10,7 @@ use crate::store::StoreResult;
 
 /// Result of a loop, for the learnings in its prompts.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct LoopCredit {
     /// The loop.
     pub loop_id: LoopId,
     /// Its repository.
@@ -60,8 +60,8 @@ pub fn credit_iteration(
 
 /// Credits the learnings in a loop's prompts with its result, and stores the result for [`uplift`]. Idempotent; a loop that
 /// continues after a limit can end with another result, which is credited as well.
-pub fn credit_loop(c: &Connection, outcome: &Outcome, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
-    let Outcome { loop_id, repository, task_type, succeeded } = outcome;
+pub fn credit_loop(c: &Connection, outcome: &LoopCredit, settings: &MemorySettings, now: Timestamp) -> StoreResult<()> {
+    let LoopCredit { loop_id, repository, task_type, succeeded } = outcome;
     let sql = "INSERT INTO learnings_outcomes (loop_id, forge, repo_id, task_type, succeeded, at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)
         ON CONFLICT (loop_id) DO UPDATE SET succeeded = excluded.succeeded, at = excluded.at

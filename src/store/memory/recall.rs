@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::{Damaged, Stored, opened, set_aside, vectors};
+use super::{DamagedLearning, Stored, opened, set_aside, vectors};
 use crate::domain::knowledge::memory::{
     Asked, Candidate, Learning, Match, MemorySettings, Query, Recalled, best_first, rank, rare_terms,
 };
@@ -68,13 +68,13 @@ pub struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// Returns the learnings for a prompt, and the damaged ones.
-    pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<Damaged>)> {
+    pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<DamagedLearning>)> {
         let (found, damaged) = self.candidates(c)?;
         Ok((rank(self.query, found, self.settings, now), damaged))
     }
 
     /// Returns the candidates before ranking, and the damaged ones.
-    pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<Damaged>)> {
+    pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<DamagedLearning>)> {
         let (mut rows, mut weights) = (Vec::new(), HashMap::new());
         for Match { row, weight } in by_words(c, &self.query.text, self.settings)? {
             if rows.len() == FOUND {
@@ -160,7 +160,7 @@ fn by_row(c: &Connection, row: i64) -> StoreResult<Option<Stored>> {
 }
 
 /// Learnings found by a search, and the damaged ones.
-pub type Found = (Vec<Learning>, Vec<Damaged>);
+pub type Found = (Vec<Learning>, Vec<DamagedLearning>);
 
 /// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
 /// with some of them are returned.

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use super::{Learnt, Outcome, add_reflection, credit_iteration, credit_loop, learn, save};
+use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, save};
 use crate::domain::knowledge::memory::{
     Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
 };
@@ -31,14 +31,14 @@ fn guarded(c: &Connection, id: &LoopId, what: &str, work: impl FnOnce() -> Store
 
 /// Settings and masker of learning.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
+pub struct StepMemory {
     /// Settings; nothing is learnt unless `enabled`.
     pub settings: MemorySettings,
     /// Masks secrets in stored texts.
     pub masker: Masker,
 }
 
-impl Memory {
+impl StepMemory {
     /// Learning is off.
     pub fn off() -> Self {
         Self { settings: MemorySettings { enabled: false, ..MemorySettings::default() }, ..Self::default() }
@@ -103,7 +103,12 @@ impl Memory {
             Observation::Ended { facts, succeeded } => {
                 if let Some(succeeded) = succeeded {
                     let (repository, task_type) = (facts.repository.clone(), facts.task_type);
-                    credit_loop(c, &Outcome { loop_id: id.clone(), repository, task_type, succeeded }, settings, now)?;
+                    credit_loop(
+                        c,
+                        &LoopCredit { loop_id: id.clone(), repository, task_type, succeeded },
+                        settings,
+                        now,
+                    )?;
                 }
                 learnt = from_loop(&facts, settings, now);
             }
@@ -118,7 +123,7 @@ impl Memory {
     /// Stores a rule of a maintainer as active, regardless of its earlier state.
     fn keep_rule(&self, c: &Connection, current: &Loop, text: &str, id: &LoopId, now: Timestamp) -> StoreResult<()> {
         let rule = remembered(&current.place.repo, text, id, now);
-        let (Learnt::Stored(known) | Learnt::Merged(known) | Learnt::Known(known)) =
+        let (LearnOutcome::Stored(known) | LearnOutcome::Merged(known) | LearnOutcome::Known(known)) =
             learn(c, &self.masker, rule.clone(), &self.settings, now)?;
         if known.is_worth_telling(&self.settings, now) {
             return Ok(());

@@ -39,7 +39,7 @@ fn query(repo: i64, text: &str) -> Query {
     Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(repo), embedding: None }
 }
 
-async fn keep(store: &Store, learning: Learning) -> Learnt {
+async fn keep(store: &Store, learning: Learning) -> LearnOutcome {
     let settings = MemorySettings::default();
     store.write(move |c| learn(c, &Masker::default(), learning, &settings, NOW)).await.expect("stored")
 }
@@ -49,7 +49,7 @@ async fn told(store: &Store, query: Query, settings: MemorySettings) -> Vec<Stri
     recalled.into_iter().map(|one| one.learning.content.gist().to_owned()).collect()
 }
 
-async fn counted(store: &Store) -> Counts {
+async fn counted(store: &Store) -> LearningCounts {
     store.read(counts).await.expect("counted")
 }
 
@@ -137,18 +137,18 @@ async fn equal_learnings_are_merged_and_contradictions_lowered() {
         source("r-1"),
         NOW,
     );
-    assert!(matches!(keep(&store, first.clone()).await, Learnt::Stored(one) if one.state == State::Candidate));
-    assert!(matches!(keep(&store, first.clone()).await, Learnt::Known(_)), "the same iteration told again");
+    assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Stored(one) if one.state == State::Candidate));
+    assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Known(_)), "the same iteration told again");
     let content = strategy("bisecting the failing parser tests");
     let reworded = Learning::new(&repository(1), TaskType::TestFix, content, 0.7, source("r-2"), NOW);
     let merged = keep(&store, reworded).await;
     assert!(
-        matches!(&merged, Learnt::Merged(one) if one.id == first.id && one.state == State::Active && one.seen == 2)
+        matches!(&merged, LearnOutcome::Merged(one) if one.id == first.id && one.state == State::Active && one.seen == 2)
     );
     let pattern = "Bisect the failing parser test".to_owned();
     let against = Content::Antipattern { pattern, consequence: String::new(), alternative: String::new() };
     let against = Learning::new(&repository(1), TaskType::TestFix, against, 0.7, source("r-3"), NOW);
-    assert!(matches!(keep(&store, against).await, Learnt::Stored(one) if one.confidence < 0.5));
+    assert!(matches!(keep(&store, against).await, LearnOutcome::Stored(one) if one.confidence < 0.5));
     let id = first.id.clone();
     let lowered = store.write(move |c| get(c, &id, NOW)).await.expect("read").expect("it is there");
     assert!((lowered.confidence - 0.7 * 0.8).abs() < 1e-9, "{}", lowered.confidence);
@@ -174,7 +174,7 @@ async fn damaged_learning_is_quarantined() {
         store.write(move |c| Ok(c.execute(change, [&id])?)).await.expect("damaged");
     }
     assert_eq!(told(&store, query(1, "the parser"), MemorySettings::default()).await, ["Reset the parser state"]);
-    assert_eq!(counted(&store).await, Counts { active: 1, quarantined: 3, ..Counts::default() });
+    assert_eq!(counted(&store).await, LearningCounts { active: 1, quarantined: 3, ..LearningCounts::default() });
     assert_eq!(told(&store, query(1, "the parser"), MemorySettings::default()).await.len(), 1);
     let reasons: Vec<String> = store
         .read(|c| {
@@ -231,7 +231,10 @@ async fn export_is_imported_once() {
     assert_eq!((text.lines().count(), damaged.len()), (20, 0));
     let learnings = parse(&text, &Masker::default()).expect("sound");
     let settings = MemorySettings::default();
-    for expected in [Imported { added: 20, ..Imported::default() }, Imported { unchanged: 20, ..Imported::default() }] {
+    for expected in [
+        ImportCounts { added: 20, ..ImportCounts::default() },
+        ImportCounts { unchanged: 20, ..ImportCounts::default() },
+    ] {
         let (learnings, settings) = (learnings.clone(), settings.clone());
         let imported = to.write(move |c| import(c, &learnings, &settings, NOW)).await.expect("imported");
         assert_eq!(imported, expected);
@@ -276,7 +279,7 @@ async fn secrets_are_masked() {
     let learning = active(1, content).about(&format!("secret hunter2-secret {token}"));
     let masker = Masker::new(["hunter2-secret"]);
     let stored = store.write(move |c| learn(c, &masker, learning, &settings, NOW)).await.expect("stored");
-    assert!(matches!(&stored, Learnt::Stored(one) if one.check().is_ok()), "{stored:?}");
+    assert!(matches!(&stored, LearnOutcome::Stored(one) if one.check().is_ok()), "{stored:?}");
     let (text, _) = store.read(export).await.expect("exported");
     assert!(!text.contains("ghp_") && !text.contains("hunter2") && text.contains("***"), "{text}");
 }
@@ -288,7 +291,7 @@ async fn outcomes_are_credited_once() {
     let (id, loop_id) = (one.id.clone(), LoopId::new("r-7"));
     keep(&store, one).await;
     let settings = MemorySettings::default();
-    let outcome = |loop_id: &str, succeeded| Outcome {
+    let outcome = |loop_id: &str, succeeded| LoopCredit {
         loop_id: LoopId::new(loop_id),
         repository: repository(1),
         task_type: TaskType::TestFix,
@@ -337,7 +340,7 @@ async fn learnings_are_deleted_archived_and_decay() {
     let id = used.id.clone();
     let archived = store.write(move |c| set_state(c, &id, State::Archived, NOW)).await.expect("archived");
     assert!(archived.is_some_and(|one| one.state == State::Archived));
-    assert_eq!(counted(&store).await, Counts { archived: 2, ..Counts::default() });
+    assert_eq!(counted(&store).await, LearningCounts { archived: 2, ..LearningCounts::default() });
 }
 
 #[tokio::test]
@@ -370,5 +373,5 @@ fn interrupted_migration_is_completed() {
     let store = Store::open(&path).expect("brought up to date");
     drop(store);
     let connection = Connection::open(&path).expect("opened");
-    assert_eq!(counts(&connection).expect("counted"), Counts::default());
+    assert_eq!(counts(&connection).expect("counted"), LearningCounts::default());
 }

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
-use super::{Damaged, get, list, save};
+use super::{DamagedLearning, get, list, save};
 use crate::domain::knowledge::memory::{Learning, MemorySettings, absorb};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
@@ -24,7 +24,7 @@ struct Line {
 
 /// Result of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Imported {
+pub struct ImportCounts {
     /// New learnings.
     pub added: usize,
     /// Known learnings with new sources.
@@ -34,7 +34,7 @@ pub struct Imported {
 }
 
 /// Returns all learnings as JSON Lines, sorted by id, and the damaged ones.
-pub fn export(c: &Connection) -> StoreResult<(String, Vec<Damaged>)> {
+pub fn export(c: &Connection) -> StoreResult<(String, Vec<DamagedLearning>)> {
     let (mut text, mut damaged, mut after) = (String::new(), Vec::new(), String::new());
     loop {
         let (page, bad) = list(c, &after, PAGE)?;
@@ -80,8 +80,8 @@ pub fn import(
     learnings: &[Learning],
     settings: &MemorySettings,
     now: Timestamp,
-) -> StoreResult<Imported> {
-    let mut imported = Imported::default();
+) -> StoreResult<ImportCounts> {
+    let mut imported = ImportCounts::default();
     for learning in learnings {
         match get(c, &learning.id, now)? {
             None => {

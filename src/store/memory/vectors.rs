@@ -16,7 +16,7 @@ const NUMBER: usize = size_of::<f32>();
 
 /// A learning without a vector of the current model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Missing {
+pub struct MissingVector {
     row: i64,
     checksum: String,
     /// Text that the vector is made from.
@@ -24,7 +24,7 @@ pub struct Missing {
 }
 
 /// Returns at most `most` learnings without a vector of this model, oldest first.
-pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Missing>> {
+pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<MissingVector>> {
     let found = "SELECT row FROM learnings_vectors WHERE model < ?1
         UNION ALL SELECT row FROM learnings_vectors WHERE model > ?1
         UNION ALL SELECT id FROM learnings WHERE id > (SELECT coalesce(max(row), 0) FROM learnings_vectors)";
@@ -35,17 +35,17 @@ pub fn missing(c: &Connection, model: &str, most: usize) -> StoreResult<Vec<Miss
     let text = |stored: &Stored| stored.open().map(|learning| learning.search_text()).unwrap_or_default();
     Ok(rows
         .iter()
-        .map(|stored| Missing { row: stored.row, checksum: stored.checksum.clone(), text: text(stored) })
+        .map(|stored| MissingVector { row: stored.row, checksum: stored.checksum.clone(), text: text(stored) })
         .collect())
 }
 
 /// Stores the vectors of learnings, except of those that changed meanwhile.
-pub fn keep(c: &Connection, made: &[(Missing, Embedding)]) -> StoreResult<()> {
+pub fn keep(c: &Connection, made: &[(MissingVector, Embedding)]) -> StoreResult<()> {
     let sql = "INSERT INTO learnings_vectors (row, model, vector)
         SELECT id, CASE WHEN checksum = ?2 THEN ?3 ELSE '' END, ?4 FROM learnings WHERE id = ?1
         ON CONFLICT (row) DO UPDATE SET model = excluded.model, vector = excluded.vector";
     let mut statement = c.prepare_cached(sql)?;
-    for (Missing { row, checksum, .. }, Embedding { model, vector }) in made {
+    for (MissingVector { row, checksum, .. }, Embedding { model, vector }) in made {
         let bytes: Vec<u8> = vector.iter().flat_map(|number| number.to_le_bytes()).collect();
         statement.execute(params![row, checksum, model, bytes])?;
     }

@@ -1,4 +1,4 @@
-//! Retention of the memory of loops.
+//! SessionRetention of the memory of loops.
 
 use rusqlite::{Connection, params};
 
@@ -10,16 +10,16 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// Maximum rows of a table that one call removes, so that other writes do not wait long.
 const AT_ONCE: usize = 2_000;
 
-/// Retention periods.
+/// SessionRetention periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retention {
+pub struct SessionRetention {
     /// Days that turns and events are kept; summaries of finished loops are kept for the same time.
     pub days: u32,
     /// Maximum turns of a loop; the oldest are removed first, summaries stay.
     pub max_raw_turns: u32,
 }
 
-impl Default for Retention {
+impl Default for SessionRetention {
     fn default() -> Self {
         Self { days: 30, max_raw_turns: 1000 }
     }
@@ -27,7 +27,7 @@ impl Default for Retention {
 
 /// Numbers of removed rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Removed {
+pub struct RemovedRows {
     /// Turns.
     pub turns: usize,
     /// Events.
@@ -39,7 +39,7 @@ pub struct Removed {
 }
 
 /// Removes expired rows, at most 2,000 per table, so that other writes do not wait long.
-pub fn apply_retention(c: &Connection, retention: Retention, now: Timestamp) -> StoreResult<Removed> {
+pub fn apply_retention(c: &Connection, retention: SessionRetention, now: Timestamp) -> StoreResult<RemovedRows> {
     let before = now.plus_ms(-i64::from(retention.days).saturating_mul(DAY_MS)).0;
     let old = "SELECT id FROM session_turns WHERE ended_at < ?1 LIMIT ?2";
     let mut turns = remove(c, "session_turns", &ids(c, old, before)?)?;
@@ -50,7 +50,7 @@ pub fn apply_retention(c: &Connection, retention: Retention, now: Timestamp) -> 
         WHERE l.open = 0 AND l.updated_at < ?1 AND s.made_at < ?1 LIMIT ?2";
     let summaries = remove(c, "session_summaries", &ids(c, ended, before)?)?;
     let more = [turns, events, summaries].into_iter().any(|removed| removed >= AT_ONCE);
-    Ok(Removed { turns, events, summaries, more })
+    Ok(RemovedRows { turns, events, summaries, more })
 }
 
 fn ids(c: &Connection, sql: &str, before: i64) -> StoreResult<Vec<i64>> {

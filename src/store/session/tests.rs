@@ -151,7 +151,7 @@ fn long_text_keeps_beginning_and_end() {
     let endless = format!("begin {} end", "ü".repeat(3 << 20));
     add(&c, &own(), sample(1, &endless));
     let kept = &turns(&c, &own(), 1..=1).expect("turns")[0].response;
-    assert!(kept.starts_with("begin") && kept.ends_with("end") && kept.contains("bytes left out"));
+    assert!(kept.starts_with("begin") && kept.ends_with("end") && kept.contains("bytes omitted"));
     assert!(kept.len() < MAX_TEXT + 100, "{}", kept.len());
     assert_eq!(kinds(&ask(&c, r#"{"query": "begin end"}"#)), ["turn 1"], "both ends are found");
 }
@@ -271,20 +271,20 @@ fn expired_rows_are_removed() {
         tell(&c, &id, &events);
         add_summary(&c, &id, &extract(days as u32, days as u32, &[], &events, at)).expect("added");
     }
-    let removed = apply_retention(&c, Retention::default(), now).expect("applied");
-    assert_eq!(removed, Removed { turns: 2, events: 2, summaries: 1, more: false });
+    let removed = apply_retention(&c, SessionRetention::default(), now).expect("applied");
+    assert_eq!(removed, RemovedRows { turns: 2, events: 2, summaries: 1, more: false });
     assert_eq!(kinds(&ask(&c, r#"{"query": "oldword", "tier": "raw"}"#)), ["turn 20"], "its words went with it");
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2, "an open loop's summaries stay");
-    assert_eq!(apply_retention(&c, Retention::default(), now).expect("applied"), Removed::default());
+    assert_eq!(apply_retention(&c, SessionRetention::default(), now).expect("applied"), RemovedRows::default());
     for iteration in 100..110 {
         add(&c, &own(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
         add(&c, &other(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
     }
-    let few = Retention { max_raw_turns: 3, ..Retention::default() };
+    let few = SessionRetention { max_raw_turns: 3, ..SessionRetention::default() };
     assert_eq!(apply_retention(&c, few, now).expect("applied").turns, 8 + 7);
     let left: Vec<u32> = turns(&c, &own(), 0..=200).expect("turns").iter().map(|turn| turn.iteration).collect();
     assert_eq!(left, [107, 108, 109], "the oldest went");
-    let none = Retention { days: u32::MAX, max_raw_turns: 0 };
+    let none = SessionRetention { days: u32::MAX, max_raw_turns: 0 };
     assert_eq!(apply_retention(&c, none, Timestamp(i64::MIN)).expect("applied").turns, 6);
     let words = "SELECT count(*) FROM session_turns_words WHERE session_turns_words MATCH 'newword'";
     assert_eq!(c.query_row(words, [], |row| row.get::<_, i64>(0)).expect("a number"), 0);
@@ -296,8 +296,8 @@ fn removing_much_takes_several_calls() {
     let events: Vec<Event> = (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
     tell(&c, &own(), &events);
     let now = Timestamp(40 * DAY);
-    let calls: Vec<Removed> =
-        (0..3).map(|_| apply_retention(&c, Retention::default(), now).expect("applied")).collect();
+    let calls: Vec<RemovedRows> =
+        (0..3).map(|_| apply_retention(&c, SessionRetention::default(), now).expect("applied")).collect();
     assert_eq!(
         calls.iter().map(|removed| (removed.events, removed.more)).collect::<Vec<_>>(),
         [(2000, true), (2000, true), (500, false)]

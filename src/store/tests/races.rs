@@ -12,7 +12,7 @@ use crate::domain::model::ids::{AccountKind, User, UserId};
 use crate::domain::trust::command::RunOptions;
 use crate::domain::trust::policy::Policy;
 use crate::store::loops::Slots;
-use crate::store::memory::Memory;
+use crate::store::memory::StepMemory;
 
 /// Writers at a time, half of them on each connection.
 const WRITERS: usize = 16;
@@ -57,7 +57,9 @@ async fn begin(store: &Store, start: LoopStart) -> bool {
 
 /// Lets all loops take the steps that wait for them.
 async fn step_all(store: &Store) {
-    while store.write(|c| loops::step_next(c, &[], &Memory::off(), Timestamp(9))).await.expect("stepped").is_some() {}
+    while store.write(|c| loops::step_next(c, &[], &StepMemory::off(), Timestamp(9))).await.expect("stepped").is_some()
+    {
+    }
 }
 
 /// I3: the partial unique index, whoever comes first.
@@ -222,7 +224,7 @@ async fn effect_is_claimed_by_one_owner() {
         for (owner, one) in claimed {
             assert!(done.insert(one.id), "{} was done twice", one.key);
             let finished =
-                stores[1].write(move |c| outbox::finish(c, &one, &owner, Ended::Done, "", Timestamp(11))).await;
+                stores[1].write(move |c| outbox::finish(c, &one, &owner, EffectOutcome::Done, "", Timestamp(11))).await;
             finished.expect("its lease was held");
         }
     }

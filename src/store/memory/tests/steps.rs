@@ -17,7 +17,7 @@ use crate::store::loops;
 /// A loop in a store, and what learns from it.
 struct Run {
     store: Store,
-    memory: Memory,
+    memory: StepMemory,
     id: LoopId,
     told: i64,
 }
@@ -43,7 +43,7 @@ fn report(failing: u64) -> CheckReport {
 }
 
 impl Run {
-    async fn new(store: &Store, name: &str, memory: Memory) -> Self {
+    async fn new(store: &Store, name: &str, memory: StepMemory) -> Self {
         let id = LoopId::new(name);
         let start = LoopStart {
             id: id.clone(),
@@ -181,9 +181,9 @@ async fn by_line(store: &Store, line: &str) -> Option<Learning> {
 #[tokio::test]
 async fn step_is_learnt_once() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
     run.begin().await;
-    assert_eq!(counted(&store).await, Counts::default());
+    assert_eq!(counted(&store).await, LearningCounts::default());
     let (before, after) = run.iterate("balance each entry on its own", 0).await;
     assert_eq!((after.state, run.reflections().await), (Stage::Review, vec![ReflectionOutcome::Done]));
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
@@ -206,7 +206,7 @@ async fn step_is_learnt_once() {
     // The very same steps once more, as after a crash or from a copy.
     let known = exported(&store).await;
     for (before, after) in [(before, after), (pending, merged)] {
-        let memory = Memory::default();
+        let memory = StepMemory::default();
         let again = store.write(move |c| memory.learn_from(c, &before, &after, NOW.plus_ms(99_000)));
         again.await.expect("a no-op");
     }
@@ -217,7 +217,7 @@ async fn step_is_learnt_once() {
 #[tokio::test]
 async fn finished_loop_adds_experience() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
     let repo = run.now().await.place.repo;
     let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
     let known = async |of: &RepoRef| {
@@ -241,18 +241,18 @@ async fn finished_loop_adds_experience() {
 #[tokio::test]
 async fn disabled_memory_learns_nothing() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", Memory::off()).await;
+    let mut run = Run::new(&store, "r-1", StepMemory::off()).await;
     run.begin().await;
     run.iterate("balance each entry on its own", 0).await;
     run.tell(LoopInput::PullMerged).await;
-    assert_eq!((counted(&store).await, run.reflections().await), (Counts::default(), Vec::new()));
+    assert_eq!((counted(&store).await, run.reflections().await), (LearningCounts::default(), Vec::new()));
 }
 
 #[tokio::test]
 async fn maintainer_rule_is_used_from_then_on() {
     let store = Store::in_memory().expect("opened");
     let masker = Masker::new(["swordfish-in-a-token"]);
-    let mut run = Run::new(&store, "r-1", Memory { masker, ..Memory::default() }).await;
+    let mut run = Run::new(&store, "r-1", StepMemory { masker, ..StepMemory::default() }).await;
     run.begin().await;
     let guide = |text: &str| {
         let command = Command::Guide { remember: true, text: text.into() };
@@ -266,7 +266,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     let id = rule.id.clone();
     store.write(move |c| set_state(c, &id, State::Archived, NOW)).await.expect("archived");
     assert!(told(&store, query(1, "anything"), settings()).await.is_empty());
-    let mut other = Run::new(&store, "r-2", Memory::default()).await;
+    let mut other = Run::new(&store, "r-2", StepMemory::default()).await;
     other.tell(guide("Sign entries with ***")).await;
     assert_eq!(told(&store, query(1, "anything"), settings()).await.len(), 1);
 }
@@ -287,7 +287,7 @@ async fn learnings_of_a_prompt_are_credited() {
         let (id, ids) = (run.id.clone(), vec![good.id.clone(), bad.id.clone()]);
         store.write(move |c| carried(c, &id, iteration, &ids, NOW)).await.expect("noted");
     };
-    let mut run = Run::new(&store, "r-9", Memory::default()).await;
+    let mut run = Run::new(&store, "r-9", StepMemory::default()).await;
     run.begin().await;
     carries(&run, 1).await;
     run.iterate("round every amount first", 8).await;
@@ -309,7 +309,7 @@ async fn learnings_of_a_prompt_are_credited() {
 #[tokio::test]
 async fn result_after_a_raised_limit_replaces_the_first() {
     let store = Store::in_memory().expect("opened");
-    let outcome = |succeeded| Outcome {
+    let outcome = |succeeded| LoopCredit {
         loop_id: LoopId::new("r-1"),
         repository: repository(1),
         task_type: TaskType::TestFix,
@@ -336,7 +336,7 @@ async fn result_after_a_raised_limit_replaces_the_first() {
 #[tokio::test]
 async fn damaged_learning_does_not_fail_the_step() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
     let learning = active(1, strategy("balance each entry on its own"));
     keep(&store, learning.clone()).await;
     run.begin().await;
@@ -348,7 +348,7 @@ async fn damaged_learning_does_not_fail_the_step() {
         .expect("harmed");
     let (_, after) = run.iterate("balance each entry on its own", 0).await;
     assert_eq!(after.state, Stage::Review);
-    let Counts { candidates, quarantined: aside, .. } = counted(&store).await;
+    let LearningCounts { candidates, quarantined: aside, .. } = counted(&store).await;
     assert_eq!((candidates, aside), (1, 1), "what the step teaches is learnt anew");
     assert_eq!(store.read(quarantined).await.expect("counted"), 1);
 }
@@ -356,7 +356,7 @@ async fn damaged_learning_does_not_fail_the_step() {
 #[tokio::test]
 async fn failed_learning_is_rolled_back_without_failing_the_step() {
     let store = Store::in_memory().expect("opened");
-    let mut run = Run::new(&store, "r-1", Memory::default()).await;
+    let mut run = Run::new(&store, "r-1", StepMemory::default()).await;
     run.begin().await;
     store.write(|c| Ok(c.execute_batch("ALTER TABLE learnings RENAME TO gone")?)).await.expect("harmed");
     let (_, after) = run.iterate("balance each entry on its own", 0).await;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::domain::knowledge::memory::Embedding;
-use crate::store::memory::vectors::{Missing, keep, missing};
+use crate::store::memory::vectors::{MissingVector, keep, missing};
 
 /// A model that knows one word a direction.
 fn embed(model: &str, text: &str) -> Embedding {
@@ -18,7 +18,8 @@ fn embed(model: &str, text: &str) -> Embedding {
 async fn fill(store: &Store, model: &'static str) -> Vec<String> {
     let found = store.read(move |c| missing(c, model, 100)).await.expect("read");
     let texts = found.iter().map(|one| one.text.clone()).collect();
-    let made: Vec<(Missing, Embedding)> = found.into_iter().map(|one| (one.clone(), embed(model, &one.text))).collect();
+    let made: Vec<(MissingVector, Embedding)> =
+        found.into_iter().map(|one| (one.clone(), embed(model, &one.text))).collect();
     store.write(move |c| keep(c, &made)).await.expect("kept");
     texts
 }
