@@ -4,6 +4,7 @@ pub mod backends;
 pub mod backup;
 pub mod check;
 pub mod completions;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod enter;
 pub mod init;
@@ -89,6 +90,7 @@ pub enum Command {
     /// Write a working configuration
     Init(init::InitArgs),
     /// Show the whole thing on this machine with nothing else
+    #[cfg(feature = "demo")]
     Demo(demo::DemoArgs),
     /// Look for what would keep the service from working
     Check,
@@ -157,6 +159,7 @@ fn run(cli: Cli, env: &Env) -> CliResult {
         Command::Enter(args) => enter::run(&args),
         Command::Backup(args) => backup::run(&args, &cli.global, env),
         Command::Init(args) => init::run(&args, &cli.global, env),
+        #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args, &cli.global, env),
         Command::Check => check::run(&cli.global, env),
         Command::Schema(args) => schema::run(&args),
@@ -248,6 +251,7 @@ mod tests {
     #[derive(Debug, Parser)]
     enum Every {
         Serve(serve::ServeArgs),
+        #[cfg(feature = "demo")]
         Demo(demo::DemoArgs),
         Local(local::LocalArgs),
         Loops(loops::LoopsArgs),
@@ -261,6 +265,7 @@ mod tests {
         let parse = |line: &str| Every::try_parse_from(std::iter::once("x").chain(line.split(' ')));
         assert!(matches!(parse("serve"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::All));
         assert!(matches!(parse("serve --role ingest"), Ok(Every::Serve(a)) if a.role == serve::ServeRole::Ingest));
+        #[cfg(feature = "demo")]
         assert!(matches!(parse("demo --exit --fast"), Ok(Every::Demo(a)) if a.exit && a.fast));
         assert!(matches!(parse("local --repo . --task fix --check a --check b --backend c"),
             Ok(Every::Local(a)) if a.check == ["a", "b"] && a.backend.as_deref() == Some("c")));

@@ -11,7 +11,7 @@ use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::{command, policy::Policy};
-use ralph_bot::fake::{Access, Dialect, FakeForge};
+use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::store::inbox::{Body, Delivery};
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};
@@ -158,7 +158,7 @@ impl Parked {
     }
 }
 
-fn refused(refusal: ralph_bot::fake::Refusal) -> anyhow::Error {
+fn refused(refusal: fake_forge::Refusal) -> anyhow::Error {
     anyhow::anyhow!("the forge refused: {refusal:?}")
 }
 

@@ -11,7 +11,7 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::fake::{Access, Dialect, FakeForge, Refusal};
+use fake_forge::{Access, Dialect, FakeForge, Refusal};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{Tier, probe};
 use ralph_bot::store::loops;

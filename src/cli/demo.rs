@@ -18,7 +18,7 @@ use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
-use crate::fake::{Access, Dialect, FakeForge};
+use fake_forge::{Access, Dialect, FakeForge};
 use crate::forge::http::Pace;
 use crate::process::sandbox::{Tier, probe};
 use crate::store::loops;

@@ -4,7 +4,6 @@ pub mod characters;
 pub mod dispersion;
 pub mod error_chain;
 pub mod event;
-pub mod ids;
 pub mod path_patterns;
 pub mod quantity;
 pub mod record;
@@ -12,3 +11,5 @@ pub mod settings;
 pub mod signature;
 pub mod similarity;
 pub mod task;
+
+pub use ralph_types::ids;

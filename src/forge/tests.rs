@@ -1,5 +1,7 @@
 //! Both adapters, over real connections, against servers that do not behave.
 
+mod fake_forge;
+
 use std::future::Future;
 use std::time::Duration;
 

@@ -68,7 +68,7 @@ impl World {
     }
 
     fn with_pool(pool: usize) -> Self {
-        crate::fake::temporary_in_memory();
+        fake_forge::temporary_in_memory();
         let folder = tempfile::tempdir().unwrap();
         sh(
             folder.path(),

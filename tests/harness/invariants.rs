@@ -6,7 +6,7 @@ use std::path::Path;
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Number, Sha};
-use ralph_bot::fake::{Op, OpKind};
+use fake_forge::{Op, OpKind};
 use ralph_bot::store::{Store, inbox, loops};
 
 use super::setup::SECRET;

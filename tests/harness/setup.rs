@@ -1,6 +1,6 @@
 //! Initial state of a story: the repository, the issue, the agent's script and the operator's configuration.
 
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::forge::http::Patience;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier, probe};
 use tokio::sync::OnceCell;

@@ -1,6 +1,6 @@
 //! Declares stories as tests, on both forges or on one of them, and runs them on a new world.
 
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use super::parts::setting;
 use super::setup::Setup;
@@ -25,12 +25,12 @@ macro_rules! on_both_forges {
     ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
         mod gitea {
             $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
-                super::$name(ralph_bot::fake::Dialect::Gitea).await
+                super::$name(fake_forge::Dialect::Gitea).await
             })+
         }
         mod github {
             $($(#[$doc])* #[tokio::test(flavor = "multi_thread", worker_threads = 2)] async fn $name() {
-                super::$name(ralph_bot::fake::Dialect::GitHub).await
+                super::$name(fake_forge::Dialect::GitHub).await
             })+
         }
     };

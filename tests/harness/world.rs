@@ -15,7 +15,7 @@ use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use ralph_bot::fake::{Access, Comment, Dialect, FakeForge, Issue};
+use fake_forge::{Access, Comment, Dialect, FakeForge, Issue};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 use ralph_bot::store::{inbox, loops, outbox};
@@ -66,7 +66,7 @@ impl World {
 
     /// Creates the forge and its people, for a service that runs in processes of its own (see `service`).
     pub async fn without_service(setup: Setup, live: bool) -> Self {
-        ralph_bot::fake::temporary_in_memory();
+        fake_forge::temporary_in_memory();
         let clock = if live { Clock::System } else { Clock::manual(Timestamp(1_790_000_000_000)) };
         let forge = FakeForge::start(setup.dialect, clock.clone()).await.expect("the forge starts");
         let maintainer = forge.add_user("mira", AccountKind::User);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::{Setup, World, on_one_forge, story};
 

@@ -12,7 +12,7 @@ use ralph_bot::domain::knowledge::intelligence::count;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::store::{calls, session};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use ralph_bot::domain::loops;
 use ralph_bot::escalate;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::store::outbox;
 use secrecy::SecretString;
 use serde_json::Value;

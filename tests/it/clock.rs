@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::{Setup, World, on_one_forge, story};
 
@@ -83,7 +83,7 @@ async fn wait_ends_despite_clock_set_back(dialect: Dialect) {
         world
             .forge
             .faults()
-            .next(2, "GET", "/collaborators/[^/]+/permission$", ralph_bot::fake::Fault::status(503))
+            .next(2, "GET", "/collaborators/[^/]+/permission$", fake_forge::Fault::status(503))
             .expect("a rule");
         world.label().await;
         world.settle().await;

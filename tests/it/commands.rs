@@ -6,7 +6,7 @@ use ralph_bot::domain::loops::{GuidanceSource, LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
-use ralph_bot::fake::{Dialect, ReviewDraft};
+use fake_forge::{Dialect, ReviewDraft};
 
 use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 use crate::story::WILLING;
@@ -143,7 +143,7 @@ async fn commands_of_one_comment_run_in_order(dialect: Dialect) {
 async fn concurrent_commands_are_both_applied(dialect: Dialect) {
     story(Setup::new(dialect).agent(SECOND_RUN), async |world| {
         let second = world.forge.add_user("nora", ralph_bot::domain::model::ids::AccountKind::User);
-        world.forge.grant(world.repo, &second, ralph_bot::fake::Access::Write).expect("granted");
+        world.forge.grant(world.repo, &second, fake_forge::Access::Write).expect("granted");
         world.label().await;
         world.stop_at("the agent", waits_for_agent).await;
         let budget = "/ralph budget 7.00";
@@ -418,7 +418,7 @@ async fn invalid_repository_file_is_reported_with_position(dialect: Dialect) {
     for expected in [".ralph.yml", "2:5", "nmae", "name"] {
         assert!(said.contains(expected), "{expected}: {said}");
     }
-    let mended: [ralph_bot::fake::FileChange<'_>; 1] =
+    let mended: [fake_forge::FileChange<'_>; 1] =
         [(".ralph.yml", Some("checks:\n  - name: answer\n    run: sh check.sh\n"), false)];
     world.forge.push_commit(&world.maintainer, world.repo, "main", &mended, "Mend it").await.expect("pushed");
     world.comment("/ralph resume").await;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::LoopState;
-use ralph_bot::fake::{Dialect, Outgoing};
+use fake_forge::{Dialect, Outgoing};
 use ralph_bot::forge::signature::sign;
 use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::http::HeaderMap;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::trust::egress::Hosts;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
 use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -2,7 +2,7 @@
 
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
-use ralph_bot::fake::{Dialect, OpKind};
+use fake_forge::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;
 
 use crate::harness::service::{Service, stop};

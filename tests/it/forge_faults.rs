@@ -6,7 +6,7 @@ use std::time::Duration;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
-use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
+use fake_forge::{Dialect, Fault, ReviewDraft};
 use ralph_bot::forge::http::Patience;
 
 use crate::harness::parts::setting;
@@ -206,7 +206,7 @@ async fn rate_limited_forge_is_not_called(dialect: Dialect) {
         let requests = world.forge.requests();
         let at = requests.iter().position(|r| matches!(r.status, Some(403 | 429))).expect("the limited answer");
         let limited = &requests[at];
-        let early = |r: &&ralph_bot::fake::RequestRecord| r.at.since(limited.at) < window && r.path.contains("/api/");
+        let early = |r: &&fake_forge::RequestRecord| r.at.since(limited.at) < window && r.path.contains("/api/");
         let early: Vec<_> = requests[at + 1..].iter().filter(early).collect();
         assert!(early.is_empty(), "within the window of {window} ms of {fault:?}: {early:#?}");
         assert_eq!(outcome(&world).await, undisturbed(), "{fault:?}");

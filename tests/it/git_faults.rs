@@ -2,7 +2,7 @@
 
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::AccountKind;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 

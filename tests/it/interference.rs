@@ -2,7 +2,7 @@
 
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Sha;
-use ralph_bot::fake::{Access, Dialect, Op, OpKind};
+use fake_forge::{Access, Dialect, Op, OpKind};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
-use ralph_bot::fake::{Access, Dialect, FakeForge, Fault};
+use fake_forge::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::forge::http::Patience;
 use ralph_bot::store::inbox;
 

@@ -2,7 +2,7 @@
 
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::store::memory;
 
 use crate::harness::{Setup, World, on_one_forge, story};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ralph_bot::domain::loops::LoopStep;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::{Setup, World, live_story, on_one_forge, story};
 

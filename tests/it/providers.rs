@@ -6,7 +6,7 @@ use ralph_bot::domain::knowledge::session::{EventKind, Query};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::supervision::oversight::{Kind, Level};
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::Setup;
 use crate::harness::parts::command;

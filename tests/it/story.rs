@@ -5,7 +5,7 @@ use std::time::Duration;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
-use ralph_bot::fake::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
+use fake_forge::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 
 use crate::harness::{SECRET, Setup, on_both_forges, on_one_forge, story};
 

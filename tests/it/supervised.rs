@@ -6,7 +6,7 @@ use std::time::Duration;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ralph_bot::domain::loops::LoopState;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::{Setup, on_one_forge, story};
 

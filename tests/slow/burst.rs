@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::fake::{Dialect, Fault, Outgoing};
+use fake_forge::{Dialect, Fault, Outgoing};
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{inbox, loops};
 use reqwest::Client;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use reqwest::Client;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::AsyncReadExt;

@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt, stream};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Money, Number};
-use ralph_bot::fake::{Dialect, Fault, ReviewDraft};
+use fake_forge::{Dialect, Fault, ReviewDraft};
 use ralph_bot::store::{Store, calls, loops};
 
 use tokio::sync::OnceCell;

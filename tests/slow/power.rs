@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{Store, inbox};
 use rustix::process::Signal;

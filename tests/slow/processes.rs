@@ -9,7 +9,7 @@ use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 use ralph_bot::process;
 use ralph_bot::store::inbox::{self, Body, Delivery};
 use ralph_bot::store::{leases, loops};

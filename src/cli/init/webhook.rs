@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::config::Env;
     use crate::domain::model::ids::AccountKind;
-    use crate::fake::{Access, Dialect, FakeForge};
+    use fake_forge::{Access, Dialect, FakeForge};
 
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
 

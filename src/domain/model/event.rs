@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use ralph_types::ids::ReviewVerdict;
+
 use crate::domain::model::ids::{CommentId, Number, RepoRef, Sha, Timestamp, User};
 
 /// An issue, or the issue part of a pull request, as stated by the forge.
@@ -69,20 +71,6 @@ pub struct CommentSnapshot {
     pub edited: bool,
     /// Address of the page.
     pub url: String,
-}
-
-/// Verdict of a review.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReviewVerdict {
-    /// Approved.
-    Approved,
-    /// Changes requested.
-    ChangesRequested,
-    /// Comments only.
-    Commented,
-    /// Dismissed.
-    Dismissed,
 }
 
 /// Event on a forge. `sender` is the account that caused it, by the signed payload.

@@ -42,7 +42,7 @@ fn token_auth() -> GitHubAuth {
 }
 
 fn app_auth() -> GitHubAuth {
-    let pem = include_str!("tests/app-key.pem").to_owned();
+    let pem = include_str!("../../../crates/fake-forge/src/github/app-key.pem").to_owned();
     GitHubAuth::App { app_id: 12_345, private_key_pem: SecretString::from(pem) }
 }
 

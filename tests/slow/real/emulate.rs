@@ -20,7 +20,7 @@ use crate::harness::parts::{command, npm_part, program};
 const REPOSITORY: &str = "mira/app";
 const MIRA: &str = "mira-token-of-the-tests";
 const BOT: &str = "bot-token-of-the-tests";
-const APP_KEY: &str = include_str!("../../../src/forge/github/tests/app-key.pem");
+const APP_KEY: &str = include_str!("../../../crates/fake-forge/src/github/app-key.pem");
 
 /// Makes `emulate` listen on loopback only, on a port that is free, and say which.
 const PRELOAD: &str = r#"

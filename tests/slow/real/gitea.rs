@@ -9,7 +9,7 @@ use data_encoding::BASE64;
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::AccountKind;
-use ralph_bot::fake::{Access, Dialect, FakeForge};
+use fake_forge::{Access, Dialect, FakeForge};
 use serde_json::{Value, json};
 
 use super::service::{Service, bare_repository};

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use ralph_bot::domain::loops::LoopState;
-use ralph_bot::fake::Dialect;
+use fake_forge::Dialect;
 
 use crate::harness::parts::{command, output, program};
 use crate::harness::{Setup, World};

@@ -7,7 +7,7 @@ use crate::cli::check::Outcome;
 use crate::config::ForgeKind;
 use crate::domain::knowledge::memory::{MemorySettings, remembered};
 use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use crate::fake::{Access, Dialect, FakeForge};
+use fake_forge::{Access, Dialect, FakeForge};
 use crate::process::Masker;
 use crate::process::sandbox::EscapeTest;
 use crate::store::inbox::{Body, Delivery};

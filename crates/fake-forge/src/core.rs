@@ -1,0 +1,337 @@
+//! The fake forge as a whole: state, git and webhooks together. Users' actions that need more than the state are here.
+
+use std::sync::{Mutex, PoisonError};
+
+use url::Url;
+
+use super::faults::Faults;
+use super::git::{FileChange, GitStore, MAX_LISTED_COMMITS, MergeMethod, Signature};
+use super::hooks::{Deliveries, Outgoing};
+use super::state::apps::App;
+use super::state::pulls::PullDraft;
+use super::state::{Access, Event, Happened, Hook, Push, Refusal, State};
+use super::{Dialect, gitea, github};
+use ralph_types::clock::Clock;
+use ralph_types::ids::{Number, RepoId, Sha, UserId};
+
+/// One forge.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub dialect: Dialect,
+    pub clock: Clock,
+    pub base: Url,
+    pub git: GitStore,
+    pub hooks: Deliveries,
+    pub faults: Faults,
+    state: Mutex<State>,
+    /// Pushes and merges move refs one at a time, so that each sees what it changed.
+    refs: tokio::sync::Mutex<()>,
+}
+
+impl Core {
+    pub fn new(dialect: Dialect, clock: Clock, base: Url) -> std::io::Result<Self> {
+        let (triage_needs, body_limit) = match dialect {
+            Dialect::Gitea => (Access::Write, None),
+            Dialect::GitHub => (Access::Triage, Some(65_536)),
+        };
+        let mut state = State::new(clock.clone(), triage_needs, body_limit);
+        // Gitea makes a second label of the same name without a word.
+        state.unique_labels = dialect == Dialect::GitHub;
+        Ok(Self {
+            dialect,
+            base,
+            git: GitStore::new()?,
+            hooks: Deliveries::new(dialect, clock.clone()),
+            faults: Faults::default(),
+            state: Mutex::new(state),
+            refs: tokio::sync::Mutex::default(),
+            clock,
+        })
+    }
+
+    /// An address below the forge's root.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    /// Reads or changes the state; webhooks tell of what happened.
+    pub fn act<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = action(&mut state);
+        for event in std::mem::take(&mut state.events) {
+            self.tell(&state, &event);
+        }
+        result
+    }
+
+    /// Queues the deliveries of an event for the webhooks of its repository and of Apps.
+    fn tell(&self, state: &State, event: &Event) {
+        let Ok(repo) = state.repo(event.repo) else { return };
+        let render = |installation| match self.dialect {
+            Dialect::Gitea => gitea::payload::render(self, state, event),
+            Dialect::GitHub => github::payload::render(self, state, event, installation),
+        };
+        for hook in repo.hooks.iter().filter(|hook| hook.active) {
+            if let (Dialect::GitHub, Happened::HookCreated(id)) = (self.dialect, &event.what)
+                && *id == hook.id
+            {
+                self.hooks.send(github::payload::ping(self, state, repo, event.actor, hook).to(hook));
+            }
+            for payload in render(None).into_iter().filter(|payload| payload.wanted_by(hook)) {
+                self.hooks.send(payload.to(hook));
+            }
+        }
+        let installed = |app: &&App| app.suspended_at.is_none() && !app.excluded.contains(&repo.id);
+        for app in state.apps.values().filter(installed).filter(|app| app.hook.active) {
+            for payload in render(Some(app.installation)).into_iter().filter(|payload| payload.wanted_by(&app.hook)) {
+                self.hooks.send(payload.to(&app.hook));
+            }
+        }
+    }
+
+    /// Makes a repository with one commit of these files on `main`.
+    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Result<RepoId, Refusal> {
+        let repo = self.act(|state| state.create_repo(owner, name, "main"))?;
+        self.git.init(repo, "main").await?;
+        if !files.is_empty() {
+            let changes: Vec<FileChange> = files.iter().map(|(path, text, exec)| (*path, Some(*text), *exec)).collect();
+            let by = Signature { name: owner, at: self.clock.now() };
+            self.git.commit(repo, "main", None, &by, "Initial commit", &changes).await?;
+        }
+        Ok(repo)
+    }
+
+    /// Commits files to a branch, as a person who pushes; a new branch starts at the default branch.
+    pub async fn push_commit(
+        &self,
+        actor: UserId,
+        repo: RepoId,
+        branch: &str,
+        files: &[FileChange<'_>],
+        message: &str,
+    ) -> Result<Sha, Refusal> {
+        let (login, default) = self.act(|state| {
+            state.require_change(repo, actor, Access::Write)?;
+            Ok((state.user(actor).login, state.repo(repo)?.default_branch.clone()))
+        })?;
+        let _turn = self.refs.lock().await;
+        let before = self.git.branches(repo).await?;
+        let tip = |name: &str| before.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone());
+        let onto = tip(branch).or_else(|| tip(&default));
+        let by = Signature { name: &login, at: self.clock.now() };
+        let sha = self.git.commit(repo, branch, onto.as_ref(), &by, message, files).await?;
+        self.after_refs_moved(actor, repo, &before).await?;
+        Ok(sha)
+    }
+
+    /// Moves a branch to a commit that is there already (a forced push), or deletes it with `None`.
+    pub async fn move_branch(
+        &self,
+        actor: UserId,
+        repo: RepoId,
+        branch: &str,
+        to: Option<&Sha>,
+    ) -> Result<(), Refusal> {
+        self.act(|state| state.require_change(repo, actor, Access::Write))?;
+        let _turn = self.refs.lock().await;
+        let before = self.git.branches(repo).await?;
+        if to.is_none() && !before.iter().any(|(known, _)| known == branch) {
+            return Err(Refusal::NotFound(format!("branch {branch}")));
+        }
+        self.git.set_branch(repo, branch, to).await?;
+        self.after_refs_moved(actor, repo, &before).await
+    }
+
+    /// Runs something that may move branches (`git http-backend`), and tells of what moved.
+    pub async fn while_refs_move<R>(
+        &self,
+        actor: UserId,
+        repo: RepoId,
+        work: impl Future<Output = Result<R, Refusal>>,
+    ) -> Result<R, Refusal> {
+        let _turn = self.refs.lock().await;
+        let before = self.git.branches(repo).await?;
+        let result = work.await?;
+        self.after_refs_moved(actor, repo, &before).await?;
+        Ok(result)
+    }
+
+    async fn after_refs_moved(&self, actor: UserId, repo: RepoId, before: &[(String, Sha)]) -> Result<(), Refusal> {
+        let after = self.git.branches(repo).await?;
+        let find = |list: &[(String, Sha)], name: &str| -> Option<Sha> {
+            list.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone())
+        };
+        let mut names: Vec<&String> = before.iter().chain(&after).map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        let default = self.act(|state| state.repo(repo).map(|repo| repo.default_branch.clone()))?;
+        for name in names {
+            let (old, new) = (find(before, name), find(&after, name));
+            if old == new {
+                continue;
+            }
+            let forced = match (&old, &new) {
+                (Some(old), Some(new)) => !self.git.is_ancestor(repo, old, new).await?,
+                _ => false,
+            };
+            let commits = match &new {
+                Some(new) => {
+                    let known = old.clone().or_else(|| find(before, &default));
+                    self.git.commits(repo, known.as_ref(), new, MAX_LISTED_COMMITS).await?
+                }
+                None => Vec::new(),
+            };
+            let push = Push { branch: name.clone(), before: old, after: new, forced, commits };
+            self.act(|state| state.pushed(actor, repo, push));
+            self.refresh_pulls(actor, repo, name).await?;
+        }
+        Ok(())
+    }
+
+    async fn refresh_pulls(&self, actor: UserId, repo: RepoId, branch: &str) -> Result<(), Refusal> {
+        let concerned: Vec<(Number, String, String)> = self.act(|state| {
+            let pulls = state.pulls(repo).into_iter();
+            let concerned = pulls.filter(|(issue, pull)| issue.open && (pull.head == branch || pull.base == branch));
+            concerned.map(|(issue, pull)| (issue.number, pull.head.clone(), pull.base.clone())).collect()
+        });
+        for (number, head, base) in concerned {
+            match self.git.pull_facts(repo, &head, &base).await {
+                Ok(facts) => self.act(|state| state.refresh_pull(actor, repo, number, facts))?,
+                // Its branch is gone: both forges close the pull request.
+                Err(Refusal::NotFound(_)) => self.act(|state| state.set_open(actor, repo, number, false))?,
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens a pull request between two branches of the repository.
+    pub async fn open_pull(&self, actor: UserId, repo: RepoId, draft: &PullDraft) -> Result<Number, Refusal> {
+        self.act(|state| state.require_change(repo, actor, Access::Read))?;
+        if draft.head == draft.base {
+            return Err(Refusal::Invalid("there are no changes between the head and the base".to_owned()));
+        }
+        let facts = self.git.pull_facts(repo, &draft.head, &draft.base).await?;
+        if self.dialect == Dialect::GitHub && facts.commits == 0 {
+            return Err(Refusal::Invalid(format!("No commits between {} and {}", draft.base, draft.head)));
+        }
+        self.act(|state| state.open_pull(actor, repo, draft, facts))
+    }
+
+    /// Points a pull request at another base branch.
+    pub async fn retarget(&self, actor: UserId, repo: RepoId, number: Number, base: &str) -> Result<(), Refusal> {
+        let head = self.act(|state| {
+            state.require_change(repo, actor, Access::Write)?;
+            Ok(state.pull(repo, number)?.1.head.clone())
+        })?;
+        let facts = self.git.pull_facts(repo, &head, base).await?;
+        self.act(|state| {
+            state.pull_mut(repo, number)?.base = base.to_owned();
+            state.refresh_pull(actor, repo, number, facts)?;
+            state.tell_edited(actor, repo, number)
+        })
+    }
+
+    /// Merges a pull request; the commit on the base branch. `expected` is the head that the caller has seen.
+    pub async fn merge(
+        &self,
+        actor: UserId,
+        repo: RepoId,
+        number: Number,
+        method: MergeMethod,
+        expected: Option<&str>,
+    ) -> Result<Sha, Refusal> {
+        let _turn = self.refs.lock().await;
+        let (head, base, title, login) = self.act(|state| {
+            state.require_change(repo, actor, Access::Write)?;
+            let (issue, pull) = state.pull(repo, number)?;
+            if !issue.open {
+                return Err(Refusal::NotMergeable("the pull request is closed".to_owned()));
+            }
+            if pull.draft || (self.dialect == Dialect::Gitea && gitea::is_work_in_progress(&issue.title)) {
+                return Err(Refusal::NotMergeable("the pull request is a draft".to_owned()));
+            }
+            Ok((pull.head.clone(), pull.base.clone(), issue.title.clone(), state.user(actor).login))
+        })?;
+        let facts = self.git.pull_facts(repo, &head, &base).await?;
+        if expected.is_some_and(|expected| expected != facts.head_sha.as_str()) {
+            return Err(Refusal::Conflict(format!("the head moved to {}", facts.head_sha)));
+        }
+        let message = match method {
+            MergeMethod::Squash => format!("{title} (#{number})"),
+            _ => format!("Merge pull request #{number} from {head}\n\n{title}"),
+        };
+        let by = Signature { name: &login, at: self.clock.now() };
+        let merged = self.git.merge(repo, method, &facts, &by, &message).await?;
+        let sha = merged.ok_or_else(|| Refusal::NotMergeable("there are conflicts".to_owned()))?;
+        let before = self.git.branches(repo).await?;
+        self.git.set_branch(repo, &base, Some(&sha)).await?;
+        self.act(|state| state.merged(actor, repo, number, sha.clone()))?;
+        self.after_refs_moved(actor, repo, &before).await?;
+        Ok(sha)
+    }
+
+    /// Sets whether a branch takes pushes.
+    pub fn protect(&self, repo: RepoId, branch: &str, protected: bool) -> Result<(), Refusal> {
+        let branches: Vec<String> = self.act(|state| {
+            let entry = state.repo_mut(repo)?;
+            if protected {
+                entry.protected.insert(branch.to_owned());
+            } else {
+                entry.protected.remove(branch);
+            }
+            Ok(entry.protected.iter().cloned().collect())
+        })?;
+        self.git.protect(repo, &branches).map_err(|error| Refusal::Git(format!("protect {branch}: {error}")))
+    }
+}
+
+/// A webhook's event and body.
+#[derive(Debug)]
+pub(super) struct Payload {
+    /// Group (`issues`) and exact type (`issue_label`).
+    pub event: (String, String),
+    pub body: String,
+    /// Names that a hook may be subscribed to, any of which covers it.
+    pub covered_by: Vec<&'static str>,
+}
+
+impl Payload {
+    fn wanted_by(&self, hook: &Hook) -> bool {
+        hook.events.iter().any(|event| event == "*" || self.covered_by.contains(&event.as_str()))
+    }
+
+    /// As a delivery to a hook.
+    pub fn to(self, hook: &Hook) -> Outgoing {
+        let (hook, url, secret) = (hook.id, hook.url.clone(), hook.secret.clone());
+        Outgoing { hook, url, secret, event: self.event, body: self.body, id: None }
+    }
+}
+
+/// Whether this event can be told of at all once its issue is gone.
+pub(super) fn issue_number(what: &Happened) -> Option<Number> {
+    match what {
+        Happened::IssueOpened(number)
+        | Happened::IssueEdited { number, .. }
+        | Happened::IssueClosed(number)
+        | Happened::IssueReopened(number)
+        | Happened::LabelsChanged { number, .. }
+        | Happened::CommentCreated(number, _)
+        | Happened::CommentEdited(number, _, _)
+        | Happened::CommentDeleted(number, _)
+        | Happened::PullOpened(number)
+        | Happened::PullEdited { number, .. }
+        | Happened::PullClosed(number)
+        | Happened::PullReopened(number)
+        | Happened::PullSynchronized(number, _)
+        | Happened::PullReady(number)
+        | Happened::ReviewRequested(number, _)
+        | Happened::Reviewed(number, _) => Some(*number),
+        Happened::IssueDeleted(issue) => Some(issue.number),
+        Happened::Pushed(_)
+        | Happened::StatusSet(_)
+        | Happened::CheckRunChanged(_)
+        | Happened::RepositoryChanged(..)
+        | Happened::HookCreated(_) => None,
+    }
+}

@@ -1,0 +1,417 @@
+//! The fake forge's repositories on disk: bare, made by `git fast-import`, read and merged by git plumbing.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{LazyLock, Mutex};
+
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use super::state::{PullFacts, PushedCommit, Refusal};
+use ralph_types::ids::{RepoId, Sha, Timestamp};
+
+/// Most commits that a push event lists.
+pub const MAX_LISTED_COMMITS: usize = 20;
+
+/// Refuses pushes to branches listed in the repository's `protected-branches`.
+const UPDATE_HOOK: &str = "#!/bin/sh
+branch=${1#refs/heads/}
+if test -f protected-branches && grep -qxF -- \"$branch\" protected-branches; then
+  echo \"Not allowed to push to protected branch $branch\" >&2
+  exit 1
+fi
+";
+
+/// Where git's own programs lie.
+static PARTS: LazyLock<PathBuf> = LazyLock::new(|| {
+    #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own")]
+    let asked = std::process::Command::new("git").arg("--exec-path").output();
+    PathBuf::from(asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default())
+});
+
+/// All repositories, in a temporary folder that is gone with this value.
+#[derive(Debug)]
+pub struct GitStore {
+    root: tempfile::TempDir,
+    /// What pull requests between these commits, base and head, come to.
+    compared: Mutex<HashMap<(RepoId, Sha, Sha), PullFacts>>,
+}
+
+/// Who a commit is by.
+#[derive(Debug, Clone)]
+pub struct Signature<'a> {
+    /// Name; the address is made of it.
+    pub name: &'a str,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// One file of a commit: path, content (`None` deletes it), executable.
+pub type FileChange<'a> = (&'a str, Option<&'a str>, bool);
+
+impl GitStore {
+    /// Makes the folder and the hooks that all repositories share.
+    pub fn new() -> std::io::Result<Self> {
+        let root = tempfile::Builder::new().prefix("fake-forge-").tempdir()?;
+        let hooks = root.path().join("hooks");
+        std::fs::create_dir(&hooks)?;
+        std::fs::write(hooks.join("update"), UPDATE_HOOK)?;
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(hooks.join("update"), executable)?;
+        Ok(Self { root, compared: Mutex::default() })
+    }
+
+    /// The folder that all repositories lie in.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Where a repository lies.
+    pub fn path(&self, repo: RepoId) -> PathBuf {
+        self.root.path().join(format!("{repo}.git"))
+    }
+
+    /// git, away from the configuration and the repository of whoever runs it.
+    pub(super) fn command(&self) -> Command {
+        self.program(Path::new("git"))
+    }
+
+    /// A program of git's own, without the one that would look it up.
+    pub(super) fn part(&self, name: &str) -> Command {
+        self.program(&PARTS.join(name))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the fake forge plays a server of its own, with streaming bodies")]
+    fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        for (key, value) in [
+            ("GIT_CONFIG_NOSYSTEM", "1"),
+            ("GIT_CONFIG_GLOBAL", "/dev/null"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_CONFIG_COUNT", "5"),
+            ("GIT_CONFIG_KEY_0", "http.receivepack"),
+            ("GIT_CONFIG_VALUE_0", "true"),
+            ("GIT_CONFIG_KEY_1", "uploadpack.allowFilter"),
+            ("GIT_CONFIG_VALUE_1", "true"),
+            ("GIT_CONFIG_KEY_2", "uploadpack.allowAnySHA1InWant"),
+            ("GIT_CONFIG_VALUE_2", "true"),
+            ("GIT_CONFIG_KEY_3", "safe.directory"),
+            ("GIT_CONFIG_VALUE_3", "*"),
+            ("GIT_CONFIG_KEY_4", "core.hooksPath"),
+        ] {
+            command.env(key, value);
+        }
+        command.env("GIT_CONFIG_VALUE_4", self.root.path().join("hooks"));
+        for key in ["GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX"] {
+            command.env_remove(key);
+        }
+        command.current_dir(self.root.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.kill_on_drop(true);
+        command
+    }
+
+    /// Runs git in a repository; its standard output where it exits 0.
+    async fn run(&self, repo: RepoId, args: &[&str], stdin: Option<&[u8]>) -> Result<String, Refusal> {
+        let (code, stdout, stderr) = self.run_any(repo, args, stdin).await?;
+        if code == 0 { Ok(stdout) } else { Err(Refusal::Git(format!("git {}: {stderr}", args.join(" ")))) }
+    }
+
+    async fn run_any(
+        &self,
+        repo: RepoId,
+        args: &[&str],
+        stdin: Option<&[u8]>,
+    ) -> Result<(i32, String, String), Refusal> {
+        let failed = |error: std::io::Error| Refusal::Git(format!("git {}: {error}", args.join(" ")));
+        let mut command = self.command();
+        command.arg("--git-dir").arg(self.path(repo)).args(args);
+        if stdin.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        let mut child = command.spawn().map_err(failed)?;
+        let pipe = child.stdin.take();
+        let feed = async {
+            if let (Some(mut pipe), Some(bytes)) = (pipe, stdin) {
+                // A git that ends early says why on standard error; the broken pipe adds nothing.
+                let _ = pipe.write_all(bytes).await;
+            }
+        };
+        let ((), output) = tokio::join!(feed, child.wait_with_output());
+        let output = output.map_err(failed)?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr)))
+    }
+
+    /// Makes a bare repository whose `HEAD` is `branch`.
+    pub async fn init(&self, repo: RepoId, branch: &str) -> Result<(), Refusal> {
+        let head = format!("--initial-branch={branch}");
+        self.run(repo, &["init", "--bare", "--quiet", "--template=", &head], None).await.map(drop)
+    }
+
+    /// Sets the branches that take no pushes.
+    pub fn protect(&self, repo: RepoId, branches: &[String]) -> std::io::Result<()> {
+        std::fs::write(self.path(repo).join("protected-branches"), branches.join("\n") + "\n")
+    }
+
+    /// Commits files on top of a branch, or of `onto` where the branch is new; the new commit.
+    pub async fn commit(
+        &self,
+        repo: RepoId,
+        branch: &str,
+        onto: Option<&Sha>,
+        by: &Signature<'_>,
+        message: &str,
+        files: &[FileChange<'_>],
+    ) -> Result<Sha, Refusal> {
+        let seconds = by.at.0.div_euclid(1000);
+        let mut stream = format!("feature done\ncommit refs/heads/{branch}\n");
+        stream += &format!("committer {0} <{0}@example.invalid> {seconds} +0000\n", by.name);
+        stream += &format!("data {}\n{message}\n", message.len());
+        if let Some(onto) = onto {
+            stream += &format!("from {onto}\n");
+        }
+        for (path, content, executable) in files {
+            match content {
+                None => stream += &format!("D {path}\n"),
+                Some(content) => {
+                    let mode = if *executable { "100755" } else { "100644" };
+                    stream += &format!("M {mode} inline {path}\ndata {}\n{content}\n", content.len());
+                }
+            }
+        }
+        stream += "done\n";
+        self.run(repo, &["fast-import", "--quiet", "--force"], Some(stream.as_bytes())).await?;
+        let tip = self.branch(repo, branch).await?;
+        tip.ok_or_else(|| Refusal::Git(format!("branch {branch} is missing after the import")))
+    }
+
+    /// All branches with their newest commits, by name.
+    pub async fn branches(&self, repo: RepoId) -> Result<Vec<(String, Sha)>, Refusal> {
+        let format = "--format=%(objectname) %(refname:strip=2)";
+        let list = self.run(repo, &["for-each-ref", format, "refs/heads/"], None).await?;
+        let parse = |line: &str| line.split_once(' ').and_then(|(sha, name)| Some((name.to_owned(), Sha::parse(sha)?)));
+        Ok(list.lines().filter_map(parse).collect())
+    }
+
+    /// A branch's newest commit.
+    pub async fn branch(&self, repo: RepoId, branch: &str) -> Result<Option<Sha>, Refusal> {
+        self.resolve(repo, &format!("refs/heads/{branch}")).await
+    }
+
+    /// The commit that a branch, tag or (shortened) name stands for.
+    pub async fn resolve(&self, repo: RepoId, name: &str) -> Result<Option<Sha>, Refusal> {
+        let commit = format!("{name}^{{commit}}");
+        let args = ["rev-parse", "--verify", "--quiet", "--end-of-options", &commit];
+        let (code, stdout, _) = self.run_any(repo, &args, None).await?;
+        Ok(if code == 0 { Sha::parse(&stdout) } else { None })
+    }
+
+    /// Moves a branch, or deletes it with `None`.
+    pub async fn set_branch(&self, repo: RepoId, branch: &str, to: Option<&Sha>) -> Result<(), Refusal> {
+        let name = format!("refs/heads/{branch}");
+        match to {
+            Some(to) => self.run(repo, &["update-ref", &name, to.as_str()], None).await.map(drop),
+            None => self.run(repo, &["update-ref", "-d", &name], None).await.map(drop),
+        }
+    }
+
+    /// A file's text at a commit.
+    pub async fn file_at(&self, repo: RepoId, commit: &str, path: &str) -> Result<Option<String>, Refusal> {
+        let name = format!("{commit}:{path}");
+        let (code, stdout, _) = self.run_any(repo, &["cat-file", "blob", &name], None).await?;
+        Ok((code == 0).then_some(stdout))
+    }
+
+    /// Paths of the files right in a folder at a commit; `None` where there is no such folder.
+    pub async fn files_in(&self, repo: RepoId, commit: &str, folder: &str) -> Result<Option<Vec<String>>, Refusal> {
+        let name = format!("{commit}:{folder}");
+        let (code, stdout, _) = self.run_any(repo, &["ls-tree", "--name-only", &name], None).await?;
+        Ok((code == 0).then(|| stdout.lines().map(|file| format!("{folder}/{file}")).collect()))
+    }
+
+    /// Whether `old` can be reached from `new`.
+    pub async fn is_ancestor(&self, repo: RepoId, old: &Sha, new: &Sha) -> Result<bool, Refusal> {
+        let args = ["merge-base", "--is-ancestor", old.as_str(), new.as_str()];
+        Ok(self.run_any(repo, &args, None).await?.0 == 0)
+    }
+
+    /// Commits of `to` that `from` lacks, oldest first, the newest `most` of them.
+    pub async fn commits(
+        &self,
+        repo: RepoId,
+        from: Option<&Sha>,
+        to: &Sha,
+        most: usize,
+    ) -> Result<Vec<PushedCommit>, Refusal> {
+        let range = from.map_or_else(|| to.to_string(), |from| format!("{from}..{to}"));
+        let most = format!("--max-count={most}");
+        let format = "--format=%H%x1f%T%x1f%an%x1f%ae%x1f%ct%x1f%B%x1e";
+        let list = self.run(repo, &["log", &most, format, &range], None).await?;
+        let mut commits: Vec<PushedCommit> = list.split('\u{1e}').filter_map(parse_commit).collect();
+        commits.reverse();
+        Ok(commits)
+    }
+
+    /// The text of a diff between a common ancestor and a head.
+    pub async fn diff(&self, repo: RepoId, from: &Sha, to: &Sha) -> Result<String, Refusal> {
+        let args = ["diff", "--no-ext-diff", "--no-color", from.as_str(), to.as_str()];
+        self.run(repo, &args, None).await
+    }
+
+    /// Changed files with lines added and removed, and a letter for what happened to them.
+    pub async fn changed_files(
+        &self,
+        repo: RepoId,
+        from: &Sha,
+        to: &Sha,
+    ) -> Result<Vec<(String, u64, u64, char)>, Refusal> {
+        let range = [from.as_str(), to.as_str()];
+        let counted = ["diff", "--no-renames", "--numstat", range[0], range[1]];
+        let named = ["diff", "--no-renames", "--name-status", range[0], range[1]];
+        let (counted, named) = tokio::try_join!(self.run(repo, &counted, None), self.run(repo, &named, None))?;
+        let parse = |(counts, name): (&str, &str)| {
+            let mut counts = counts.split('\t');
+            let added = counts.next()?.parse().unwrap_or(0);
+            let removed = counts.next()?.parse().unwrap_or(0);
+            Some((counts.next()?.to_owned(), added, removed, name.chars().next()?))
+        };
+        Ok(counted.lines().zip(named.lines()).filter_map(parse).collect())
+    }
+
+    /// What git says of a pull request between two branches.
+    pub async fn pull_facts(&self, repo: RepoId, head: &str, base: &str) -> Result<PullFacts, Refusal> {
+        let branches = self.branches(repo).await?;
+        let tip = |name: &str| {
+            let found = branches.iter().find(|(known, _)| known == name).map(|(_, sha)| sha.clone());
+            found.ok_or_else(|| Refusal::NotFound(format!("branch {name}")))
+        };
+        let (head, base) = (tip(head)?, tip(base)?);
+        let key = (repo, base.clone(), head.clone());
+        let known = self.compared.lock().ok().and_then(|compared| compared.get(&key).cloned());
+        if let Some(facts) = known {
+            return Ok(facts);
+        }
+        let facts = self.compare(repo, head, base).await?;
+        if let Ok(mut compared) = self.compared.lock() {
+            compared.insert(key, facts.clone());
+        }
+        Ok(facts)
+    }
+
+    async fn compare(&self, repo: RepoId, head_sha: Sha, base_sha: Sha) -> Result<PullFacts, Refusal> {
+        let (_, common, _) = self.run_any(repo, &["merge-base", base_sha.as_str(), head_sha.as_str()], None).await?;
+        let merge_base = Sha::parse(&common);
+        let range = format!("{base_sha}..{head_sha}");
+        let commits = self.run(repo, &["rev-list", "--count", &range], None).await?.trim().parse().unwrap_or(0);
+        let files = match &merge_base {
+            Some(from) => self.changed_files(repo, from, &head_sha).await?,
+            None => Vec::new(),
+        };
+        let mergeable = merge_base.is_some() && self.merged_tree(repo, None, &base_sha, &head_sha).await?.is_some();
+        Ok(PullFacts {
+            mergeable,
+            commits,
+            additions: files.iter().map(|file| file.1).sum(),
+            deletions: files.iter().map(|file| file.2).sum(),
+            changed_files: files.len() as u64,
+            head_sha,
+            base_sha,
+            merge_base,
+        })
+    }
+
+    /// The tree of a merge; `None` on conflicts.
+    async fn merged_tree(
+        &self,
+        repo: RepoId,
+        ancestor: Option<&str>,
+        ours: &Sha,
+        theirs: &Sha,
+    ) -> Result<Option<String>, Refusal> {
+        let ancestor = ancestor.map(|ancestor| format!("--merge-base={ancestor}"));
+        let mut args = vec!["merge-tree", "--write-tree", "--no-messages"];
+        args.extend(ancestor.as_deref());
+        args.extend([ours.as_str(), theirs.as_str()]);
+        let (code, stdout, stderr) = self.run_any(repo, &args, None).await?;
+        match code {
+            0 => Ok(stdout.lines().next().map(str::to_owned)),
+            1 => Ok(None),
+            _ => Err(Refusal::Git(format!("git merge-tree: {stderr}"))),
+        }
+    }
+
+    /// Makes the commit that a merge leaves on the base; does not move the branch. `None` on conflicts.
+    pub async fn merge(
+        &self,
+        repo: RepoId,
+        method: MergeMethod,
+        facts: &PullFacts,
+        by: &Signature<'_>,
+        message: &str,
+    ) -> Result<Option<Sha>, Refusal> {
+        let (base, head) = (&facts.base_sha, &facts.head_sha);
+        match method {
+            MergeMethod::FastForward => Ok(self.is_ancestor(repo, base, head).await?.then(|| head.clone())),
+            MergeMethod::Merge | MergeMethod::Squash => {
+                let Some(tree) = self.merged_tree(repo, None, base, head).await? else { return Ok(None) };
+                let second = (method == MergeMethod::Merge).then_some(head);
+                self.commit_tree(repo, &tree, base, second, by, message).await.map(Some)
+            }
+            MergeMethod::Rebase => {
+                let mut tip = base.clone();
+                for commit in self.commits(repo, Some(base), head, facts.commits as usize).await? {
+                    let parent = format!("{}^", commit.sha);
+                    let tree = self.merged_tree(repo, Some(&parent), &tip, &commit.sha).await?;
+                    let Some(tree) = tree else { return Ok(None) };
+                    let author = Signature { name: &commit.author, at: commit.at };
+                    tip = self.commit_tree(repo, &tree, &tip, None, &author, &commit.message).await?;
+                }
+                Ok(Some(tip))
+            }
+        }
+    }
+
+    async fn commit_tree(
+        &self,
+        repo: RepoId,
+        tree: &str,
+        parent: &Sha,
+        second: Option<&Sha>,
+        by: &Signature<'_>,
+        message: &str,
+    ) -> Result<Sha, Refusal> {
+        // `hash-object` writes the commit as given; no identity has to be configured or put in the environment.
+        let who = format!("{0} <{0}@example.invalid> {1} +0000", by.name, by.at.0.div_euclid(1000));
+        let second = second.map(|second| format!("parent {second}\n")).unwrap_or_default();
+        let text = format!("tree {tree}\nparent {parent}\n{second}author {who}\ncommitter {who}\n\n{message}\n");
+        let sha = self.run(repo, &["hash-object", "-t", "commit", "-w", "--stdin"], Some(text.as_bytes())).await?;
+        Sha::parse(&sha).ok_or_else(|| Refusal::Git(format!("git hash-object printed {sha:?}")))
+    }
+}
+
+/// How a pull request is merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MergeMethod {
+    /// A merge commit.
+    Merge,
+    /// One commit with all changes.
+    Squash,
+    /// The commits again on top of the base.
+    Rebase,
+    /// No new commit.
+    FastForward,
+}
+
+fn parse_commit(record: &str) -> Option<PushedCommit> {
+    let fields: Vec<&str> = record.trim_start().splitn(6, '\u{1f}').collect();
+    let [sha, tree, author, email, seconds, message] = fields[..] else { return None };
+    Some(PushedCommit {
+        sha: Sha::parse(sha)?,
+        tree: Sha::parse(tree)?,
+        message: message.trim_end().to_owned(),
+        author: author.to_owned(),
+        email: email.to_owned(),
+        at: Timestamp(seconds.parse::<i64>().ok()? * 1000),
+    })
+}

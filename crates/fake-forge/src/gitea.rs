@@ -1,0 +1,421 @@
+//! The wire of Gitea's API v1 over the fake forge's state: repositories, commits, hooks; issues and pulls below.
+
+mod issues;
+pub(super) mod payload;
+mod pulls;
+mod shape;
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use self::shape::Shape;
+use super::call::{Answer, Call, Reply, id};
+use super::core::Core;
+use super::git::MAX_LISTED_COMMITS;
+use super::serve::caller;
+use super::state::pulls::StatusDraft;
+use super::state::{Access, Event, Happened, Push, Refusal, Repo, State, Team};
+use ralph_types::ids::{RepoId, Sha};
+
+/// The server that this plays.
+const VERSION: &str = "1.25.4";
+/// Name, usual and greatest length of a page.
+const PAGE: (&str, usize, usize) = ("limit", 30, 50);
+
+/// Whether Gitea takes a pull request for a draft by its title.
+pub(super) fn is_work_in_progress(title: &str) -> bool {
+    let title = title.to_ascii_uppercase();
+    title.starts_with("WIP:") || title.starts_with("[WIP]")
+}
+
+/// Writes down a refusal as Gitea does.
+fn refused(core: &Core, call: &Call, refusal: &Refusal) -> Reply {
+    let status = match refusal {
+        Refusal::Unauthorized => 401,
+        Refusal::Forbidden(_) => 403,
+        Refusal::NotFound(_) => 404,
+        Refusal::Conflict(_) => 409,
+        Refusal::Invalid(_) => 422,
+        Refusal::NotMergeable(_) => 405,
+        Refusal::Git(_) => 500,
+        Refusal::Moved(id) => {
+            let name = core.act(|state| state.repo(*id).map(|repo| state.full_name(repo)).unwrap_or_default());
+            let rest = call.path.iter().skip(3).map(|part| format!("/{part}")).collect::<String>();
+            return Reply::empty(307).with("location", &core.at(&format!("api/v1/repos/{name}{rest}")));
+        }
+    };
+    let message = match refusal {
+        Refusal::Unauthorized => "token is required".to_owned(),
+        other => other.to_string(),
+    };
+    Reply::json(status, &json!({"message": message, "url": core.at("api/swagger"), "errors": []}))
+}
+
+/// Answers a request below `/api/v1`.
+pub(super) async fn answer(core: &Arc<Core>, mut call: Call) -> Reply {
+    let outcome = match caller(core, &call.headers) {
+        Ok(who) => {
+            call.caller = who;
+            dispatch(core, &call).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    outcome.unwrap_or_else(|refusal| refused(core, &call, &refusal))
+}
+
+async fn dispatch(core: &Arc<Core>, call: &Call) -> Answer {
+    let path: Vec<&str> = call.path.iter().map(String::as_str).collect();
+    match (call.method.as_str(), path.as_slice()) {
+        ("GET", ["version"]) => Ok(Reply::json(200, &json!({"version": VERSION}))),
+        ("GET", ["settings", "api"]) => {
+            let (_, usual, most) = PAGE;
+            let settings = json!({
+                "max_response_items": most, "default_paging_num": usual, "default_git_trees_per_page": 1000,
+                "default_max_blob_size": 10_485_760, "default_max_response_size": 104_857_600,
+            });
+            Ok(Reply::json(200, &settings))
+        }
+        ("GET", ["user"]) => {
+            let user = call.actor()?;
+            Ok(core.act(|state| Reply::json(200, &Shape { core, state }.user(user))))
+        }
+        ("GET", ["users", login]) => core.act(|state| {
+            let account = state.account_named(login).ok_or_else(|| Refusal::NotFound(format!("user {login}")))?;
+            Ok(Reply::json(200, &Shape { core, state }.user(account.user.id)))
+        }),
+        ("GET", ["orgs", org, "teams", "search"]) => {
+            call.actor()?;
+            let wanted = call.param("q").unwrap_or_default().to_ascii_lowercase();
+            Ok(core.act(|state| {
+                let found = state.teams_of(org).filter(|team| team.name.to_ascii_lowercase().contains(&wanted));
+                let found: Vec<Value> = found.map(team_json).collect();
+                Reply::json(200, &json!({"ok": true, "data": found}))
+            }))
+        }
+        ("GET", ["teams", team, "members"]) => {
+            let (_, team) = (call.actor()?, id(team)?);
+            core.act(|state| {
+                let found = state.teams.iter().find(|known| known.id == team);
+                let found = found.ok_or_else(|| Refusal::NotFound(format!("team {team}")))?;
+                let joined = found.members.iter().filter(|(_, joined)| **joined);
+                let list = joined.map(|(user, _)| Shape { core, state }.user(*user)).collect();
+                Ok(call.page(list, &core.at(&format!("api/v1/teams/{team}/members")), PAGE))
+            })
+        }
+        ("GET", ["teams", team, "members", login]) => {
+            let (_, team) = (call.actor()?, id(team)?);
+            core.act(|state| {
+                let nobody = || Refusal::NotFound(format!("member {login}"));
+                let user = state.account_named(login).ok_or_else(nobody)?.user.id;
+                let team = state.teams.iter().find(|known| known.id == team).ok_or_else(nobody)?;
+                team.members.get(&user).filter(|joined| **joined).ok_or_else(nobody)?;
+                Ok(Reply::json(200, &Shape { core, state }.user(user)))
+            })
+        }
+        ("GET", ["user", "repos"]) => {
+            call.actor()?;
+            let repos = visible_repos(core, call, Access::Write);
+            Ok(call.page(repos, &core.at("api/v1/user/repos"), PAGE))
+        }
+        ("GET", ["repos", "search"]) => {
+            let repos = visible_repos(core, call, Access::Read);
+            let mut reply = call.page(repos, &core.at("api/v1/repos/search"), PAGE);
+            reply.body = [b"{\"ok\":true,\"data\":", reply.body.as_slice(), b"}"].concat();
+            Ok(reply)
+        }
+        ("GET", ["repositories", text]) => {
+            let repo = RepoId(id(text)?);
+            visible(core, call, repo)?;
+            of_repo(core, call, repo, &[]).await
+        }
+        (_, ["repos", owner, name, rest @ ..]) => {
+            let repo = core.act(|state| state.find_repo(owner, name).map(|repo| repo.id))?;
+            visible(core, call, repo)?;
+            of_repo(core, call, repo, rest).await
+        }
+        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+    }
+}
+
+fn team_json(team: &Team) -> Value {
+    json!({
+        "id": team.id, "name": team.name, "description": "", "organization": null, "permission": "read",
+        "includes_all_repositories": false, "can_create_org_repo": false, "units": [], "units_map": {},
+    })
+}
+
+fn visible(core: &Core, call: &Call, repo: RepoId) -> Result<(), Refusal> {
+    core.act(|state| {
+        let entry = state.repo(repo)?;
+        match state.access(entry, call.caller) {
+            Access::None => Err(Refusal::NotFound(format!("repository {}", state.full_name(entry)))),
+            _ => Ok(()),
+        }
+    })
+}
+
+fn visible_repos(core: &Core, call: &Call, needed: Access) -> Vec<Value> {
+    let wanted = call.param("q").unwrap_or_default().to_ascii_lowercase();
+    core.act(|state| {
+        let shape = Shape { core, state };
+        let seen = state.repos.values().filter(|repo| state.access(repo, call.caller) >= needed);
+        let named = seen.filter(|repo| repo.name.to_ascii_lowercase().contains(&wanted));
+        named.map(|repo| shape.repo(repo, call.caller)).collect()
+    })
+}
+
+/// Answers with JSON made of the state and the repository.
+fn answer_with(
+    core: &Core,
+    repo: RepoId,
+    status: u16,
+    write: impl FnOnce(&Shape<'_>, &Repo) -> Result<Value, Refusal>,
+) -> Answer {
+    core.act(|state| {
+        let state: &State = state;
+        Ok(Reply::json(status, &write(&Shape { core, state }, state.repo(repo)?)?))
+    })
+}
+
+async fn of_repo(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match (call.method.as_str(), rest) {
+        ("GET", []) => answer_with(core, repo, 200, |shape, entry| Ok(shape.repo(entry, call.caller))),
+        (_, ["labels", rest @ ..]) => issues::labels(core, call, repo, rest),
+        (_, ["issues", rest @ ..]) => issues::dispatch(core, call, repo, rest),
+        (_, ["pulls", rest @ ..]) => pulls::dispatch(core, call, repo, rest).await,
+        (_, ["hooks", rest @ ..]) => hooks(core, call, repo, rest).await,
+        (_, ["collaborators", rest @ ..]) => collaborators(core, call, repo, rest),
+        (_, ["branches" | "branch_protections", ..]) => branches(core, call, repo, rest).await,
+        ("POST", ["statuses", sha]) => {
+            let actor = call.actor()?;
+            let sha = resolve(core, repo, sha).await?;
+            let draft = StatusDraft {
+                context: call.text("context").unwrap_or("default").to_owned(),
+                state: call.needed("state")?.to_owned(),
+                description: call.text("description").unwrap_or_default().to_owned(),
+                target_url: call.text("target_url").unwrap_or_default().to_owned(),
+            };
+            let status = core.act(|state| state.set_status(actor, repo, &sha, &draft))?;
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.status(entry, &status)))
+        }
+        ("GET", ["statuses", name] | ["commits", name, "statuses"]) => {
+            let sha = resolve(core, repo, name).await?;
+            let all = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let all = entry.statuses.iter().rev().filter(|status| status.sha == sha);
+                Ok(all.map(|status| shape.status(entry, status)).collect())
+            })?;
+            Ok(call.page(all, &address(core, call), PAGE))
+        }
+        ("GET", ["commits", name, "status"]) => {
+            let sha = resolve(core, repo, name).await?;
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.combined_status(entry, &sha)))
+        }
+        ("GET", ["raw" | "contents", path @ ..]) => contents(core, call, repo, rest[0], &path.join("/")).await,
+        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+    }
+}
+
+/// The address of a request, without its query.
+fn address(core: &Core, call: &Call) -> String {
+    core.at(&format!("api/v1/{}", call.path.join("/")))
+}
+
+async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, Refusal> {
+    let commit = core.git.resolve(repo, name).await?;
+    commit.ok_or_else(|| Refusal::NotFound(format!("commit {name}")))
+}
+
+async fn contents(core: &Core, call: &Call, repo: RepoId, kind: &str, path: &str) -> Answer {
+    let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
+    let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await?;
+    if kind == "contents"
+        && let Some(files) = core.git.files_in(repo, at.as_str(), path).await?
+    {
+        let entry = |path: &String| {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            json!({"name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1})
+        };
+        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+    }
+    let text = core.git.file_at(repo, at.as_str(), path).await?;
+    let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
+    if kind == "raw" {
+        return Ok(Reply::text(200, text));
+    }
+    let content = data_encoding::BASE64.encode(text.as_bytes());
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let fields = json!({
+        "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
+        "content": content, "last_commit_sha": at.as_str(),
+    });
+    Ok(Reply::json(200, &fields))
+}
+
+fn collaborators(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    let actor = call.actor()?;
+    core.act(|state| {
+        let entry = state.repo(repo)?;
+        let find = |login: &str| {
+            let account = state.account_named(login).map(|account| account.user.id);
+            account.ok_or_else(|| Refusal::NotFound(format!("user {login}")))
+        };
+        match (call.method.as_str(), rest) {
+            ("GET", []) => {
+                let list = entry.access.keys().map(|user| Shape { core, state }.user(*user)).collect();
+                Ok(call.page(list, &address(core, call), PAGE))
+            }
+            ("GET", [login]) => {
+                let known = entry.access.contains_key(&find(login)?);
+                Ok(Reply::empty(if known { 204 } else { 404 }))
+            }
+            ("GET", [login, "permission"]) => {
+                let user = find(login)?;
+                if user != actor && state.access(entry, Some(actor)) < Access::Admin {
+                    let text = "Only admins can query all permissions, repo admins can query all repo permissions, \
+                                collaborators can query only their own";
+                    return Err(Refusal::Forbidden(text.to_owned()));
+                }
+                let permission = match state.access(entry, Some(user)) {
+                    Access::Admin if user == entry.owner => "owner",
+                    Access::Admin => "admin",
+                    Access::Maintain | Access::Write => "write",
+                    Access::Triage | Access::Read => "read",
+                    Access::None => "none",
+                };
+                let user = Shape { core, state }.user(user);
+                Ok(Reply::json(200, &json!({"permission": permission, "role_name": permission, "user": user})))
+            }
+            _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+        }
+    })
+}
+
+async fn branches(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match (call.method.as_str(), rest) {
+        ("GET", ["branches"]) => {
+            let mut list = Vec::new();
+            for (name, sha) in core.git.branches(repo).await? {
+                list.push(one_branch(core, call, repo, &name, &sha).await?);
+            }
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ("GET", ["branches", name @ ..]) => {
+            let name = name.join("/");
+            let sha = core.git.branch(repo, &name).await?;
+            let sha = sha.ok_or_else(|| Refusal::NotFound(format!("branch {name}")))?;
+            Ok(Reply::json(200, &one_branch(core, call, repo, &name, &sha).await?))
+        }
+        ("DELETE", ["branches", name @ ..]) => {
+            core.move_branch(call.actor()?, repo, &name.join("/"), None).await?;
+            Ok(Reply::empty(204))
+        }
+        ("GET", ["branch_protections"]) => core.act(|state| {
+            let protected = &state.repo(repo)?.protected;
+            let list: Vec<Value> = protected.iter().map(|name| protection(name)).collect();
+            Ok(Reply::json(200, &Value::Array(list)))
+        }),
+        ("GET", ["branch_protections", name @ ..]) => core.act(|state| {
+            let name = name.join("/");
+            match state.repo(repo)?.protected.contains(&name) {
+                true => Ok(Reply::json(200, &protection(&name))),
+                false => Err(Refusal::NotFound(format!("branch protection {name}"))),
+            }
+        }),
+        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+    }
+}
+
+fn protection(name: &str) -> Value {
+    json!({"branch_name": name, "rule_name": name, "enable_push": false, "enable_push_whitelist": false})
+}
+
+async fn one_branch(core: &Core, call: &Call, repo: RepoId, name: &str, sha: &Sha) -> Result<Value, Refusal> {
+    let commits = core.git.commits(repo, None, sha, 1).await?;
+    let commit = commits.first().ok_or_else(|| Refusal::NotFound(format!("commit {sha}")))?;
+    core.act(|state| Ok(Shape { core, state }.branch(state.repo(repo)?, name, commit, call.caller)))
+}
+
+async fn hooks(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    let actor = call.actor()?;
+    core.act(|state| state.require(repo, actor, Access::Admin))?;
+    let strings = |value: Option<&Value>| -> Option<Vec<String>> {
+        let list = value?.as_array()?;
+        Some(list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    };
+    let events = strings(call.body.get("events"));
+    let config = |name: &str| call.body.get("config").and_then(|config| config.get(name)).and_then(Value::as_str);
+    match (&call.method, rest) {
+        (&Method::GET, []) => {
+            let list = core.act(|state| {
+                let shape = Shape { core, state };
+                Ok(state.repo(repo)?.hooks.iter().map(|hook| shape.hook(hook)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        (&Method::POST, []) => {
+            call.needed("type")?;
+            let url = config("url").ok_or_else(|| Refusal::Invalid("Missing config option: url".to_owned()))?;
+            let active = call.body.get("active").and_then(Value::as_bool).unwrap_or(false);
+            let events = payload::expand(&events.unwrap_or_default());
+            let secret = config("secret").unwrap_or_default();
+            let made = core.act(|state| state.add_hook(actor, repo, url, secret, events, active))?;
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.hook(find_hook(entry, made)?)))
+        }
+        (&Method::GET, [text]) => {
+            let wanted = id(text)?;
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
+        }
+        (&Method::PATCH, [text]) => {
+            let wanted = id(text)?;
+            core.act(|state| {
+                state.edit_hook(actor, repo, wanted, |hook| {
+                    if let Some(events) = &events {
+                        hook.events = payload::expand(events);
+                    }
+                    hook.active = call.body.get("active").and_then(Value::as_bool).unwrap_or(hook.active);
+                    hook.url = config("url").unwrap_or(&hook.url).to_owned();
+                    hook.secret = config("secret").unwrap_or(&hook.secret).to_owned();
+                })
+            })?;
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.hook(find_hook(entry, wanted)?)))
+        }
+        (&Method::DELETE, [text]) => {
+            let wanted = id(text)?;
+            core.act(|state| state.remove_hook(actor, repo, wanted))?;
+            Ok(Reply::empty(204))
+        }
+        (&Method::POST, [text, "tests"]) => {
+            test_hook(core, call, repo, id(text)?).await?;
+            Ok(Reply::empty(204))
+        }
+        _ => Err(Refusal::NotFound("no such endpoint".to_owned())),
+    }
+}
+
+fn find_hook(repo: &Repo, wanted: i64) -> Result<&super::state::Hook, Refusal> {
+    let hook = repo.hooks.iter().find(|hook| hook.id == wanted);
+    hook.ok_or_else(|| Refusal::NotFound(format!("webhook {wanted}")))
+}
+
+/// Sends a push that did not happen, as Gitea's "test delivery" does.
+async fn test_hook(core: &Core, call: &Call, repo: RepoId, wanted: i64) -> Result<(), Refusal> {
+    let actor = call.actor()?;
+    let branch = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
+    let tip = core.git.branch(repo, &branch).await?;
+    let commits = match &tip {
+        Some(tip) => core.git.commits(repo, None, tip, MAX_LISTED_COMMITS.min(1)).await?,
+        None => Vec::new(),
+    };
+    let push = Push { branch, before: tip.clone(), after: tip, forced: false, commits };
+    core.act(|state| {
+        let hook = find_hook(state.repo(repo)?, wanted)?.clone();
+        let event = Event { repo, actor, what: Happened::Pushed(Box::new(push.clone())) };
+        for payload in payload::test_push(core, state, &event, &push) {
+            core.hooks.send(payload.to(&hook));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,289 @@
+//! Gitea's wire for labels, issues, comments and reactions.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::shape::Shape;
+use super::{PAGE, address, answer_with};
+use ralph_types::ids::{CommentId, Number, RepoId};
+use crate::call::{Answer, Call, Reply, id, number};
+use crate::core::Core;
+use crate::state::{Issue, Label, Refusal, Repo, State};
+
+fn nothing_here() -> Refusal {
+    Refusal::NotFound("no such endpoint".to_owned())
+}
+
+/// `labels…` of a repository.
+pub(super) fn labels(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    let find = |entry: &Repo, text: &str| -> Result<Label, Refusal> {
+        let wanted = id(text)?;
+        let label = entry.labels.iter().find(|label| label.id == wanted);
+        label.cloned().ok_or_else(|| Refusal::NotFound(format!("label {wanted}")))
+    };
+    match (&call.method, rest) {
+        (&Method::GET, []) => {
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                Ok(entry.labels.iter().map(|label| shape.label(entry, label)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        (&Method::POST, []) => {
+            let (actor, name, color) = (call.actor()?, call.needed("name")?, call.needed("color")?);
+            let description = call.text("description").unwrap_or_default();
+            let label = core.act(|state| state.create_label(actor, repo, name, color, description))?;
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.label(entry, &label)))
+        }
+        (&Method::GET, [text]) => {
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
+        }
+        (&Method::PATCH, [text]) => {
+            let actor = call.actor()?;
+            let wanted = id(text)?;
+            core.act(|state| {
+                state.edit_label(actor, repo, wanted, |label| {
+                    label.name = call.text("name").unwrap_or(&label.name).to_owned();
+                    let color = call.text("color").unwrap_or(&label.color);
+                    label.color = color.trim_start_matches('#').to_owned();
+                    label.description = call.text("description").unwrap_or(&label.description).to_owned();
+                })
+            })?;
+            answer_with(core, repo, 200, |shape, entry| Ok(shape.label(entry, &find(entry, text)?)))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+/// `issues…` of a repository.
+pub(super) fn dispatch(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match rest {
+        [] => list_or_open(core, call, repo),
+        ["comments"] if call.method == Method::GET => {
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let mut list = Vec::new();
+                for issue in entry.issues.values() {
+                    list.extend(comments_of(&shape, call, entry, issue)?);
+                }
+                Ok(list)
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ["comments", text] => one_comment(core, call, repo, CommentId(id(text)?)),
+        ["comments", text, "reactions"] => reactions(core, call, repo, CommentId(id(text)?)),
+        [text] => one(core, call, repo, number(text)?),
+        [text, "labels", rest @ ..] => labels_of(core, call, repo, number(text)?, rest),
+        [text, "comments"] => {
+            let number = number(text)?;
+            match call.method {
+                Method::GET => answer_with(core, repo, 200, |shape, entry| {
+                    // Gitea does not page this list.
+                    Ok(comments_of(shape, call, entry, shape.state.issue(repo, number)?)?.into())
+                }),
+                Method::POST => {
+                    let (actor, body) = (call.actor()?, call.needed("body")?);
+                    let made = core.act(|state| state.comment(actor, repo, number, body))?;
+                    comment_json(core, repo, 201, made)
+                }
+                _ => Err(nothing_here()),
+            }
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn comment_json(core: &Core, repo: RepoId, status: u16, wanted: CommentId) -> Answer {
+    answer_with(core, repo, status, |shape, entry| {
+        let (issue, comment) = shape.state.find_comment(repo, wanted)?;
+        Ok(shape.comment(entry, issue, comment))
+    })
+}
+
+fn issue_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+    answer_with(core, repo, status, |shape, entry| Ok(shape.issue(entry, shape.state.issue(repo, wanted)?)))
+}
+
+fn comments_of(shape: &Shape<'_>, call: &Call, entry: &Repo, issue: &Issue) -> Result<Vec<Value>, Refusal> {
+    let (since, before) = (call.moment("since")?, call.moment("before")?);
+    let (faults, now) = (&shape.core.faults, shape.core.clock.now());
+    let listed = issue.comments.iter().filter(|comment| faults.is_listed(comment.created_at, now));
+    let chosen = listed.filter(|comment| {
+        // Times are kept in whole seconds there.
+        let changed = comment.updated_at.0.div_euclid(1000) * 1000;
+        since.is_none_or(|since| changed >= since.0) && before.is_none_or(|before| changed <= before.0)
+    });
+    Ok(chosen.map(|comment| shape.comment(entry, issue, comment)).collect())
+}
+
+fn list_or_open(core: &Core, call: &Call, repo: RepoId) -> Answer {
+    if call.method == Method::POST {
+        let (actor, title) = (call.actor()?, call.needed("title")?);
+        let body = call.text("body").unwrap_or_default();
+        let made = core.act(|state| {
+            let labels = label_ids(state, call, repo);
+            state.open_issue(actor, repo, title, body, &labels)
+        })?;
+        return issue_json(core, repo, 201, made);
+    }
+    let state_wanted = call.param("state").unwrap_or("open");
+    let labels: Vec<&str> = call.param("labels").map(|names| names.split(',').collect()).unwrap_or_default();
+    let since = call.moment("since")?;
+    let list = core.act(|state| {
+        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        let bears = |issue: &Issue, name: &str| {
+            state.label_named(repo, name).is_some_and(|label| issue.labels.contains(&label.id))
+        };
+        let chosen = entry.issues.values().rev().filter(|issue| {
+            (state_wanted == "all" || super::shape::state_of(issue) == state_wanted)
+                && labels.iter().all(|name| bears(issue, name))
+                && call.param("type").is_none_or(|kind| (kind == "pulls") == issue.pull.is_some())
+                && since.is_none_or(|since| issue.updated_at >= since)
+                && call.param("created_by").is_none_or(|login| {
+                    issue.author.is_some_and(|author| state.user(author).login.eq_ignore_ascii_case(login))
+                })
+        });
+        Ok(chosen.map(|issue| shape.issue(entry, issue)).collect())
+    })?;
+    Ok(call.page(list, &address(core, call), PAGE))
+}
+
+fn one(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+    match call.method {
+        Method::GET => issue_json(core, repo, 200, number),
+        Method::PATCH => {
+            let actor = call.actor()?;
+            core.act(|state| edit(state, call, actor, repo, number))?;
+            issue_json(core, repo, 201, number)
+        }
+        Method::DELETE => {
+            let actor = call.actor()?;
+            core.act(|state| state.delete_issue(actor, repo, number))?;
+            Ok(Reply::empty(204))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+/// What a PATCH of an issue or pull request changes.
+pub(super) fn edit(
+    state: &mut State,
+    call: &Call,
+    actor: ralph_types::ids::UserId,
+    repo: RepoId,
+    number: Number,
+) -> Result<(), Refusal> {
+    let (title, body) = (call.text("title"), call.text("body"));
+    if title.is_some() || body.is_some() {
+        state.edit_issue(actor, repo, number, title, body)?;
+    }
+    match call.text("state") {
+        Some("open") => state.set_open(actor, repo, number, true),
+        Some("closed") => state.set_open(actor, repo, number, false),
+        Some(other) => Err(Refusal::Invalid(format!("unknown state: {other:?}"))),
+        None => Ok(()),
+    }
+}
+
+/// The labels that a body names by id or by name; Gitea passes over those it does not know.
+fn label_ids(state: &State, call: &Call, repo: RepoId) -> Vec<i64> {
+    let list = call.body.get("labels").and_then(Value::as_array);
+    let known = |id: i64| state.repo(repo).is_ok_and(|entry| entry.labels.iter().any(|label| label.id == id));
+    let pick = |value: &Value| match value {
+        Value::String(name) => state.label_named(repo, name).map(|label| label.id),
+        other => other.as_i64().filter(|id| known(*id)),
+    };
+    list.map(|list| list.iter().filter_map(pick).collect()).unwrap_or_default()
+}
+
+fn labels_of(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
+    let list =
+        || answer_with(core, repo, 200, |shape, entry| Ok(shape.labels(entry, shape.state.issue(repo, number)?)));
+    let set = |change: &dyn Fn(&State, &mut Vec<i64>) -> Result<(), Refusal>| {
+        let actor = call.actor()?;
+        core.act(|state| {
+            let mut labels = state.issue(repo, number)?.labels.clone();
+            change(state, &mut labels)?;
+            state.set_labels(actor, repo, number, &labels)
+        })
+    };
+    match (&call.method, rest) {
+        (&Method::GET, []) => list(),
+        (&Method::POST, []) => {
+            set(&|state, labels| {
+                labels.extend(label_ids(state, call, repo));
+                Ok(())
+            })?;
+            list()
+        }
+        (&Method::PUT, []) => {
+            set(&|state, labels| {
+                *labels = label_ids(state, call, repo);
+                Ok(())
+            })?;
+            list()
+        }
+        (&Method::DELETE, []) => {
+            set(&|_, labels| {
+                labels.clear();
+                Ok(())
+            })?;
+            Ok(Reply::empty(204))
+        }
+        (&Method::DELETE, [text]) => {
+            let wanted = id(text)?;
+            set(&|state, labels| {
+                if !state.repo(repo)?.labels.iter().any(|label| label.id == wanted) {
+                    return Err(Refusal::Invalid(format!("label {wanted} does not exist")));
+                }
+                labels.retain(|label| *label != wanted);
+                Ok(())
+            })?;
+            Ok(Reply::empty(204))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn one_comment(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
+    match call.method {
+        Method::GET => comment_json(core, repo, 200, wanted),
+        Method::PATCH => {
+            let (actor, body) = (call.actor()?, call.needed("body")?);
+            core.act(|state| state.edit_comment(actor, repo, wanted, body))?;
+            comment_json(core, repo, 200, wanted)
+        }
+        Method::DELETE => {
+            let actor = call.actor()?;
+            core.act(|state| state.delete_comment(actor, repo, wanted))?;
+            Ok(Reply::empty(204))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn reactions(core: &Core, call: &Call, repo: RepoId, wanted: CommentId) -> Answer {
+    match call.method {
+        Method::GET => answer_with(core, repo, 200, |shape, _| {
+            let (_, comment) = shape.state.find_comment(repo, wanted)?;
+            Ok(comment.reactions.iter().map(|reaction| shape.reaction(reaction)).collect())
+        }),
+        Method::POST => {
+            let (actor, content) = (call.actor()?, call.needed("content")?);
+            core.act(|state| {
+                let done = state.react(actor, repo, wanted, content).map_err(|refusal| match refusal {
+                    Refusal::Invalid(text) => Refusal::Forbidden(text),
+                    other => other,
+                });
+                let (reaction, new) = done?;
+                Ok(Reply::json(if new { 201 } else { 200 }, &Shape { core, state }.reaction(&reaction)))
+            })
+        }
+        Method::DELETE => {
+            let (actor, content) = (call.actor()?, call.needed("content")?);
+            core.act(|state| state.unreact(actor, repo, wanted, content))?;
+            Ok(Reply::json(200, &json!(null)))
+        }
+        _ => Err(nothing_here()),
+    }
+}

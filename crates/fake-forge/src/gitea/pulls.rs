@@ -1,0 +1,243 @@
+//! Gitea's wire for pull requests and reviews.
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::shape::Shape;
+use super::{PAGE, address, answer_with};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{Number, RepoId, Sha};
+use crate::call::{Answer, Call, Reply, id, number};
+use crate::core::Core;
+use crate::git::MergeMethod;
+use crate::state::pulls::{PullDraft, ReviewDraft};
+use crate::state::{Issue, Pull, Refusal, Review};
+
+fn nothing_here() -> Refusal {
+    Refusal::NotFound("no such endpoint".to_owned())
+}
+
+/// `pulls…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match (call.method.as_str(), rest) {
+        ("GET", []) => list(core, call, repo),
+        ("POST", []) => open(core, call, repo).await,
+        ("GET", [text]) if text.ends_with(".diff") || text.ends_with(".patch") => {
+            let number = number(text.split('.').next().unwrap_or_default())?;
+            let (from, to) = range(core, repo, number)?;
+            Ok(Reply::text(200, core.git.diff(repo, &from, &to).await?))
+        }
+        ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
+        ("PATCH", [text]) => {
+            let (actor, number) = (call.actor()?, number(text)?);
+            core.act(|state| super::issues::edit(state, call, actor, repo, number))?;
+            if let Some(base) = call.text("base") {
+                core.retarget(actor, repo, number, base).await?;
+            }
+            pull_json(core, repo, 201, number)
+        }
+        ("GET", [text, "commits"]) => {
+            let (from, to) = range(core, repo, number(text)?)?;
+            let commits = core.git.commits(repo, Some(&from), &to, 250).await?;
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let one =
+                    |commit| json!({"sha": shape.commit(entry, commit)["id"], "commit": shape.commit(entry, commit)});
+                Ok(commits.iter().map(one).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ("GET", [text, "files"]) => {
+            let (from, to) = range(core, repo, number(text)?)?;
+            let files = core.git.changed_files(repo, &from, &to).await?.into_iter();
+            let list = files.map(|(name, additions, deletions, letter)| {
+                let status = match letter {
+                    'A' => "added",
+                    'D' => "deleted",
+                    _ => "changed",
+                };
+                json!({
+                    "filename": name, "status": status, "additions": additions, "deletions": deletions,
+                    "changes": additions + deletions, "html_url": "", "contents_url": "", "raw_url": "",
+                })
+            });
+            Ok(call.page(list.collect(), &address(core, call), PAGE))
+        }
+        (_, [text, "merge"]) => merge(core, call, repo, number(text)?).await,
+        (_, [text, "requested_reviewers"]) => requested(core, call, repo, number(text)?),
+        (_, [text, "reviews", rest @ ..]) => reviews(core, call, repo, number(text)?, rest),
+        ("GET", [base, head @ ..]) => {
+            let head = head.join("/");
+            let found = core.act(|state| {
+                let mut pulls = state.pulls(repo).into_iter();
+                pulls.find(|(_, pull)| pull.base == **base && pull.head == head).map(|(issue, _)| issue.number)
+            });
+            let found = found.ok_or_else(|| Refusal::NotFound(format!("pull request {base}/{head}")))?;
+            pull_json(core, repo, 200, found)
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+    answer_with(core, repo, status, |shape, entry| {
+        let (issue, pull) = shape.state.pull(repo, wanted)?;
+        Ok(shape.pull(entry, issue, pull))
+    })
+}
+
+fn range(core: &Core, repo: RepoId, number: Number) -> Result<(Sha, Sha), Refusal> {
+    core.act(|state| {
+        let facts = &state.pull(repo, number)?.1.facts;
+        Ok((facts.merge_base.clone().unwrap_or_else(|| facts.base_sha.clone()), facts.head_sha.clone()))
+    })
+}
+
+fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
+    let wanted = call.param("state").unwrap_or("open");
+    let list = core.act(|state| {
+        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        let mut pulls: Vec<(&Issue, &Pull)> = state.pulls(repo);
+        match call.param("sort") {
+            Some("oldest") => pulls.reverse(),
+            Some("recentupdate") => pulls.sort_by_key(|(issue, _)| std::cmp::Reverse(issue.updated_at)),
+            _ => {}
+        }
+        let chosen = pulls.into_iter().filter(|(issue, pull)| {
+            (wanted == "all" || super::shape::state_of(issue) == wanted)
+                && call.param("base_branch").is_none_or(|base| pull.base == base)
+        });
+        Ok(chosen.map(|(issue, pull)| shape.pull(entry, issue, pull)).collect())
+    })?;
+    Ok(call.page(list, &address(core, call), PAGE))
+}
+
+async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
+    let actor = call.actor()?;
+    let head = call.needed("head")?;
+    // A head of the same repository may be given as `owner:branch`.
+    let head = head.split_once(':').map_or(head, |(_, branch)| branch);
+    let draft = PullDraft {
+        title: call.needed("title")?.to_owned(),
+        body: call.text("body").unwrap_or_default().to_owned(),
+        head: head.to_owned(),
+        base: call.needed("base")?.to_owned(),
+        draft: false,
+    };
+    let number = core.open_pull(actor, repo, &draft).await?;
+    let labels: Vec<i64> = call
+        .body
+        .get("labels")
+        .and_then(Value::as_array)
+        .map_or_else(Vec::new, |list| list.iter().filter_map(Value::as_i64).collect());
+    if !labels.is_empty() {
+        core.act(|state| state.set_labels(actor, repo, number, &labels))?;
+    }
+    pull_json(core, repo, 201, number)
+}
+
+async fn merge(core: &Arc<Core>, call: &Call, repo: RepoId, number: Number) -> Answer {
+    match call.method {
+        Method::GET => {
+            let merged = core.act(|state| state.pull(repo, number).map(|(_, pull)| pull.merged.is_some()))?;
+            Ok(Reply::empty(if merged { 204 } else { 404 }))
+        }
+        Method::POST => {
+            let method = match call.needed("Do")? {
+                "merge" => MergeMethod::Merge,
+                "squash" => MergeMethod::Squash,
+                "rebase" => MergeMethod::Rebase,
+                "fast-forward-only" => MergeMethod::FastForward,
+                other => return Err(Refusal::Invalid(format!("[Do]: {other:?} is not a way to merge here"))),
+            };
+            core.merge(call.actor()?, repo, number, method, call.text("head_commit_id")).await?;
+            Ok(Reply::empty(200))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+    let actor = call.actor()?;
+    let list = call.body.get("reviewers").and_then(Value::as_array);
+    let logins: Vec<String> =
+        list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default();
+    match call.method {
+        Method::POST => {
+            let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins))?;
+            answer_with(core, repo, 201, |shape, entry| {
+                let (issue, pull) = shape.state.pull(repo, number)?;
+                let one = |user| {
+                    let at = issue.updated_at;
+                    let commit = pull.facts.head_sha.clone();
+                    let (verdict, body) = (ReviewVerdict::Commented, String::new());
+                    let asked = Review { id: 0, author: Some(user), verdict, body, at, commit, remarks: Vec::new() };
+                    let mut written = shape.review(entry, issue, pull, &asked);
+                    written["state"] = json!("REQUEST_REVIEW");
+                    written
+                };
+                Ok(asked.into_iter().map(one).collect())
+            })
+        }
+        Method::DELETE => core.act(|state| {
+            let gone: Vec<_> = logins.iter().filter_map(|login| state.account_named(login)).collect();
+            let gone: Vec<_> = gone.into_iter().map(|account| account.user.id).collect();
+            state.require(repo, actor, crate::state::Access::Write)?;
+            state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
+            Ok(Reply::empty(204))
+        }),
+        _ => Err(nothing_here()),
+    }
+}
+
+fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
+    let find = |pull: &Pull, wanted: i64| -> Result<Review, Refusal> {
+        let review = pull.reviews.iter().find(|review| review.id == wanted);
+        review.cloned().ok_or_else(|| Refusal::NotFound(format!("review {wanted}")))
+    };
+    let one = |wanted: i64| {
+        answer_with(core, repo, 200, |shape, entry| {
+            let (issue, pull) = shape.state.pull(repo, number)?;
+            Ok(shape.review(entry, issue, pull, &find(pull, wanted)?))
+        })
+    };
+    match (&call.method, rest) {
+        (&Method::GET, []) => {
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (issue, pull) = state.pull(repo, number)?;
+                Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, pull, review)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        (&Method::POST, []) => {
+            let actor = call.actor()?;
+            let verdict = match call.text("event").unwrap_or_default() {
+                "APPROVED" => ReviewVerdict::Approved,
+                "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
+                "COMMENT" => ReviewVerdict::Commented,
+                other => return Err(Refusal::Invalid(format!("[event]: {other:?}"))),
+            };
+            let remark = |value: &Value| {
+                let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+                (text("path"), value.get("new_position").and_then(Value::as_u64).unwrap_or(1), text("body"))
+            };
+            let remarks = call.body.get("comments").and_then(Value::as_array);
+            let remarks = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
+            let draft = ReviewDraft { verdict, body: call.text("body").unwrap_or_default().to_owned(), remarks };
+            one(core.act(|state| state.review(actor, repo, number, &draft))?)
+        }
+        (&Method::GET, [text]) => one(id(text)?),
+        (&Method::GET, [text, "comments"]) => {
+            let wanted = id(text)?;
+            answer_with(core, repo, 200, |shape, entry| {
+                let (issue, pull) = shape.state.pull(repo, number)?;
+                let review = find(pull, wanted)?;
+                Ok(review.remarks.iter().map(|remark| shape.remark(entry, issue, &review, remark)).collect())
+            })
+        }
+        _ => Err(nothing_here()),
+    }
+}

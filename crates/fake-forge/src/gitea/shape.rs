@@ -1,0 +1,262 @@
+//! How Gitea 1.25 writes accounts, repositories, issues and pulls as JSON.
+
+use serde_json::{Value, json};
+
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{Sha, UserId};
+use crate::call::zoned;
+use crate::core::Core;
+use crate::state::{
+    Access, Comment, Hook, Issue, Label, Pull, PushedCommit, Reaction, Remark, Repo, Review, State, Status,
+};
+
+/// Writes JSON with the addresses of one forge.
+#[derive(Clone, Copy)]
+pub(super) struct Shape<'a> {
+    pub core: &'a Core,
+    pub state: &'a State,
+}
+
+impl Shape<'_> {
+    fn api(&self, repo: &Repo, rest: &str) -> String {
+        self.core.at(&format!("api/v1/repos/{}{rest}", self.state.full_name(repo)))
+    }
+
+    fn page(&self, repo: &Repo, rest: &str) -> String {
+        self.core.at(&format!("{}{rest}", self.state.full_name(repo)))
+    }
+
+    pub fn user(&self, id: UserId) -> Value {
+        let user = self.state.user(id);
+        let created = self.state.accounts.get(&id).map_or(self.state.clock.now(), |account| account.created_at);
+        json!({
+            "id": id.0, "login": user.login, "login_name": "", "source_id": 0, "full_name": "",
+            "email": format!("{}@noreply.localhost", user.login),
+            "avatar_url": self.core.at(&format!("avatars/{id}")), "html_url": self.core.at(&user.login),
+            "language": "", "is_admin": false, "last_login": "0001-01-01T00:00:00Z", "created": zoned(created),
+            "restricted": false, "active": false, "prohibit_login": false, "location": "", "website": "",
+            "description": "", "visibility": "public", "followers_count": 0, "following_count": 0,
+            "starred_repos_count": 0, "username": user.login,
+        })
+    }
+
+    fn author(&self, id: Option<UserId>) -> Value {
+        id.map_or_else(
+            || json!({"id": -1, "login": "Ghost", "full_name": "", "email": "", "username": "Ghost"}),
+            |id| self.user(id),
+        )
+    }
+
+    pub fn repo(&self, repo: &Repo, viewer: Option<UserId>) -> Value {
+        let access = self.state.access(repo, viewer);
+        let open = |pull: bool| repo.issues.values().filter(|i| i.open && i.pull.is_some() == pull).count();
+        let full_name = self.state.full_name(repo);
+        let mut written = json!({
+            "id": repo.id.0, "owner": self.user(repo.owner), "name": repo.name, "full_name": full_name,
+            "description": "", "empty": false, "private": repo.private, "fork": false, "template": false,
+            "mirror": false, "size": 25, "language": "", "languages_url": self.api(repo, "/languages"),
+            "html_url": self.page(repo, ""), "url": self.api(repo, ""), "link": "",
+            "ssh_url": format!("git@localhost:{full_name}.git"), "clone_url": self.page(repo, ".git"),
+            "original_url": "", "website": "", "stars_count": 0, "forks_count": 0, "watchers_count": 1,
+            "open_issues_count": open(false), "open_pr_counter": open(true), "release_counter": 0,
+            "default_branch": repo.default_branch, "archived": repo.archived,
+            "created_at": zoned(repo.created_at), "updated_at": zoned(repo.created_at),
+            "archived_at": "1970-01-01T00:00:00Z",
+            "permissions": {
+                "admin": access >= Access::Admin, "push": access >= Access::Write, "pull": access >= Access::Read,
+            },
+        });
+        let settings = json!({
+            "has_issues": true,
+            "internal_tracker": {
+                "enable_time_tracker": true, "allow_only_contributors_to_track_time": true,
+                "enable_issue_dependencies": true,
+            },
+            "has_wiki": false, "has_pull_requests": true, "has_projects": false, "has_releases": true,
+            "has_packages": false, "has_actions": false, "ignore_whitespace_conflicts": false,
+            "allow_merge_commits": true, "allow_rebase": true, "allow_rebase_explicit": true,
+            "allow_squash_merge": true, "allow_fast_forward_only_merge": true, "allow_rebase_update": true,
+            "default_delete_branch_after_merge": false, "default_merge_style": "merge",
+            "default_allow_maintainer_edit": false, "avatar_url": "", "internal": false, "mirror_interval": "",
+            "object_format_name": "sha1", "mirror_updated": "0001-01-01T00:00:00Z", "topics": [], "licenses": [],
+        });
+        if let (Value::Object(written), Value::Object(settings)) = (&mut written, settings) {
+            written.extend(settings);
+        }
+        written
+    }
+
+    pub fn label(&self, repo: &Repo, label: &Label) -> Value {
+        json!({
+            "id": label.id, "name": label.name, "exclusive": false, "is_archived": false, "color": label.color,
+            "description": label.description, "url": self.api(repo, &format!("/labels/{}", label.id)),
+        })
+    }
+
+    pub fn labels(&self, repo: &Repo, issue: &Issue) -> Value {
+        let labels = repo.labels.iter().filter(|label| issue.labels.contains(&label.id));
+        labels.map(|label| self.label(repo, label)).collect()
+    }
+
+    fn issue_page(&self, repo: &Repo, issue: &Issue) -> String {
+        let kind = if issue.pull.is_some() { "pulls" } else { "issues" };
+        self.page(repo, &format!("/{kind}/{}", issue.number))
+    }
+
+    pub fn issue(&self, repo: &Repo, issue: &Issue) -> Value {
+        let pull = issue.pull.as_ref().map(|pull| {
+            json!({
+                "merged": pull.merged.is_some(), "merged_at": pull.merged.as_ref().map(|merged| zoned(merged.at)),
+                "draft": super::is_work_in_progress(&issue.title), "html_url": self.issue_page(repo, issue),
+            })
+        });
+        json!({
+            "id": issue.id, "url": self.api(repo, &format!("/issues/{}", issue.number)),
+            "html_url": self.issue_page(repo, issue), "number": issue.number.0, "user": self.author(issue.author),
+            "original_author": "", "original_author_id": 0, "title": issue.title, "body": issue.body, "ref": "",
+            "assets": [], "labels": self.labels(repo, issue), "milestone": null, "assignee": null, "assignees": null,
+            "state": state_of(issue), "is_locked": issue.locked, "comments": issue.comments.len(),
+            "created_at": zoned(issue.created_at), "updated_at": zoned(issue.updated_at),
+            "closed_at": issue.closed_at.map(zoned), "due_date": null, "time_estimate": 0, "pull_request": pull,
+            "repository": {
+                "id": repo.id.0, "name": repo.name, "owner": self.state.user(repo.owner).login,
+                "full_name": self.state.full_name(repo),
+            },
+            "pin_order": 0,
+        })
+    }
+
+    pub fn comment(&self, repo: &Repo, issue: &Issue, comment: &Comment) -> Value {
+        let page = self.issue_page(repo, issue);
+        let is_pull = issue.pull.is_some();
+        json!({
+            "id": comment.id.0, "html_url": format!("{page}#issuecomment-{}", comment.id),
+            "pull_request_url": if is_pull { page.as_str() } else { "" },
+            "issue_url": if is_pull { "" } else { page.as_str() },
+            "user": self.author(comment.author), "original_author": "", "original_author_id": 0,
+            "body": comment.body, "assets": [], "created_at": zoned(comment.created_at),
+            "updated_at": zoned(comment.updated_at),
+        })
+    }
+
+    pub fn reaction(&self, reaction: &Reaction) -> Value {
+        json!({"user": self.user(reaction.user), "content": reaction.content, "created_at": zoned(reaction.at)})
+    }
+
+    pub fn pull(&self, repo: &Repo, issue: &Issue, pull: &Pull) -> Value {
+        let page = self.issue_page(repo, issue);
+        let facts = &pull.facts;
+        let side = |name: &str, sha: &Sha| {
+            json!({
+                "label": name, "ref": name, "sha": sha.as_str(), "repo_id": repo.id.0,
+                "repo": self.repo(repo, None),
+            })
+        };
+        let requested: Vec<Value> = pull.requested.iter().map(|user| self.user(*user)).collect();
+        let merged = pull.merged.as_ref();
+        json!({
+            "id": issue.id, "url": page, "number": issue.number.0, "user": self.author(issue.author),
+            "title": issue.title, "body": issue.body, "labels": self.labels(repo, issue), "milestone": null,
+            "assignee": null, "assignees": null, "requested_reviewers": requested,
+            "requested_reviewers_teams": [], "state": state_of(issue),
+            "draft": super::is_work_in_progress(&issue.title), "is_locked": issue.locked,
+            "comments": issue.comments.len(),
+            "review_comments": pull.reviews.iter().map(|review| review.remarks.len()).sum::<usize>(),
+            "additions": facts.additions, "deletions": facts.deletions, "changed_files": facts.changed_files,
+            "html_url": page, "diff_url": format!("{page}.diff"), "patch_url": format!("{page}.patch"),
+            "mergeable": facts.mergeable && issue.open, "merged": merged.is_some(),
+            "merged_at": merged.map(|merged| zoned(merged.at)),
+            "merge_commit_sha": merged.map(|merged| merged.sha.as_str()),
+            "merged_by": merged.map(|merged| self.user(merged.by)), "allow_maintainer_edit": false,
+            "base": side(&pull.base, &facts.base_sha), "head": side(&pull.head, &facts.head_sha),
+            "merge_base": facts.merge_base.as_ref().map_or("", Sha::as_str), "due_date": null,
+            "created_at": zoned(issue.created_at), "updated_at": zoned(issue.updated_at),
+            "closed_at": issue.closed_at.map(zoned), "pin_order": 0,
+        })
+    }
+
+    pub fn review(&self, repo: &Repo, issue: &Issue, pull: &Pull, review: &Review) -> Value {
+        let page = self.issue_page(repo, issue);
+        json!({
+            "id": review.id, "user": self.author(review.author), "team": null, "state": review_state(review.verdict),
+            "body": review.body, "commit_id": review.commit.as_str(),
+            "stale": review.commit != pull.facts.head_sha, "official": true,
+            "dismissed": review.verdict == ReviewVerdict::Dismissed, "comments_count": review.remarks.len(),
+            "submitted_at": zoned(review.at), "updated_at": zoned(review.at),
+            "html_url": format!("{page}#issuecomment-{}", review.id), "pull_request_url": page,
+        })
+    }
+
+    pub fn remark(&self, repo: &Repo, issue: &Issue, review: &Review, remark: &Remark) -> Value {
+        let page = self.issue_page(repo, issue);
+        json!({
+            "id": remark.id.0, "body": remark.body, "user": self.author(review.author), "resolver": null,
+            "pull_request_review_id": review.id, "created_at": zoned(review.at), "updated_at": zoned(remark.updated_at),
+            "path": remark.path, "commit_id": review.commit.as_str(), "original_commit_id": "", "diff_hunk": "",
+            "position": remark.line, "original_position": 0,
+            "html_url": format!("{page}#issuecomment-{}", remark.id), "pull_request_url": page,
+        })
+    }
+
+    pub fn status(&self, repo: &Repo, status: &Status) -> Value {
+        json!({
+            "id": status.id, "status": status.state, "target_url": status.target_url,
+            "description": status.description, "url": self.api(repo, &format!("/statuses/{}", status.sha)),
+            "context": status.context, "creator": self.user(status.creator), "created_at": zoned(status.at),
+            "updated_at": zoned(status.at),
+        })
+    }
+
+    pub fn combined_status(&self, repo: &Repo, sha: &Sha) -> Value {
+        let latest = self.state.latest_statuses(repo.id, sha);
+        let has = |state: &str| latest.iter().any(|status| status.state == state);
+        let worst = ["error", "failure", "pending", "success"].into_iter().find(|state| has(state));
+        json!({
+            "state": worst.unwrap_or("pending"), "sha": sha.as_str(), "total_count": latest.len(),
+            "statuses": latest.iter().map(|status| self.status(repo, status)).collect::<Vec<_>>(),
+            "repository": self.repo(repo, None), "commit_url": "",
+            "url": self.api(repo, &format!("/commits/{sha}/status")),
+        })
+    }
+
+    pub fn hook(&self, hook: &Hook) -> Value {
+        json!({
+            "id": hook.id, "type": "gitea", "branch_filter": "*", "authorization_header": "",
+            "config": {"content_type": "json", "url": hook.url}, "events": hook.events, "active": hook.active,
+            "updated_at": zoned(hook.created_at), "created_at": zoned(hook.created_at),
+        })
+    }
+
+    pub fn commit(&self, repo: &Repo, commit: &PushedCommit) -> Value {
+        let person = json!({"name": commit.author, "email": commit.email, "username": commit.author});
+        json!({
+            "id": commit.sha.as_str(), "message": commit.message,
+            "url": self.page(repo, &format!("/commit/{}", commit.sha)), "author": person, "committer": person,
+            "verification": null, "timestamp": zoned(commit.at), "added": [], "removed": [], "modified": [],
+        })
+    }
+
+    pub fn branch(&self, repo: &Repo, name: &str, commit: &PushedCommit, viewer: Option<UserId>) -> Value {
+        let protected = repo.protected.contains(name);
+        let can_push = self.state.access(repo, viewer) >= Access::Write;
+        json!({
+            "name": name, "commit": self.commit(repo, commit), "protected": protected, "required_approvals": 0,
+            "enable_status_check": false, "status_check_contexts": [], "user_can_push": can_push && !protected,
+            "user_can_merge": can_push, "effective_branch_protection_name": if protected { name } else { "" },
+        })
+    }
+}
+
+pub(super) fn state_of(issue: &Issue) -> &'static str {
+    if issue.open { "open" } else { "closed" }
+}
+
+fn review_state(verdict: ReviewVerdict) -> &'static str {
+    match verdict {
+        ReviewVerdict::Approved => "APPROVED",
+        ReviewVerdict::ChangesRequested => "REQUEST_CHANGES",
+        // A dismissed review keeps its state on Gitea and is marked beside it; which one it was is not kept here.
+        ReviewVerdict::Dismissed => "REQUEST_CHANGES",
+        ReviewVerdict::Commented => "COMMENT",
+    }
+}

@@ -1,0 +1,278 @@
+//! Who asks GitHub: people with tokens, Apps with their signature, Apps' installations with narrowed tokens.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use http::{HeaderMap, header};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::shape::Shape;
+use super::{PAGE, address, nothing_here};
+use ralph_types::ids::{RepoId, UserId};
+use crate::call::{Answer, Call, Reply, SignedIn, id, utc};
+use crate::core::Core;
+use crate::state::Refusal;
+use crate::state::apps::Narrowed;
+
+/// The throw-away key pair that all Apps of the fake share.
+pub(crate) const PRIVATE_KEY: &str = include_str!("app-key.pem");
+const PUBLIC_KEY: &str = include_str!("app-key.pub.pem");
+/// How long a signature may be good at most, and how far clocks may differ, in seconds.
+const SIGNATURE_S: i64 = 600;
+const LEEWAY_S: i64 = 60;
+
+#[derive(Deserialize)]
+struct Claims {
+    iat: i64,
+    exp: i64,
+    iss: Issuer,
+}
+
+/// GitHub takes an App's id as text and as a number.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Issuer {
+    Text(String),
+    Number(i64),
+}
+
+fn bad(message: &str) -> Reply {
+    Reply::json(401, &json!({"message": message, "documentation_url": "https://docs.github.com/rest", "status": "401"}))
+}
+
+/// Whose credential a request carries, or the answer to a bad one.
+pub(crate) fn sign_in(core: &Core, headers: &HeaderMap) -> Result<SignedIn, Reply> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else { return Ok(SignedIn::Nobody) };
+    let text = value.to_str().unwrap_or_default();
+    let (scheme, credential) = text.split_once(' ').ok_or_else(|| bad("Bad credentials"))?;
+    let credential = match scheme.eq_ignore_ascii_case("basic") {
+        true => password(credential.trim()).ok_or_else(|| bad("Bad credentials"))?,
+        false => credential.trim().to_owned(),
+    };
+    if credential.split('.').count() == 3 {
+        return signed(core, &credential);
+    }
+    core.act(|state| {
+        let user = state.authenticate(&credential).map_err(|_| bad("Bad credentials"))?;
+        match state.narrowed.get(&credential) {
+            Some(narrowed) if state.app(narrowed.app).is_ok_and(|app| app.suspended_at.is_some()) => {
+                Err(Reply::json(403, &json!({"message": "This installation has been suspended"})))
+            }
+            Some(narrowed) => Ok(SignedIn::Installation(user, narrowed.clone())),
+            None => Ok(SignedIn::Person(user)),
+        }
+    })
+}
+
+fn password(basic: &str) -> Option<String> {
+    let decoded = String::from_utf8(data_encoding::BASE64.decode(basic.as_bytes()).ok()?).ok()?;
+    let (name, password) = decoded.split_once(':')?;
+    Some(if password.is_empty() { name } else { password }.to_owned())
+}
+
+/// An App by its signature, which must be its key's and of now.
+fn signed(core: &Core, signature: &str) -> Result<SignedIn, Reply> {
+    let unreadable = || bad("A JSON web token could not be decoded");
+    let key = DecodingKey::from_rsa_pem(PUBLIC_KEY.as_bytes()).map_err(|_| unreadable())?;
+    let mut validation = Validation::new(Algorithm::RS256);
+    // Its times are judged by the forge's clock, below.
+    validation.validate_exp = false;
+    validation.required_spec_claims.clear();
+    let decoded = jsonwebtoken::decode::<Claims>(signature, &key, &validation).map_err(|_| unreadable())?;
+    let (claims, now) = (decoded.claims, core.clock.now().0.div_euclid(1000));
+    if claims.iat > now + LEEWAY_S {
+        return Err(bad(
+            "'Issued at' claim ('iat') must be an Integer representing the time that the assertion was issued",
+        ));
+    }
+    if claims.exp <= now {
+        return Err(bad(
+            "'Expiration time' claim ('exp') must be a numeric value representing the future time at which the \
+             assertion expires",
+        ));
+    }
+    if claims.exp > now + SIGNATURE_S + LEEWAY_S {
+        return Err(bad("'Expiration time' claim ('exp') is too far in the future"));
+    }
+    let app = match claims.iss {
+        Issuer::Text(text) => text.parse().unwrap_or(0),
+        Issuer::Number(number) => number,
+    };
+    match core.act(|state| state.app(app).is_ok()) {
+        true => Ok(SignedIn::App(app)),
+        false => Err(Reply::json(404, &json!({"message": "Integration not found"}))),
+    }
+}
+
+/// Fails for Apps, which have no account to be asked about.
+pub(super) fn only_people(call: &Call) -> Result<(), Refusal> {
+    match call.signed_in {
+        SignedIn::App(_) | SignedIn::Installation(..) => {
+            Err(Refusal::Forbidden("Resource not accessible by integration".to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn own_app(call: &Call) -> Result<i64, Refusal> {
+    match call.signed_in {
+        SignedIn::App(app) => Ok(app),
+        _ => Err(Refusal::Unauthorized),
+    }
+}
+
+/// `app…`.
+pub(super) fn dispatch(core: &Core, call: &Call, rest: &[&str]) -> Answer {
+    let app = own_app(call)?;
+    match (call.method.as_str(), rest) {
+        ("GET", []) => core.act(|state| Ok(Reply::json(200, &Shape { core, state }.app(state.app(app)?)))),
+        ("GET", ["installations"]) => {
+            let list = core.act(|state| Ok(vec![Shape { core, state }.installation(state.app(app)?)]))?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ("GET", ["installations", text]) => {
+            let wanted = id(text)?;
+            core.act(|state| {
+                let app = state.app(app)?;
+                if app.installation != wanted {
+                    return Err(Refusal::NotFound(format!("installation {wanted}")));
+                }
+                Ok(Reply::json(200, &Shape { core, state }.installation(app)))
+            })
+        }
+        ("POST", ["installations", text, "access_tokens"]) => mint(core, call, app, id(text)?),
+        _ => Err(nothing_here()),
+    }
+}
+
+fn mint(core: &Core, call: &Call, app: i64, installation: i64) -> Answer {
+    let list = |name: &str| call.body.get(name).and_then(Value::as_array);
+    let ids =
+        list("repository_ids").map(|ids| ids.iter().filter_map(Value::as_i64).map(RepoId).collect::<BTreeSet<_>>());
+    let permissions = call.body.get("permissions").and_then(Value::as_object).map(|wanted| {
+        let one = |(name, level): (&String, &Value)| (name.clone(), level.as_str().unwrap_or_default().to_owned());
+        wanted.iter().map(one).collect::<BTreeMap<_, _>>()
+    });
+    core.act(|state| {
+        if state.app(app)?.installation != installation {
+            return Err(Refusal::NotFound(format!("installation {installation}")));
+        }
+        let named = |name: &Value| {
+            let name = name.as_str().unwrap_or_default();
+            let found = state.repos.values().find(|repo| repo.name.eq_ignore_ascii_case(name));
+            // A name that is none stands for no repository, which the installation does not have either.
+            found.map_or(RepoId(0), |repo| repo.id)
+        };
+        let repos = ids.or_else(|| list("repositories").map(|names| names.iter().map(named).collect()));
+        let (token, expires_at, narrowed) = state.mint(app, repos.clone(), permissions)?;
+        let selection = if repos.is_some() { "selected" } else { "all" };
+        let mut body = json!({
+            "token": token, "expires_at": utc(expires_at), "permissions": narrowed.permissions,
+            "repository_selection": selection,
+        });
+        if repos.is_some() {
+            body["repositories"] = Shape { core, state }.repositories_of(&narrowed).into();
+        }
+        Ok(Reply::json(201, &body))
+    })
+}
+
+/// The installation that has a repository.
+pub(super) fn installation_of(core: &Core, call: &Call, owner: &str, name: &str) -> Answer {
+    let app = own_app(call)?;
+    core.act(|state| {
+        let (repo, app) = (state.find_repo(owner, name)?.id, state.app(app)?);
+        if app.excluded.contains(&repo) {
+            return Err(Refusal::NotFound(format!("installation on {owner}/{name}")));
+        }
+        Ok(Reply::json(200, &Shape { core, state }.installation(app)))
+    })
+}
+
+/// Repositories that a token of an installation reaches.
+pub(super) fn repositories(core: &Core, call: &Call) -> Answer {
+    let SignedIn::Installation(_, narrowed) = &call.signed_in else {
+        let text = "You must authenticate with an installation access token in order to list repositories for an \
+                    installation.";
+        return Err(Refusal::Forbidden(text.to_owned()));
+    };
+    let all = core.act(|state| Shape { core, state }.repositories_of(narrowed));
+    let total = all.len();
+    let page = call.page(all, &address(core, call), PAGE);
+    Ok(wrapped(page, &json!({"total_count": total, "repository_selection": "all"}), "repositories"))
+}
+
+/// A page of a list as a field of an object with the fields of `around`.
+pub(super) fn wrapped(mut page: Reply, around: &Value, field: &str) -> Reply {
+    let list: Value = serde_json::from_slice(&page.body).unwrap_or_default();
+    let mut whole = around.clone();
+    whole[field] = list;
+    page.body = whole.to_string().into_bytes();
+    page
+}
+
+/// Fails unless the credential of an App may do what is asked in a repository.
+pub(super) fn permitted(core: &Core, call: &Call, repo: RepoId, rest: &[&str]) -> Result<(), Refusal> {
+    let narrowed = match &call.signed_in {
+        SignedIn::Nobody | SignedIn::Person(_) => return Ok(()),
+        SignedIn::App(_) => {
+            return Err(Refusal::Forbidden("Resource not accessible by integration".to_owned()));
+        }
+        SignedIn::Installation(_, narrowed) => narrowed,
+    };
+    reaches(core, narrowed, repo)?;
+    let level = if call.method == http::Method::GET { "read" } else { "write" };
+    let any: &[&str] = match rest {
+        ["issues", ..] | ["labels", ..] => &["issues", "pull_requests"],
+        ["pulls", ..] => &["pull_requests"],
+        ["commits", _, "check-runs"] | ["check-runs", ..] => &["checks"],
+        ["commits", _, "status" | "statuses"] | ["statuses", ..] => &["statuses"],
+        ["actions", ..] => &["actions"],
+        ["branches" | "contents" | "commits", ..] => &["contents"],
+        ["hooks", ..] => &["repository_hooks"],
+        _ => &["metadata"],
+    };
+    match any.iter().any(|permission| narrowed.permits(permission, level)) {
+        true => Ok(()),
+        false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+    }
+}
+
+/// Fails unless the credential may ask who is in an organisation's teams.
+pub(super) fn may_see_members(call: &Call) -> Result<(), Refusal> {
+    match &call.signed_in {
+        SignedIn::Person(_) => Ok(()),
+        SignedIn::Installation(_, narrowed) if narrowed.permits("members", "read") => Ok(()),
+        _ => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+    }
+}
+
+/// Fails unless a token of an installation includes a repository.
+pub(crate) fn reaches(core: &Core, narrowed: &Narrowed, repo: RepoId) -> Result<(), Refusal> {
+    let excluded = core.act(|state| state.app(narrowed.app).map(|app| app.excluded.contains(&repo)))?;
+    match excluded || narrowed.repos.as_ref().is_some_and(|only| !only.contains(&repo)) {
+        true => Err(Refusal::NotFound(format!("repository {repo}"))),
+        false => Ok(()),
+    }
+}
+
+/// Who git acts for; a token of an installation needs the permission on the repository's contents.
+pub(crate) fn for_git(
+    core: &Core,
+    signed_in: &SignedIn,
+    repo: RepoId,
+    pushes: bool,
+) -> Result<Option<UserId>, Refusal> {
+    match signed_in {
+        SignedIn::App(_) => Err(Refusal::Unauthorized),
+        SignedIn::Installation(user, narrowed) => {
+            reaches(core, narrowed, repo)?;
+            match narrowed.permits("contents", if pushes { "write" } else { "read" }) {
+                true => Ok(Some(*user)),
+                false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+            }
+        }
+        other => Ok(other.user()),
+    }
+}

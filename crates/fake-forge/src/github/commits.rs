@@ -1,0 +1,148 @@
+//! GitHub's wire for branches, files, statuses, check runs and logs of jobs.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::apps::wrapped;
+use super::shape::Shape;
+use super::{PAGE, address, answer_with, nothing_here};
+use ralph_types::ids::{RepoId, Sha};
+use crate::call::{Answer, Call, Reply, id};
+use crate::core::Core;
+use crate::state::Refusal;
+use crate::state::pulls::StatusDraft;
+
+/// `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match (call.method.as_str(), rest) {
+        ("GET", ["branches"]) => {
+            let branches = core.git.branches(repo).await?;
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let one = |(name, sha): &(String, Sha)| {
+                    let url = shape.api(entry, &format!("/commits/{sha}"));
+                    let protected = entry.protected.contains(name);
+                    json!({"name": name, "commit": {"sha": sha.as_str(), "url": url}, "protected": protected})
+                };
+                Ok(branches.iter().map(one).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        ("GET", ["branches", name @ ..]) => branch(core, repo, &name.join("/")).await,
+        ("POST", ["statuses", sha]) => {
+            let actor = call.actor()?;
+            let sha = resolve(core, repo, sha).await?;
+            let draft = StatusDraft {
+                context: call.text("context").unwrap_or("default").to_owned(),
+                state: call.needed("state")?.to_owned(),
+                description: call.text("description").unwrap_or_default().to_owned(),
+                target_url: call.text("target_url").unwrap_or_default().to_owned(),
+            };
+            let status = core.act(|state| state.set_status(actor, repo, &sha, &draft))?;
+            answer_with(core, repo, 201, |shape, entry| Ok(shape.status(entry, &status)))
+        }
+        ("GET", ["commits", name, "statuses"]) => {
+            let sha = resolve(core, repo, name).await?;
+            let all = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let all = entry.statuses.iter().rev().filter(|status| status.sha == sha);
+                Ok(all.map(|status| shape.status(entry, status)).collect())
+            })?;
+            Ok(call.page(all, &address(core, call), PAGE))
+        }
+        ("GET", ["commits", name, "status"]) => {
+            let sha = resolve(core, repo, name).await?;
+            let (around, all) = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let all: Vec<Value> =
+                    state.latest_statuses(repo, &sha).iter().map(|status| shape.status(entry, status)).collect();
+                Ok((shape.combined_status(entry, &sha), all))
+            })?;
+            Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, "statuses"))
+        }
+        ("GET", ["commits", name, "check-runs"]) => {
+            let sha = resolve(core, repo, name).await?;
+            let all: Vec<Value> = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let all = entry.check_runs.iter().filter(|run| run.sha == sha);
+                Ok(all.map(|run| shape.check_run(entry, run)).collect())
+            })?;
+            let around = json!({"total_count": all.len()});
+            Ok(wrapped(call.page(all, &address(core, call), PAGE), &around, "check_runs"))
+        }
+        ("POST", ["check-runs"]) => set_check_run(core, call, repo).await,
+        ("GET", ["check-runs", _, "annotations"]) => Ok(call.page(Vec::new(), &address(core, call), PAGE)),
+        ("GET", ["check-runs", text]) => one_check_run(core, repo, 200, id(text)?),
+        ("GET", ["actions", "jobs", text, "logs"]) => {
+            let wanted = id(text)?;
+            core.act(|state| {
+                let runs = &state.repo(repo)?.check_runs;
+                let there = runs.iter().any(|run| run.id == wanted && !run.log.is_empty());
+                if !there {
+                    return Err(Refusal::NotFound(format!("log of job {wanted}")));
+                }
+                Ok(Reply::empty(302).with("location", &core.at(&format!("-/logs/{repo}/{wanted}"))))
+            })
+        }
+        ("GET", ["contents", path @ ..]) => contents(core, call, repo, &path.join("/")).await,
+        _ => Err(nothing_here()),
+    }
+}
+
+async fn resolve(core: &Core, repo: RepoId, name: &str) -> Result<Sha, Refusal> {
+    let commit = core.git.resolve(repo, name).await?;
+    commit.ok_or_else(|| Refusal::Invalid(format!("No commit found for SHA: {name}")))
+}
+
+async fn branch(core: &Core, repo: RepoId, name: &str) -> Answer {
+    let missing = || Refusal::NotFound(format!("branch {name}"));
+    let sha = core.git.branch(repo, name).await?.ok_or_else(missing)?;
+    let commits = core.git.commits(repo, None, &sha, 1).await?;
+    let commit = commits.first().ok_or_else(missing)?;
+    answer_with(core, repo, 200, |shape, entry| Ok(shape.branch(entry, name, commit)))
+}
+
+fn one_check_run(core: &Core, repo: RepoId, status: u16, wanted: i64) -> Answer {
+    answer_with(core, repo, status, |shape, entry| {
+        let run = entry.check_runs.iter().find(|run| run.id == wanted);
+        run.map(|run| shape.check_run(entry, run)).ok_or_else(nothing_here)
+    })
+}
+
+async fn set_check_run(core: &Core, call: &Call, repo: RepoId) -> Answer {
+    let (actor, name) = (call.actor()?, call.needed("name")?);
+    let sha = resolve(core, repo, call.needed("head_sha")?).await?;
+    let output = |field: &str| {
+        call.body.get("output").and_then(|output| output.get(field)).and_then(Value::as_str).unwrap_or_default()
+    };
+    let outcome = call.text("conclusion").map(|conclusion| (conclusion, output("summary"), ""));
+    let made = core.act(|state| state.set_check_run(actor, repo, &sha, name, outcome))?;
+    one_check_run(core, repo, 201, made)
+}
+
+async fn contents(core: &Core, call: &Call, repo: RepoId, path: &str) -> Answer {
+    let default = core.act(|state| state.repo(repo).map(|entry| entry.default_branch.clone()))?;
+    let missing = |_| Refusal::NotFound(format!("file {path}"));
+    let at = resolve(core, repo, call.param("ref").unwrap_or(&default)).await.map_err(missing)?;
+    if let Some(files) = core.git.files_in(repo, at.as_str(), path).await? {
+        let entry = |path: &String| {
+            let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));
+            json!({
+                "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": 1, "url": address,
+                "git_url": null, "html_url": null, "download_url": null,
+                "_links": {"self": address, "git": null, "html": null},
+            })
+        };
+        return Ok(Reply::json(200, &files.iter().map(entry).collect()));
+    }
+    let text = core.git.file_at(repo, at.as_str(), path).await?;
+    let text = text.ok_or_else(|| Refusal::NotFound(format!("file {path}")))?;
+    let (name, address) = (path.rsplit('/').next().unwrap_or(path), address(core, call));
+    let fields = json!({
+        "name": name, "path": path, "sha": at.as_str(), "type": "file", "size": text.len(), "encoding": "base64",
+        "content": data_encoding::BASE64.encode(text.as_bytes()), "url": address, "git_url": null, "html_url": null,
+        "download_url": null, "_links": {"self": address, "git": null, "html": null},
+    });
+    Ok(Reply::json(200, &fields))
+}

@@ -1,0 +1,122 @@
+//! The little of GitHub's GraphQL that has no REST: drafts, folding comments away, edit histories. A query is known by
+//! the field that it asks for; all others are refused as GitHub refuses fields that it does not know.
+
+use serde_json::{Value, json};
+
+use super::apps::reaches;
+use super::shape::of_node;
+use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
+use crate::call::{Answer, Call, Reply, SignedIn, utc};
+use crate::core::Core;
+use crate::state::{Access, Refusal, State};
+
+/// Edits on a page, however many are asked for.
+const PAGE: usize = 100;
+
+/// Answers a query or mutation.
+pub(super) fn dispatch(core: &Core, call: &Call) -> Answer {
+    call.actor()?;
+    let query = call.needed("query")?;
+    let outcome = if query.contains("markPullRequestReadyForReview(") {
+        ready(core, call)
+    } else if query.contains("minimizeComment(") {
+        minimize(core, call)
+    } else if query.contains("userContentEdits(") {
+        edits(core, call)
+    } else {
+        Err(Refusal::Invalid("this field does not exist here".to_owned()))
+    };
+    let body = match outcome {
+        Ok(data) => json!({"data": data}),
+        Err(refusal) => {
+            let (kind, message) = match &refusal {
+                Refusal::NotFound(text) => ("NOT_FOUND", format!("Could not resolve to a node: {text}")),
+                Refusal::Forbidden(text) => ("FORBIDDEN", text.clone()),
+                Refusal::Conflict(text) => ("UNPROCESSABLE", text.clone()),
+                other => ("undefinedField", other.to_string()),
+            };
+            json!({"data": null, "errors": [{"type": kind, "message": message, "path": [], "locations": []}]})
+        }
+    };
+    Ok(Reply::json(200, &body))
+}
+
+fn variable<'a>(call: &'a Call, name: &str) -> &'a Value {
+    call.body.get("variables").and_then(|variables| variables.get(name)).unwrap_or(&Value::Null)
+}
+
+/// Fails unless the caller sees the repository, and an App's token includes it and one of the permissions.
+fn permitted(core: &Core, call: &Call, repo: RepoId, any: &[(&str, &str)]) -> Result<(), Refusal> {
+    let actor = call.actor()?;
+    core.act(|state| state.require(repo, actor, Access::Read))?;
+    let SignedIn::Installation(_, narrowed) = &call.signed_in else { return Ok(()) };
+    reaches(core, narrowed, repo)?;
+    match any.iter().any(|(permission, level)| narrowed.permits(permission, level)) {
+        true => Ok(()),
+        false => Err(Refusal::Forbidden("Resource not accessible by integration".to_owned())),
+    }
+}
+
+/// The variable `id` as a node of that kind.
+fn subject(call: &Call, kind: &str) -> Result<(RepoId, i64), Refusal> {
+    let text = variable(call, "id").as_str().unwrap_or_default();
+    let node = of_node(text).filter(|node| node.0 == kind).map(|(_, repo, id)| (repo, id));
+    node.ok_or_else(|| Refusal::NotFound(format!("the global id of '{text}'")))
+}
+
+fn ready(core: &Core, call: &Call) -> Result<Value, Refusal> {
+    let (repo, number) = subject(call, "PR")?;
+    permitted(core, call, repo, &[("pull_requests", "write")])?;
+    // GitHub wants this one besides.
+    permitted(core, call, repo, &[("contents", "write")])?;
+    let (actor, number) = (call.actor()?, Number(number.unsigned_abs()));
+    core.act(|state| state.set_ready(actor, repo, number))?;
+    Ok(json!({"markPullRequestReadyForReview": {"pullRequest": {"isDraft": false}}}))
+}
+
+fn minimize(core: &Core, call: &Call) -> Result<Value, Refusal> {
+    let (repo, id) = subject(call, "IC")?;
+    permitted(core, call, repo, &[("issues", "write"), ("pull_requests", "write")])?;
+    let actor = call.actor()?;
+    core.act(|state| state.minimize(actor, repo, CommentId(id)))?;
+    Ok(json!({"minimizeComment": {"minimizedComment": {"isMinimized": true}}}))
+}
+
+fn edits(core: &Core, call: &Call) -> Result<Value, Refusal> {
+    let text = |name: &str| variable(call, name).as_str().unwrap_or_default().to_owned();
+    let repo = core.act(|state| match state.find_repo(&text("owner"), &text("name")) {
+        // GraphQL follows old names without a word.
+        Err(Refusal::Moved(id)) => Ok(id),
+        other => other.map(|repo| repo.id),
+    })?;
+    permitted(core, call, repo, &[("issues", "read"), ("pull_requests", "read")])?;
+    let number = Number(variable(call, "number").as_u64().unwrap_or(0));
+    let start: usize = text("after").parse().unwrap_or(0);
+    core.act(|state| {
+        let issue = state.issue(repo, number)?;
+        let editor = |state: &State, id| {
+            let user = state.user(id);
+            let kind = if user.kind == AccountKind::Bot { "Bot" } else { "User" };
+            // GraphQL leaves the suffix of a bot's login out.
+            let login = user.login.trim_end_matches("[bot]").to_owned();
+            json!({"__typename": kind, "login": login, "databaseId": id.0})
+        };
+        // Newest first; the text as it was written comes last, and only once there is an edit.
+        let mut nodes: Vec<Value> = issue
+            .edits
+            .iter()
+            .rev()
+            .map(|edit| json!({"editedAt": utc(edit.at), "editor": editor(state, edit.editor)}))
+            .collect();
+        if !nodes.is_empty() {
+            let author = issue.author.map(|author| editor(state, author));
+            nodes.push(json!({"editedAt": utc(issue.created_at), "editor": author}));
+        }
+        let end = (start + PAGE).min(nodes.len());
+        let page: Vec<Value> = nodes.iter().skip(start).take(PAGE).cloned().collect();
+        let info = json!({"hasNextPage": end < nodes.len(), "endCursor": end.to_string()});
+        let history =
+            json!({"createdAt": utc(issue.created_at), "userContentEdits": {"pageInfo": info, "nodes": page}});
+        Ok(json!({"repository": {"issueOrPullRequest": history}}))
+    })
+}

@@ -1,0 +1,245 @@
+//! GitHub's wire for pull requests and reviews.
+
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::shape::{Shape, state_of};
+use super::{PAGE, address, answer_with, nothing_here};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{CommentId, Number, RepoId};
+use crate::call::{Answer, Call, Reply, id, number};
+use crate::core::Core;
+use crate::git::MergeMethod;
+use crate::state::pulls::{PullDraft, ReviewDraft};
+use crate::state::{Issue, Pull, Refusal, Review};
+
+/// `pulls…` of a repository.
+pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {
+    match (call.method.as_str(), rest) {
+        ("GET", []) => list(core, call, repo),
+        ("POST", []) => open(core, call, repo).await,
+        ("GET", ["comments", text]) => {
+            let wanted = CommentId(id(text)?);
+            answer_with(core, repo, 200, |shape, entry| {
+                let pulls = shape.state.pulls(repo);
+                let all = pulls.iter().flat_map(|(issue, pull)| pull.reviews.iter().map(move |review| (issue, review)));
+                let mut all =
+                    all.flat_map(|(issue, review)| review.remarks.iter().map(move |one| (issue, review, one)));
+                let found = all.find(|(_, _, remark)| remark.id == wanted).ok_or_else(nothing_here)?;
+                Ok(shape.remark(entry, found.0, found.1, found.2))
+            })
+        }
+        ("GET", [text]) => pull_json(core, repo, 200, number(text)?),
+        ("PATCH", [text]) => {
+            let (actor, number) = (call.actor()?, number(text)?);
+            core.act(|state| {
+                state.pull(repo, number)?;
+                super::issues::edit(state, call, actor, repo, number)
+            })?;
+            if let Some(base) = call.text("base") {
+                core.retarget(actor, repo, number, base).await?;
+            }
+            pull_json(core, repo, 200, number)
+        }
+        ("PUT", [text, "merge"]) => merge(core, call, repo, number(text)?).await,
+        (_, [text, "requested_reviewers"]) => requested(core, call, repo, number(text)?),
+        (_, [text, "reviews", rest @ ..]) => reviews(core, call, repo, number(text)?, rest),
+        ("GET", [text, "comments"]) => {
+            let number = number(text)?;
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (issue, pull) = state.pull(repo, number)?;
+                let all = pull.reviews.iter().flat_map(|review| review.remarks.iter().map(move |one| (review, one)));
+                Ok(all.map(|(review, remark)| shape.remark(entry, issue, review, remark)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn pull_json(core: &Core, repo: RepoId, status: u16, wanted: Number) -> Answer {
+    answer_with(core, repo, status, |shape, entry| {
+        let (issue, pull) = shape.state.pull(repo, wanted)?;
+        Ok(shape.whole_pull(entry, issue, pull))
+    })
+}
+
+fn list(core: &Core, call: &Call, repo: RepoId) -> Answer {
+    let wanted = call.param("state").unwrap_or("open");
+    let list = core.act(|state| {
+        let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+        let owner = state.user(entry.owner).login;
+        let mut pulls: Vec<(&Issue, &Pull)> = state.pulls(repo);
+        if call.param("sort") == Some("updated") {
+            pulls.sort_by_key(|(issue, _)| std::cmp::Reverse(issue.updated_at));
+        }
+        if call.param("direction") == Some("asc") {
+            pulls.reverse();
+        }
+        // A head without an owner is no filter.
+        let head = call.param("head").and_then(|head| head.split_once(':'));
+        let chosen = pulls.into_iter().filter(|(issue, pull)| {
+            (wanted == "all" || state_of(issue) == wanted)
+                && call.param("base").is_none_or(|base| pull.base == base)
+                && head.is_none_or(|(whose, branch)| owner.eq_ignore_ascii_case(whose) && pull.head == branch)
+        });
+        Ok(chosen.map(|(issue, pull)| shape.pull(entry, issue, pull)).collect())
+    })?;
+    Ok(call.page(list, &address(core, call), PAGE))
+}
+
+/// A refusal of a new pull request in GitHub's words.
+fn unprocessable(error: Value) -> Reply {
+    Reply::json(422, &json!({"message": "Validation Failed", "errors": [error], "status": "422"}))
+}
+
+async fn open(core: &Arc<Core>, call: &Call, repo: RepoId) -> Answer {
+    let actor = call.actor()?;
+    let head = call.needed("head")?;
+    // A head of the same repository may be given as `owner:branch`.
+    let head = head.split_once(':').map_or(head, |(_, branch)| branch);
+    let draft = PullDraft {
+        title: call.needed("title")?.to_owned(),
+        body: call.text("body").unwrap_or_default().to_owned(),
+        head: head.to_owned(),
+        base: call.needed("base")?.to_owned(),
+        draft: call.body.get("draft").and_then(Value::as_bool).unwrap_or(false),
+    };
+    for (field, branch) in [("head", &draft.head), ("base", &draft.base)] {
+        if core.git.branch(repo, branch).await?.is_none() {
+            return Ok(unprocessable(json!({"resource": "PullRequest", "field": field, "code": "invalid"})));
+        }
+    }
+    match core.open_pull(actor, repo, &draft).await {
+        Ok(number) => pull_json(core, repo, 201, number),
+        Err(Refusal::Conflict(_)) => {
+            let owner = core.act(|state| state.repo(repo).map(|entry| state.user(entry.owner).login))?;
+            let message = format!("A pull request already exists for {owner}:{}.", draft.head);
+            Ok(unprocessable(json!({"resource": "PullRequest", "code": "custom", "message": message})))
+        }
+        Err(Refusal::Invalid(message)) => {
+            Ok(unprocessable(json!({"resource": "PullRequest", "code": "custom", "message": message})))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+async fn merge(core: &Arc<Core>, call: &Call, repo: RepoId, number: Number) -> Answer {
+    let method = match call.text("merge_method").unwrap_or("merge") {
+        "merge" => MergeMethod::Merge,
+        "squash" => MergeMethod::Squash,
+        "rebase" => MergeMethod::Rebase,
+        other => return Err(Refusal::Invalid(format!("{other:?} is not a way to merge"))),
+    };
+    match core.merge(call.actor()?, repo, number, method, call.text("sha")).await {
+        Ok(sha) => {
+            let message = "Pull Request successfully merged";
+            Ok(Reply::json(200, &json!({"sha": sha.as_str(), "merged": true, "message": message})))
+        }
+        Err(Refusal::Conflict(_)) => {
+            let message = "Head branch was modified. Review and try the merge again.";
+            Ok(Reply::json(409, &json!({"message": message})))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+fn requested(core: &Core, call: &Call, repo: RepoId, number: Number) -> Answer {
+    let actor = call.actor()?;
+    let list = call.body.get("reviewers").and_then(Value::as_array);
+    let logins: Vec<String> =
+        list.map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect()).unwrap_or_default();
+    let pull = |status| {
+        answer_with(core, repo, status, |shape, entry| {
+            let (issue, pull) = shape.state.pull(repo, number)?;
+            Ok(shape.pull(entry, issue, pull))
+        })
+    };
+    match call.method {
+        Method::POST => {
+            let asked = core.act(|state| state.request_reviewers(actor, repo, number, &logins));
+            match asked {
+                Err(Refusal::NotFound(text) | Refusal::Invalid(text)) => {
+                    // The pull request itself may be what is missing.
+                    core.act(|state| state.pull(repo, number).map(drop))?;
+                    let message = "Reviews may only be requested from collaborators. One or more of the users or \
+                                   teams you specified is not a collaborator of the repository.";
+                    tracing::debug!(text, "a review request was refused");
+                    Ok(Reply::json(422, &json!({"message": message})))
+                }
+                Err(other) => Err(other),
+                Ok(_) => pull(201),
+            }
+        }
+        Method::DELETE => {
+            core.act(|state| {
+                let account = |login: &String| state.account_named(login).map(|account| account.user.id);
+                let gone: Vec<_> = logins.iter().filter_map(account).collect();
+                state.require(repo, actor, crate::state::Access::Write)?;
+                state.pull_mut(repo, number)?.requested.retain(|user| !gone.contains(user));
+                Ok(())
+            })?;
+            pull(200)
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn reviews(core: &Core, call: &Call, repo: RepoId, number: Number, rest: &[&str]) -> Answer {
+    let find = |pull: &Pull, wanted: i64| -> Result<Review, Refusal> {
+        let review = pull.reviews.iter().find(|review| review.id == wanted);
+        review.cloned().ok_or_else(|| Refusal::NotFound(format!("review {wanted}")))
+    };
+    let one = |wanted: i64| {
+        answer_with(core, repo, 200, |shape, entry| {
+            let (issue, pull) = shape.state.pull(repo, number)?;
+            Ok(shape.review(entry, issue, &find(pull, wanted)?))
+        })
+    };
+    match (&call.method, rest) {
+        (&Method::GET, []) => {
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (issue, pull) = state.pull(repo, number)?;
+                Ok(pull.reviews.iter().map(|review| shape.review(entry, issue, review)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        (&Method::POST, []) => {
+            let draft = review_draft(call)?;
+            let actor = call.actor()?;
+            one(core.act(|state| state.review(actor, repo, number, &draft))?)
+        }
+        (&Method::GET, [text]) => one(id(text)?),
+        (&Method::GET, [text, "comments"]) => {
+            let wanted = id(text)?;
+            let list = core.act(|state| {
+                let (shape, entry) = (Shape { core, state }, state.repo(repo)?);
+                let (issue, pull) = state.pull(repo, number)?;
+                let review = find(pull, wanted)?;
+                Ok(review.remarks.iter().map(|remark| shape.remark(entry, issue, &review, remark)).collect())
+            })?;
+            Ok(call.page(list, &address(core, call), PAGE))
+        }
+        _ => Err(nothing_here()),
+    }
+}
+
+fn review_draft(call: &Call) -> Result<ReviewDraft, Refusal> {
+    let verdict = match call.text("event").unwrap_or_default() {
+        "APPROVE" => ReviewVerdict::Approved,
+        "REQUEST_CHANGES" => ReviewVerdict::ChangesRequested,
+        "COMMENT" => ReviewVerdict::Commented,
+        other => return Err(Refusal::Invalid(format!("event: {other:?}"))),
+    };
+    let remark = |value: &Value| {
+        let text = |name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        (text("path"), value.get("line").and_then(Value::as_u64).unwrap_or(1), text("body"))
+    };
+    let remarks = call.body.get("comments").and_then(Value::as_array);
+    let remarks = remarks.map(|list| list.iter().map(remark).collect()).unwrap_or_default();
+    Ok(ReviewDraft { verdict, body: call.text("body").unwrap_or_default().to_owned(), remarks })
+}

@@ -1,0 +1,211 @@
+//! Webhook deliveries of the fake forge: signed, one after the other, with knobs for what goes wrong on the way.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hmac::{Hmac, KeyInit, Mac};
+use tokio::sync::{Notify, watch};
+
+use ralph_types::clock::Clock;
+use ralph_types::ids::Timestamp;
+
+/// How long the receiver may take (Gitea's default; GitHub allows 10 s).
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A delivery on its way.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// Which hook.
+    pub hook: i64,
+    /// Where to.
+    pub url: String,
+    /// Key of the signature; may be empty.
+    pub secret: String,
+    /// Event in the forge's words (`issues`), and the exact one (`issue_label`).
+    pub event: (String, String),
+    /// The body.
+    pub body: String,
+    /// Id that it must have: a delivery that is sent again keeps its id on GitHub. `None` for one of its own.
+    pub id: Option<String>,
+}
+
+/// A delivery that was tried.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// Id in its headers; on Gitea another one with each attempt.
+    pub id: String,
+    /// When, by the forge's clock.
+    pub at: Timestamp,
+    /// What was sent.
+    pub sent: Outgoing,
+    /// Status of the answer; `None` when it was dropped or nobody answered.
+    pub status: Option<u16>,
+}
+
+#[derive(Debug, Default)]
+struct Knobs {
+    queue: VecDeque<Outgoing>,
+    held: Vec<Outgoing>,
+    holding: bool,
+    drop_next: u32,
+    duplicate_next: (u32, u32),
+    log: Vec<Delivery>,
+}
+
+/// The queue of deliveries, its knobs and its log.
+#[derive(Debug)]
+pub struct Deliveries {
+    dialect: super::Dialect,
+    clock: Clock,
+    knobs: Mutex<Knobs>,
+    wake: Notify,
+    pending: watch::Sender<usize>,
+}
+
+impl Deliveries {
+    pub(super) fn new(dialect: super::Dialect, clock: Clock) -> Self {
+        let pending = watch::Sender::new(0);
+        Self { dialect, clock, knobs: Mutex::default(), wake: Notify::new(), pending }
+    }
+
+    fn knobs(&self) -> MutexGuard<'_, Knobs> {
+        self.knobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next `count` deliveries get lost.
+    pub fn drop_next(&self, count: u32) {
+        self.knobs().drop_next = count;
+    }
+
+    /// The next `count` deliveries are sent `times` times, each with an id of its own.
+    pub fn duplicate_next(&self, count: u32, times: u32) {
+        self.knobs().duplicate_next = (count, times);
+    }
+
+    /// Deliveries wait from now on, until `release`.
+    pub fn hold(&self) {
+        self.knobs().holding = true;
+    }
+
+    /// Sends what was held, after `reorder` had its way with it, and holds no longer.
+    pub fn release(&self, reorder: impl FnOnce(&mut Vec<Outgoing>)) {
+        let mut knobs = self.knobs();
+        knobs.holding = false;
+        let mut held = std::mem::take(&mut knobs.held);
+        reorder(&mut held);
+        self.queue(&mut knobs, held);
+    }
+
+    /// Sends a past delivery again, as an administrator can.
+    pub fn redeliver(&self, past: &Delivery) {
+        let id = (self.dialect == super::Dialect::GitHub).then(|| past.id.clone());
+        self.queue(&mut self.knobs(), vec![Outgoing { id, ..past.sent.clone() }]);
+    }
+
+    /// All deliveries tried so far, oldest first.
+    pub fn log(&self) -> Vec<Delivery> {
+        self.knobs().log.clone()
+    }
+
+    /// Waits until nothing is on its way; what is held is not on its way.
+    pub async fn flush(&self) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
+    }
+
+    pub(super) fn send(&self, outgoing: Outgoing) {
+        let mut knobs = self.knobs();
+        if knobs.holding {
+            knobs.held.push(outgoing);
+            return;
+        }
+        self.queue(&mut knobs, vec![outgoing]);
+    }
+
+    fn queue(&self, knobs: &mut Knobs, outgoing: Vec<Outgoing>) {
+        for one in outgoing {
+            let mut copies = 1;
+            if knobs.duplicate_next.0 > 0 {
+                knobs.duplicate_next.0 -= 1;
+                copies = knobs.duplicate_next.1 as usize;
+            }
+            self.pending.send_modify(|pending| *pending += copies);
+            knobs.queue.extend(std::iter::repeat_n(one, copies));
+        }
+        self.wake.notify_one();
+    }
+
+    /// Delivers for ever.
+    pub(super) async fn run(&self, client: &reqwest::Client) {
+        loop {
+            let next = self.knobs().queue.pop_front();
+            match next {
+                Some(outgoing) => {
+                    self.deliver(client, outgoing).await;
+                    self.pending.send_modify(|pending| *pending -= 1);
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    async fn deliver(&self, client: &reqwest::Client, sent: Outgoing) {
+        let (id, lost) = {
+            let mut knobs = self.knobs();
+            let lost = knobs.drop_next > 0;
+            knobs.drop_next = knobs.drop_next.saturating_sub(1);
+            (sent.id.clone().unwrap_or_else(|| uuid::Uuid::now_v7().to_string()), lost)
+        };
+        let at = self.clock.now();
+        let mut status = None;
+        if !lost {
+            let mut request = client.post(&sent.url).timeout(DELIVERY_TIMEOUT).body(sent.body.clone());
+            for (name, value) in self.headers(&sent, &id) {
+                request = request.header(name, value);
+            }
+            status = request.send().await.ok().map(|answer| answer.status().as_u16());
+        }
+        self.knobs().log.push(Delivery { id, at, sent, status });
+    }
+
+    fn headers(&self, sent: &Outgoing, id: &str) -> Vec<(String, String)> {
+        let digest = signature(&sent.secret, &sent.body);
+        let mut headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
+        let mut add = |name: &str, value: &str| headers.push((name.to_owned(), value.to_owned()));
+        match self.dialect {
+            super::Dialect::Gitea => {
+                for family in ["X-Gitea", "X-Gogs", "X-GitHub"] {
+                    add(&format!("{family}-Delivery"), id);
+                    add(&format!("{family}-Event"), &sent.event.0);
+                    add(&format!("{family}-Event-Type"), &sent.event.1);
+                }
+                add("X-Gitea-Signature", &digest);
+                add("X-Gogs-Signature", &digest);
+                add("X-Gitea-Hook-Installation-Target-Type", "repository");
+                add("X-GitHub-Hook-Installation-Target-Type", "repository");
+                add("X-Hub-Signature-256", &format!("sha256={digest}"));
+            }
+            super::Dialect::GitHub => {
+                add("X-GitHub-Delivery", id);
+                add("X-GitHub-Event", &sent.event.0);
+                add("X-GitHub-Hook-ID", &sent.hook.to_string());
+                add("User-Agent", "GitHub-Hookshot/fake");
+                if !sent.secret.is_empty() {
+                    add("X-Hub-Signature-256", &format!("sha256={digest}"));
+                }
+            }
+        }
+        headers
+    }
+}
+
+/// HMAC-SHA256 in hexadecimal; empty without a secret, as Gitea has it.
+fn signature(secret: &str, body: &str) -> String {
+    if secret.is_empty() {
+        return String::new();
+    }
+    let Ok(mut mac) = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes()) else { return String::new() };
+    mac.update(body.as_bytes());
+    data_encoding::HEXLOWER.encode(&mac.finalize().into_bytes())
+}

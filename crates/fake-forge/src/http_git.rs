@@ -1,0 +1,179 @@
+//! git over HTTP: `git http-backend` as a CGI, behind the fake forge's permissions.
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::Request;
+use futures::TryStreamExt;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio_util::io::{ReaderStream, StreamReader};
+
+use super::call::{Reply, SignedIn};
+use super::core::Core;
+use super::serve::caller;
+use super::state::{Access, Refusal};
+use super::{Dialect, github};
+use ralph_types::ids::{RepoId, UserId};
+
+/// Answers a request for `{repo}.git/{rest}`.
+pub(super) async fn serve(core: &Arc<Core>, request: Request, repo: &str, rest: &str) -> Response<Body> {
+    let query = request.uri().query().unwrap_or_default();
+    let pushes = rest == "git-receive-pack" || query.contains("service=git-receive-pack");
+    let answer = match admitted(core, &request, repo, pushes) {
+        Ok((repo, Some(user))) if rest == "git-receive-pack" => receive(core, request, repo, user, rest).await,
+        Ok((repo, _)) => fetch(core, request, repo, rest).await,
+        Err(refusal) => Err(refusal),
+    };
+    answer.unwrap_or_else(|refusal| refused(&refusal))
+}
+
+/// The repository, and who asks; a push needs the right to write.
+fn admitted(core: &Core, request: &Request, repo: &str, pushes: bool) -> Result<(RepoId, Option<UserId>), Refusal> {
+    let signed_in = match core.dialect {
+        Dialect::Gitea => caller(core, request.headers())?.map_or(SignedIn::Nobody, SignedIn::Person),
+        Dialect::GitHub => github::git_sign_in(core, request.headers())?,
+    };
+    let who = signed_in.user();
+    let (owner, name) = repo.split_once('/').ok_or_else(|| Refusal::NotFound(repo.to_owned()))?;
+    let found = core.act(|state| {
+        let entry = match state.find_repo(owner, name) {
+            Err(Refusal::Moved(id)) => state.repo(id)?,
+            other => other?,
+        };
+        let access = state.access(entry, who);
+        if who.is_none() && (pushes || access == Access::None) {
+            return Err(Refusal::Unauthorized);
+        }
+        if access == Access::None {
+            return Err(Refusal::NotFound(repo.to_owned()));
+        }
+        if pushes && (access < Access::Write || entry.archived) {
+            return Err(Refusal::Forbidden(format!("no write access to {repo}")));
+        }
+        Ok(entry.id)
+    })?;
+    Ok((found, github::for_git(core, &signed_in, found, pushes)?))
+}
+
+fn refused(refusal: &Refusal) -> Response<Body> {
+    let status = match refusal {
+        Refusal::Unauthorized => 401,
+        Refusal::Forbidden(_) => 403,
+        Refusal::NotFound(_) => 404,
+        _ => 500,
+    };
+    let reply = Reply::text(status, format!("{refusal}\n"));
+    let reply = if status == 401 { reply.with("www-authenticate", "Basic realm=\"fake forge\"") } else { reply };
+    reply.into_response()
+}
+
+async fn fetch(core: &Core, request: Request, repo: RepoId, rest: &str) -> Result<Response<Body>, Refusal> {
+    let (parts, output) = backend(core, request, repo, rest).await?;
+    Ok(respond(parts, Body::from_stream(ReaderStream::new(output))))
+}
+
+/// A push is answered when its effects are known and told.
+async fn receive(
+    core: &Core,
+    request: Request,
+    repo: RepoId,
+    user: UserId,
+    rest: &str,
+) -> Result<Response<Body>, Refusal> {
+    let work = async {
+        let (parts, mut output) = backend(core, request, repo, rest).await?;
+        let mut bytes = Vec::new();
+        output.read_to_end(&mut bytes).await.map_err(|error| failed(&error))?;
+        Ok((parts, bytes))
+    };
+    let (parts, bytes) = core.while_refs_move(user, repo, work).await?;
+    Ok(respond(parts, Body::from(bytes)))
+}
+
+fn failed(error: &std::io::Error) -> Refusal {
+    Refusal::Git(format!("git http-backend: {error}"))
+}
+
+type Head = Vec<(String, String)>;
+
+/// Starts the CGI, feeds it the request, and reads the head of its answer.
+async fn backend(
+    core: &Core,
+    request: Request,
+    repo: RepoId,
+    rest: &str,
+) -> Result<(Head, impl AsyncRead + Send + Unpin + 'static), Refusal> {
+    let (parts, body) = request.into_parts();
+    let mut command = core.git.part("git-http-backend");
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    command
+        .env("GIT_PROJECT_ROOT", core.git.root())
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("PATH_INFO", format!("/{repo}.git/{rest}"))
+        .env("QUERY_STRING", parts.uri.query().unwrap_or_default())
+        .env("REQUEST_METHOD", parts.method.as_str())
+        .env("CONTENT_TYPE", text("content-type"))
+        .env("HTTP_CONTENT_ENCODING", text("content-encoding"))
+        .env("GIT_PROTOCOL", text("git-protocol"))
+        .env("REMOTE_USER", "pusher")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null());
+    if let Some(length) = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()) {
+        command.env("CONTENT_LENGTH", length);
+    }
+    let mut child = command.spawn().map_err(|error| failed(&error))?;
+    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
+        return Err(Refusal::Git("git http-backend has no pipes".to_owned()));
+    };
+    let mut incoming = StreamReader::new(body.into_data_stream().map_err(std::io::Error::other));
+    // git reads the whole request before it answers at length, so that feeding first cannot block for ever: what it
+    // writes meanwhile (an early refusal) fits the pipe.
+    let _ = tokio::io::copy(&mut incoming, &mut stdin).await;
+    drop(stdin);
+    let mut output = BufReader::new(stdout);
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        let length = output.read_line(&mut line).await.map_err(|error| failed(&error))?;
+        match line.trim_end().split_once(": ") {
+            Some((name, value)) => head.push((name.to_owned(), value.to_owned())),
+            None if length == 0 && head.is_empty() => {
+                return Err(Refusal::Git("git http-backend ended without an answer".to_owned()));
+            }
+            None => break,
+        }
+    }
+    Ok((head, Output { output, _child: child }))
+}
+
+/// The rest of the CGI's output; the process is ended and reaped with it.
+struct Output {
+    output: BufReader<tokio::process::ChildStdout>,
+    _child: tokio::process::Child,
+}
+
+impl AsyncRead for Output {
+    fn poll_read(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+        buf: &mut tokio::io::ReadBuf<'_>,
+    ) -> std::task::Poll<std::io::Result<()>> {
+        std::pin::Pin::new(&mut self.output).poll_read(cx, buf)
+    }
+}
+
+fn respond(head: Head, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    for (name, value) in head {
+        if name.eq_ignore_ascii_case("status") {
+            let code = value.split(' ').next().and_then(|code| code.parse().ok());
+            *response.status_mut() = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        } else if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), value.parse::<HeaderValue>()) {
+            response.headers_mut().append(name, value);
+        }
+    }
+    response
+}

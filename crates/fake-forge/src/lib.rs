@@ -1,0 +1,359 @@
+//! A small forge for tests and the demo: state apart from wire format.
+
+mod call;
+mod core;
+mod faults;
+mod git;
+mod gitea;
+mod github;
+mod hooks;
+mod http_git;
+mod memory;
+mod pages;
+mod serve;
+mod state;
+
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use url::Url;
+
+use self::core::Core;
+pub use self::faults::{Fault, Faults, RequestRecord};
+pub use self::git::{FileChange, MergeMethod};
+pub use self::hooks::{Deliveries, Delivery, Outgoing};
+pub use self::memory::temporary_in_memory;
+pub use self::state::apps::{App, Narrowed};
+pub use self::state::pulls::{PullDraft, ReviewDraft, StatusDraft};
+pub use self::state::{
+    Access, Account, CheckRun, Comment, Event, Happened, Hook, Issue, Label, Merged, Op, OpKind, Pull, PullFacts, Push,
+    PushedCommit, Reaction, Refusal, Remark, Repo, Review, State, Status, TextEdit, Token,
+};
+use ralph_types::clock::Clock;
+use ralph_types::ids::{AccountKind, CommentId, Number, RepoId, Sha, User};
+
+/// Whose API the forge speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Gitea 1.25, under `/api/v1`.
+    Gitea,
+    /// GitHub REST v3, under `/api/v3` as Enterprise Server has it.
+    GitHub,
+}
+
+/// Result of something a user does.
+pub type Done<T> = Result<T, Refusal>;
+
+/// A running forge on loopback; it ends and its files are gone when this is dropped.
+///
+/// The methods are what people do, with their rights: they fail as the forge would fail, and webhooks tell of them.
+#[derive(Debug)]
+pub struct FakeForge {
+    core: Arc<Core>,
+    _tasks: JoinSet<()>,
+}
+
+/// What signs in as a GitHub App.
+#[derive(Debug, Clone)]
+pub struct AppCredentials {
+    /// The App's id.
+    pub app_id: u64,
+    /// Its key: RSA in PEM form.
+    pub private_key_pem: String,
+    /// Id of its installation.
+    pub installation: i64,
+    /// The account that it acts as.
+    pub bot: User,
+}
+
+impl FakeForge {
+    /// Starts on a free port of 127.0.0.1. Errors when the port, the temporary folder or the HTTP client cannot be had.
+    pub async fn start(dialect: Dialect, clock: Clock) -> std::io::Result<FakeForge> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let base = Url::parse(&format!("http://{}/", listener.local_addr()?)).map_err(std::io::Error::other)?;
+        let core = Arc::new(Core::new(dialect, clock, base)?);
+        // Fails only when one is installed already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().map_err(std::io::Error::other)?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve::run(core.clone(), listener));
+        let deliverer = core.clone();
+        tasks.spawn(async move { deliverer.hooks.run(&client).await });
+        Ok(Self { core, _tasks: tasks })
+    }
+
+    /// Its front page.
+    pub fn url(&self) -> Url {
+        self.core.base.clone()
+    }
+
+    /// The root of its API, with a slash at the end.
+    pub fn api_url(&self) -> Url {
+        let path = match self.core.dialect {
+            Dialect::Gitea => "/api/v1/",
+            Dialect::GitHub => "/api/v3/",
+        };
+        let mut url = self.url();
+        url.set_path(path);
+        url
+    }
+
+    /// Reads or changes the state directly; webhooks tell of what its methods do.
+    pub fn with<R>(&self, action: impl FnOnce(&mut State) -> R) -> R {
+        self.core.act(action)
+    }
+
+    /// Makes an account, or returns the one of that login.
+    pub fn add_user(&self, login: &str, kind: AccountKind) -> User {
+        self.with(|state| state.add_account(login, kind, false))
+    }
+
+    /// An account's token; the same one each time.
+    pub fn token_for(&self, user: &User) -> String {
+        self.with(|state| state.token_for(user.id))
+    }
+
+    /// Makes a public repository with one commit on `main`: path, content, executable. An owner that is no account
+    /// yet becomes an organisation.
+    pub async fn create_repo(&self, owner: &str, name: &str, files: &[(&str, &str, bool)]) -> Done<RepoId> {
+        self.core.create_repo(owner, name, files).await
+    }
+
+    /// Sets what an account may do; `Access::None` takes it back.
+    pub fn grant(&self, repo: RepoId, user: &User, access: Access) -> Done<()> {
+        self.with(|state| state.grant(repo, user.id, access))
+    }
+
+    /// Opens an issue with labels by name; labels that are missing are made.
+    pub async fn open_issue(
+        &self,
+        as_user: &User,
+        repo: RepoId,
+        title: &str,
+        body: &str,
+        labels: &[&str],
+    ) -> Done<Number> {
+        self.with(|state| {
+            let mut ids = Vec::new();
+            for name in labels {
+                ids.push(label_or_new(state, as_user, repo, name)?);
+            }
+            state.open_issue(as_user.id, repo, title, body, &ids)
+        })
+    }
+
+    /// Changes title and body.
+    pub async fn edit_issue(
+        &self,
+        as_user: &User,
+        repo: RepoId,
+        number: Number,
+        title: Option<&str>,
+        body: Option<&str>,
+    ) -> Done<()> {
+        self.with(|state| state.edit_issue(as_user.id, repo, number, title, body))
+    }
+
+    /// Adds a label, which is made when it is missing.
+    pub async fn label(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> Done<()> {
+        self.with(|state| {
+            let id = label_or_new(state, as_user, repo, label)?;
+            let mut labels = state.issue(repo, number)?.labels.clone();
+            labels.push(id);
+            state.set_labels(as_user.id, repo, number, &labels)
+        })
+    }
+
+    /// Takes a label away.
+    pub async fn unlabel(&self, as_user: &User, repo: RepoId, number: Number, label: &str) -> Done<()> {
+        self.with(|state| {
+            let id = state.label_named(repo, label).map(|label| label.id);
+            let mut labels = state.issue(repo, number)?.labels.clone();
+            labels.retain(|known| Some(*known) != id);
+            state.set_labels(as_user.id, repo, number, &labels)
+        })
+    }
+
+    /// Writes a comment.
+    pub async fn comment(&self, as_user: &User, repo: RepoId, number: Number, body: &str) -> Done<CommentId> {
+        self.with(|state| state.comment(as_user.id, repo, number, body))
+    }
+
+    /// Replaces a comment's text.
+    pub async fn edit_comment(&self, as_user: &User, repo: RepoId, id: CommentId, body: &str) -> Done<()> {
+        self.with(|state| state.edit_comment(as_user.id, repo, id, body))
+    }
+
+    /// Closes an issue.
+    pub async fn close_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+        self.with(|state| state.set_open(as_user.id, repo, number, false))
+    }
+
+    /// Opens an issue again.
+    pub async fn reopen_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+        self.with(|state| state.set_open(as_user.id, repo, number, true))
+    }
+
+    /// Deletes an issue.
+    pub async fn delete_issue(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+        self.with(|state| state.delete_issue(as_user.id, repo, number))
+    }
+
+    /// Opens a pull request between two branches.
+    pub async fn open_pull(&self, as_user: &User, repo: RepoId, pull: &PullDraft) -> Done<Number> {
+        self.core.open_pull(as_user.id, repo, pull).await
+    }
+
+    /// Closes a pull request unmerged.
+    pub async fn close_pull(&self, as_user: &User, repo: RepoId, number: Number) -> Done<()> {
+        self.with(|state| state.set_open(as_user.id, repo, number, false))
+    }
+
+    /// Hands in a review.
+    pub async fn review(&self, as_user: &User, repo: RepoId, pull: Number, review: &ReviewDraft) -> Done<i64> {
+        self.with(|state| state.review(as_user.id, repo, pull, review))
+    }
+
+    /// Merges a pull request with a merge commit, which is returned; closes what its text says it closes.
+    pub async fn merge(&self, as_user: &User, repo: RepoId, pull: Number) -> Done<Sha> {
+        self.core.merge(as_user.id, repo, pull, MergeMethod::Merge, None).await
+    }
+
+    /// Points a pull request at another branch.
+    pub async fn retarget(&self, as_user: &User, repo: RepoId, pull: Number, base: &str) -> Done<()> {
+        self.core.retarget(as_user.id, repo, pull, base).await
+    }
+
+    /// Sets a commit status (`pending`, `success`, `failure`, `error`).
+    pub async fn set_status(&self, as_user: &User, repo: RepoId, sha: &Sha, status: &StatusDraft) -> Done<()> {
+        self.with(|state| state.set_status(as_user.id, repo, sha, status).map(drop))
+    }
+
+    /// Pushes a commit of these files; a new branch starts at the default branch.
+    pub async fn push_commit(
+        &self,
+        as_user: &User,
+        repo: RepoId,
+        branch: &str,
+        files: &[FileChange<'_>],
+        message: &str,
+    ) -> Done<Sha> {
+        self.core.push_commit(as_user.id, repo, branch, files, message).await
+    }
+
+    /// Moves a branch to a commit that is there already, as a forced push does.
+    pub async fn force_branch(&self, as_user: &User, repo: RepoId, branch: &str, to: &Sha) -> Done<()> {
+        self.core.move_branch(as_user.id, repo, branch, Some(to)).await
+    }
+
+    /// Deletes a branch.
+    pub async fn delete_branch(&self, as_user: &User, repo: RepoId, branch: &str) -> Done<()> {
+        self.core.move_branch(as_user.id, repo, branch, None).await
+    }
+
+    /// Sets whether a branch takes pushes.
+    pub fn protect_branch(&self, repo: RepoId, branch: &str, protected: bool) -> Done<()> {
+        self.core.protect(repo, branch, protected)
+    }
+
+    /// Adds a webhook for all events, in the name of the repository's owner; its id.
+    pub async fn add_hook(&self, repo: RepoId, url: &str, secret: &str) -> Done<i64> {
+        self.with(|state| {
+            let owner = state.repo(repo)?.owner;
+            state.add_hook(owner, repo, url, secret, vec!["*".to_owned()], true)
+        })
+    }
+
+    /// Makes a GitHub App with a webhook (none where `hook_url` is empty) and installs it on all repositories. All Apps
+    /// of the fake have the same throw-away key.
+    pub fn add_app(
+        &self,
+        name: &str,
+        permissions: &[(&str, &str)],
+        events: &[&str],
+        hook_url: &str,
+        secret: &str,
+    ) -> AppCredentials {
+        let app = self.with(|state| state.add_app(name, permissions, events, hook_url, secret));
+        AppCredentials {
+            app_id: app.id.unsigned_abs(),
+            private_key_pem: github::PRIVATE_KEY.to_owned(),
+            installation: app.installation,
+            bot: self.with(|state| state.user(app.bot)),
+        }
+    }
+
+    /// Makes or replaces a check run of a commit (GitHub). `outcome` is its conclusion, its summary and the log of its
+    /// job, `None` while it runs.
+    pub async fn set_check_run(
+        &self,
+        as_user: &User,
+        repo: RepoId,
+        sha: &Sha,
+        name: &str,
+        outcome: Option<(&str, &str, &str)>,
+    ) -> Done<i64> {
+        self.with(|state| state.set_check_run(as_user.id, repo, sha, name, outcome))
+    }
+
+    /// Waits until all webhooks are delivered (or were dropped, or nobody answered).
+    pub async fn flush(&self) {
+        self.core.hooks.flush().await;
+    }
+
+    /// Webhook deliveries: knobs and log.
+    pub fn hooks(&self) -> &Deliveries {
+        &self.core.hooks
+    }
+
+    /// Scripted faults.
+    pub fn faults(&self) -> &Faults {
+        &self.core.faults
+    }
+
+    /// All requests so far, oldest first.
+    pub fn requests(&self) -> Vec<RequestRecord> {
+        self.core.faults.requests()
+    }
+
+    /// All mutating operations so far, oldest first.
+    pub fn ops(&self) -> Vec<Op> {
+        self.with(|state| state.ops.clone())
+    }
+
+    /// Comments of an issue or pull request, oldest first; none where there is no such issue.
+    pub fn comments(&self, repo: RepoId, number: Number) -> Vec<Comment> {
+        self.with(|state| state.issue(repo, number).map(|issue| issue.comments.clone()).unwrap_or_default())
+    }
+
+    /// Names of an issue's labels, in the repository's order.
+    pub fn labels(&self, repo: RepoId, number: Number) -> Vec<String> {
+        self.with(|state| state.labels_of(repo, number).into_iter().map(|label| label.name).collect())
+    }
+
+    /// A file's text on a branch; `None` where there is none.
+    pub async fn file_at(&self, repo: RepoId, branch: &str, path: &str) -> Option<String> {
+        self.core.git.file_at(repo, &format!("refs/heads/{branch}"), path).await.ok().flatten()
+    }
+
+    /// A branch's newest commit; `None` where there is no such branch.
+    pub async fn branch_sha(&self, repo: RepoId, branch: &str) -> Option<Sha> {
+        self.core.git.branch(repo, branch).await.ok().flatten()
+    }
+
+    /// Where the bare repository lies.
+    pub fn repo_path(&self, repo: RepoId) -> std::path::PathBuf {
+        self.core.git.path(repo)
+    }
+}
+
+fn label_or_new(state: &mut State, as_user: &User, repo: RepoId, name: &str) -> Done<i64> {
+    if let Some(known) = state.label_named(repo, name) {
+        return Ok(known.id);
+    }
+    state.create_label(as_user.id, repo, name, "ededed", "").map(|label| label.id)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! What is done to a repository as a whole: it is made, renamed, archived, shown; who may what; its webhooks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Access, Happened, Hook, OpKind, Refusal, Repo, State};
+use ralph_types::ids::{AccountKind, RepoId, UserId};
+
+impl State {
+    /// Makes a repository; an owner that is not there becomes an organisation.
+    pub fn create_repo(&mut self, owner: &str, name: &str, default_branch: &str) -> Result<RepoId, Refusal> {
+        let owner = self.add_account(owner, AccountKind::User, true);
+        if self.find_repo(&owner.login, name).is_ok() {
+            return Err(Refusal::Conflict(format!("the repository {}/{name} exists already", owner.login)));
+        }
+        let id = RepoId(self.fresh_id());
+        let repo = Repo {
+            id,
+            owner: owner.id,
+            name: name.to_owned(),
+            former: Vec::new(),
+            default_branch: default_branch.to_owned(),
+            private: false,
+            archived: false,
+            created_at: self.clock.now(),
+            access: BTreeMap::new(),
+            protected: BTreeSet::new(),
+            labels: Vec::new(),
+            issues: BTreeMap::new(),
+            next_number: 1,
+            statuses: Vec::new(),
+            check_runs: Vec::new(),
+            hooks: Vec::new(),
+        };
+        self.repos.insert(id, repo);
+        Ok(id)
+    }
+
+    /// A repository by name; `Moved` when it had that name once.
+    pub fn find_repo(&self, owner: &str, name: &str) -> Result<&Repo, Refusal> {
+        let wanted = format!("{owner}/{name}");
+        let named = |repo: &&Repo| self.full_name(repo).eq_ignore_ascii_case(&wanted);
+        if let Some(repo) = self.repos.values().find(named) {
+            return Ok(repo);
+        }
+        match self.repos.values().find(|repo| repo.former.iter().any(|old| old.eq_ignore_ascii_case(&wanted))) {
+            Some(repo) => Err(Refusal::Moved(repo.id)),
+            None => Err(Refusal::NotFound(format!("repository {wanted}"))),
+        }
+    }
+
+    /// `owner/name`.
+    pub fn full_name(&self, repo: &Repo) -> String {
+        format!("{}/{}", self.user(repo.owner).login, repo.name)
+    }
+
+    /// Sets what an account may do; `Access::None` takes a grant back.
+    pub fn grant(&mut self, repo: RepoId, user: UserId, access: Access) -> Result<(), Refusal> {
+        let repo = self.repo_mut(repo)?;
+        if access == Access::None {
+            repo.access.remove(&user);
+        } else {
+            repo.access.insert(user, access);
+        }
+        Ok(())
+    }
+
+    /// Renames a repository.
+    pub fn rename_repo(&mut self, actor: UserId, repo: RepoId, name: &str) -> Result<(), Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let before = self.full_name(self.repo(repo)?);
+        let entry = self.repo_mut(repo)?;
+        let old = std::mem::replace(&mut entry.name, name.to_owned());
+        entry.former.push(before);
+        self.log(actor, OpKind::RepositoryChanged, repo, None, format!("renamed to {name}"));
+        self.emit(repo, actor, Happened::RepositoryChanged("renamed", old));
+        Ok(())
+    }
+
+    /// Archives a repository.
+    pub fn archive_repo(&mut self, actor: UserId, repo: RepoId) -> Result<(), Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let entry = self.repo_mut(repo)?;
+        entry.archived = true;
+        let name = entry.name.clone();
+        self.log(actor, OpKind::RepositoryChanged, repo, None, "archived");
+        self.emit(repo, actor, Happened::RepositoryChanged("archived", name));
+        Ok(())
+    }
+
+    /// Makes a private repository public, or a public one private.
+    pub fn show_repo(&mut self, actor: UserId, repo: RepoId, private: bool) -> Result<(), Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let entry = self.repo_mut(repo)?;
+        entry.private = private;
+        let (name, action) = (entry.name.clone(), if private { "privatized" } else { "publicized" });
+        self.log(actor, OpKind::RepositoryChanged, repo, None, action);
+        self.emit(repo, actor, Happened::RepositoryChanged(action, name));
+        Ok(())
+    }
+
+    /// Adds a webhook.
+    pub fn add_hook(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        url: &str,
+        secret: &str,
+        events: Vec<String>,
+        active: bool,
+    ) -> Result<i64, Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let id = self.fresh_id();
+        let created_at = self.clock.now();
+        let hook = Hook { id, url: url.to_owned(), secret: secret.to_owned(), events, active, created_at };
+        self.repo_mut(repo)?.hooks.push(hook);
+        self.log(actor, OpKind::HookCreated, repo, None, url);
+        self.emit(repo, actor, Happened::HookCreated(id));
+        Ok(id)
+    }
+
+    /// Changes a webhook.
+    pub fn edit_hook(
+        &mut self,
+        actor: UserId,
+        repo: RepoId,
+        id: i64,
+        change: impl FnOnce(&mut Hook),
+    ) -> Result<(), Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let hook = self.repo_mut(repo)?.hooks.iter_mut().find(|hook| hook.id == id);
+        change(hook.ok_or_else(|| Refusal::NotFound(format!("webhook {id}")))?);
+        self.log(actor, OpKind::HookEdited, repo, None, id.to_string());
+        Ok(())
+    }
+
+    /// Removes a webhook.
+    pub fn remove_hook(&mut self, actor: UserId, repo: RepoId, id: i64) -> Result<(), Refusal> {
+        self.require(repo, actor, Access::Admin)?;
+        let hooks = &mut self.repo_mut(repo)?.hooks;
+        let before = hooks.len();
+        hooks.retain(|hook| hook.id != id);
+        if hooks.len() == before {
+            return Err(Refusal::NotFound(format!("webhook {id}")));
+        }
+        self.log(actor, OpKind::HookDeleted, repo, None, id.to_string());
+        Ok(())
+    }
+}
