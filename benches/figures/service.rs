@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
+use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::domain::loops::{LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{AccountKind, ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp, User};
 use ralph_bot::domain::trust::{command, policy::Policy};
-use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::store::inbox::{Body, Delivery};
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::{Store, StoreError, inbox, loops};

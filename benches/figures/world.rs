@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use fake_forge::{Access, Dialect, FakeForge, Refusal};
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::Loop;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use fake_forge::{Access, Dialect, FakeForge, Refusal};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{Tier, probe};
 use ralph_bot::store::loops;

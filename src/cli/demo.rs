@@ -18,10 +18,10 @@ use crate::config::{Config, Env};
 use crate::domain::loops::{Loop, LoopState};
 use crate::domain::model::ids::{AccountKind, Number, RepoId, User};
 use crate::engine::EngineSettings;
-use fake_forge::{Access, Dialect, FakeForge};
 use crate::forge::http::Pace;
 use crate::process::sandbox::{Tier, probe};
 use crate::store::loops;
+use fake_forge::{Access, Dialect, FakeForge};
 
 /// Arguments of `demo`. With the global `--json`, one JSON line an event, the last with `"state":"review"`.
 #[derive(Debug, Clone, Args)]

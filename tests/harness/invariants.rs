@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use fake_forge::{Op, OpKind};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{LoopId, Number, Sha};
-use fake_forge::{Op, OpKind};
 use ralph_bot::store::{Store, inbox, loops};
 
 use super::setup::SECRET;

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fake_forge::{Access, Comment, Dialect, FakeForge, Issue};
 use ralph_bot::app::{App, Options};
 use ralph_bot::clock::Clock;
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{AccountKind, CommentId, Number, RepoId, Sha, Timestamp, User};
 use ralph_bot::engine::{Engine, EngineSettings, Role};
-use fake_forge::{Access, Comment, Dialect, FakeForge, Issue};
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 use ralph_bot::store::{inbox, loops, outbox};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::{LoopState, LoopStep};
 use fake_forge::Dialect;
+use ralph_bot::domain::loops::{LoopState, LoopStep};
 
 use crate::harness::{Setup, World, on_one_forge, story};
 

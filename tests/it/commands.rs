@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use fake_forge::{Dialect, ReviewDraft};
 use ralph_bot::domain::loops::{GuidanceSource, LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::model::task::CheckSource;
-use fake_forge::{Dialect, ReviewDraft};
 
 use crate::harness::{Setup, World, live_story, on_both_forges, on_one_forge, story};
 use crate::story::WILLING;

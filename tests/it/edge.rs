@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fake_forge::{Dialect, Outgoing};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::LoopState;
-use fake_forge::{Dialect, Outgoing};
 use ralph_bot::forge::signature::sign;
 use secrecy::SecretString;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

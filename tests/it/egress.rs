@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::trust::egress::Hosts;
-use fake_forge::Dialect;
 use ralph_bot::process::sandbox::{Gate, Network, Refused, ScratchHome, Tier, View};
 use ralph_bot::process::{self, Ended, Finished, Limits, Sandbox, Spec};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,8 +1,8 @@
 //! Agents that do whatever the text of an issue tells them: what they can reach then, and what of it gets out.
 
+use fake_forge::{Dialect, OpKind};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::Sha;
-use fake_forge::{Dialect, OpKind};
 use ralph_bot::process::sandbox::Tier;
 
 use crate::harness::service::{Service, stop};

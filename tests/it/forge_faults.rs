@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use fake_forge::{Dialect, Fault, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Number, User};
-use fake_forge::{Dialect, Fault, ReviewDraft};
 use ralph_bot::forge::http::Patience;
 
 use crate::harness::parts::setting;

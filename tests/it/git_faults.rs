@@ -1,8 +1,8 @@
 //! Faults of branches and worktrees: pushes of other people, leftovers of agents, and content that must not be pushed.
 
+use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::AccountKind;
-use fake_forge::Dialect;
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};
 

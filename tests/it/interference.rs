@@ -1,8 +1,8 @@
 //! What people and forges do to a loop's pull request and repository while it works.
 
+use fake_forge::{Access, Dialect, Op, OpKind};
 use ralph_bot::domain::loops::{Loop, LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Sha;
-use fake_forge::{Access, Dialect, Op, OpKind};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge};
 

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use fake_forge::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::{AccountKind, Number, RepoId, User};
-use fake_forge::{Access, Dialect, FakeForge, Fault};
 use ralph_bot::forge::http::Patience;
 use ralph_bot::store::inbox;
 

@@ -1,8 +1,8 @@
 //! What one loop learnt is in the prompts of the next one, unless memory is off.
 
+use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
-use fake_forge::Dialect;
 use ralph_bot::store::memory;
 
 use crate::harness::{Setup, World, on_one_forge, story};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use fake_forge::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{AccountKind, User};
-use fake_forge::{Access, Dialect, Fault, Outgoing, PullDraft, ReviewDraft};
 use serde_json::{Value, json};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ralph_bot::domain::loops::LoopStep;
 use fake_forge::Dialect;
+use ralph_bot::domain::loops::LoopStep;
 
 use crate::harness::{Setup, World, live_story, on_one_forge, story};
 

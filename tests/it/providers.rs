@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::session::{EventKind, Query};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
 use ralph_bot::domain::providers::backends::Status;
-use fake_forge::Dialect;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 

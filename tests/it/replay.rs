@@ -5,9 +5,9 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use fake_forge::Dialect;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::supervision::oversight::{Kind, Level};
-use fake_forge::Dialect;
 
 use crate::harness::Setup;
 use crate::harness::parts::command;

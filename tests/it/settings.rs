@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use fake_forge::{Access, Dialect};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::{AccountKind, User};
 use ralph_bot::domain::model::task::{CheckSource, TestCounts};
-use fake_forge::{Access, Dialect};
 use ralph_bot::process::sandbox::{SandboxProbe, Tier};
 
 use crate::harness::{Setup, World, on_both_forges, on_one_forge, story};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use fake_forge::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::Money;
-use fake_forge::{Access, Dialect, OpKind, ReviewDraft, StatusDraft};
 
 use crate::harness::{SECRET, Setup, on_both_forges, on_one_forge, story};
 

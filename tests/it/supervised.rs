@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fake_forge::Dialect;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Number;
 use ralph_bot::domain::supervision::oversight::{AuditEvent, Kind, Level};
-use fake_forge::Dialect;
 use ralph_bot::store::audit;
 
 use crate::harness::service::{Service, stop, was_killed};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ralph_bot::domain::loops::LoopState;
 use fake_forge::Dialect;
+use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::{Setup, on_one_forge, story};
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use fake_forge::{Dialect, Fault, Outgoing};
 use futures::{StreamExt, stream};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use fake_forge::{Dialect, Fault, Outgoing};
 use ralph_bot::forge::signature::sign;
 use ralph_bot::store::{inbox, loops};
 use reqwest::Client;

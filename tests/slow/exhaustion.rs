@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fake_forge::Dialect;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::loops::{LoopState, LoopStep};
-use fake_forge::Dialect;
 use reqwest::Client;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::io::AsyncReadExt;

@@ -10,11 +10,11 @@
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 
+use fake_forge::{Dialect, Fault, ReviewDraft};
 use futures::{FutureExt, StreamExt, stream};
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::event::ReviewVerdict;
 use ralph_bot::domain::model::ids::{Money, Number};
-use fake_forge::{Dialect, Fault, ReviewDraft};
 use ralph_bot::store::{Store, calls, loops};
 
 use tokio::sync::OnceCell;

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fake_forge::Dialect;
 use ralph_bot::clock::{Clock, Stopwatch};
 use ralph_bot::domain::loops::{LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoRef};
 use ralph_bot::domain::trust::command::RunOptions;
 use ralph_bot::domain::trust::policy::Policy;
-use fake_forge::Dialect;
 use ralph_bot::process;
 use ralph_bot::store::inbox::{self, Body, Delivery};
 use ralph_bot::store::{leases, loops};

@@ -6,10 +6,10 @@
 
 use axum::http::Method;
 use data_encoding::BASE64;
+use fake_forge::{Access, Dialect, FakeForge};
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::loops::LoopState;
 use ralph_bot::domain::model::ids::AccountKind;
-use fake_forge::{Access, Dialect, FakeForge};
 use serde_json::{Value, json};
 
 use super::service::{Service, bare_repository};

@@ -2,8 +2,8 @@
 
 use std::process::Stdio;
 
-use ralph_bot::domain::loops::LoopState;
 use fake_forge::Dialect;
+use ralph_bot::domain::loops::LoopState;
 
 use crate::harness::parts::{command, output, program};
 use crate::harness::{Setup, World};

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use fake_forge::Dialect;
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::engine::{EngineSettings, Role};
-use fake_forge::Dialect;
 use ralph_bot::forge::http::Pace;
 use ralph_bot::process::sandbox::Tier;
 use ralph_bot::store::{inbox, loops, outbox};

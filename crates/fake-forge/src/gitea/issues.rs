@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with};
-use ralph_types::ids::{CommentId, Number, RepoId};
 use crate::call::{Answer, Call, Reply, id, number};
 use crate::core::Core;
 use crate::state::{Issue, Label, Refusal, Repo, State};
+use ralph_types::ids::{CommentId, Number, RepoId};
 
 fn nothing_here() -> Refusal {
     Refusal::NotFound("no such endpoint".to_owned())

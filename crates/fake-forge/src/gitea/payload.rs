@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::shape::Shape;
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{Number, Sha};
 use crate::core::{Core, Payload};
 use crate::state::{Event, Happened, Issue, Push, Repo, State};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{Number, Sha};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 

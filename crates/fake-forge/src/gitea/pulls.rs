@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with};
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{Number, RepoId, Sha};
 use crate::call::{Answer, Call, Reply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
 use crate::state::{Issue, Pull, Refusal, Review};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{Number, RepoId, Sha};
 
 fn nothing_here() -> Refusal {
     Refusal::NotFound("no such endpoint".to_owned())

@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{Sha, UserId};
 use crate::call::zoned;
 use crate::core::Core;
 use crate::state::{
     Access, Comment, Hook, Issue, Label, Pull, PushedCommit, Reaction, Remark, Repo, Review, State, Status,
 };
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{Sha, UserId};
 
 /// Writes JSON with the addresses of one forge.
 #[derive(Clone, Copy)]

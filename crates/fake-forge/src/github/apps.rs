@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::shape::Shape;
 use super::{PAGE, address, nothing_here};
-use ralph_types::ids::{RepoId, UserId};
 use crate::call::{Answer, Call, Reply, SignedIn, id, utc};
 use crate::core::Core;
 use crate::state::Refusal;
 use crate::state::apps::Narrowed;
+use ralph_types::ids::{RepoId, UserId};
 
 /// The throw-away key pair that all Apps of the fake share.
 pub(crate) const PRIVATE_KEY: &str = include_str!("app-key.pem");

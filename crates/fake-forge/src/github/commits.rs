@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::apps::wrapped;
 use super::shape::Shape;
 use super::{PAGE, address, answer_with, nothing_here};
-use ralph_types::ids::{RepoId, Sha};
 use crate::call::{Answer, Call, Reply, id};
 use crate::core::Core;
 use crate::state::Refusal;
 use crate::state::pulls::StatusDraft;
+use ralph_types::ids::{RepoId, Sha};
 
 /// `commits…`, `statuses…`, `check-runs…`, `actions…`, `branches…`, `contents…` of a repository.
 pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 
 use super::apps::reaches;
 use super::shape::of_node;
-use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
 use crate::call::{Answer, Call, Reply, SignedIn, utc};
 use crate::core::Core;
 use crate::state::{Access, Refusal, State};
+use ralph_types::ids::{AccountKind, CommentId, Number, RepoId};
 
 /// Edits on a page, however many are asked for.
 const PAGE: usize = 100;

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::shape::Shape;
 use super::{PAGE, address, answer_with, nothing_here, payload};
-use ralph_types::ids::RepoId;
 use crate::call::{Answer, Call, Reply, id};
 use crate::core::Core;
 use crate::state::{Access, Hook, Refusal, Repo};
+use ralph_types::ids::RepoId;
 
 fn find(repo: &Repo, wanted: i64) -> Result<&Hook, Refusal> {
     let hook = repo.hooks.iter().find(|hook| hook.id == wanted);

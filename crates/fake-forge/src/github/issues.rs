@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::shape::{Shape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 use crate::call::{Answer, Call, Reply, id, number};
 use crate::core::Core;
 use crate::state::{Access, Issue, Label, Refusal, Repo, State};
+use ralph_types::ids::{CommentId, Number, RepoId, UserId};
 
 /// Colour of a label that was made by putting it on an issue.
 const NEW_COLOR: &str = "ededed";

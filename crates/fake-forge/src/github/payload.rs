@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::shape::{Shape, with};
 use super::shape_pulls::review_state;
-use ralph_types::ids::{Sha, UserId};
 use crate::call::utc;
 use crate::core::{Core, Payload, issue_number};
 use crate::state::{CheckRun, Event, Happened, Hook, Issue, Push, Repo, Review, State, Status};
+use ralph_types::ids::{Sha, UserId};
 
 const NO_COMMIT: &str = "0000000000000000000000000000000000000000";
 

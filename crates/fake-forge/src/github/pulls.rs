@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::shape::{Shape, state_of};
 use super::{PAGE, address, answer_with, nothing_here};
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::{CommentId, Number, RepoId};
 use crate::call::{Answer, Call, Reply, id, number};
 use crate::core::Core;
 use crate::git::MergeMethod;
 use crate::state::pulls::{PullDraft, ReviewDraft};
 use crate::state::{Issue, Pull, Refusal, Review};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::{CommentId, Number, RepoId};
 
 /// `pulls…` of a repository.
 pub(super) async fn dispatch(core: &Arc<Core>, call: &Call, repo: RepoId, rest: &[&str]) -> Answer {

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use ralph_types::ids::{AccountKind, RepoId, UserId};
 use crate::call::utc;
 use crate::core::Core;
 use crate::state::apps::{App, Narrowed};
 use crate::state::{Access, Comment, Hook, Issue, Label, Op, OpKind, Reaction, Repo, State};
+use ralph_types::ids::{AccountKind, RepoId, UserId};
 
 /// Keys of an account that are addresses below its own.
 const USER_LINKS: [(&str, &str); 10] = [

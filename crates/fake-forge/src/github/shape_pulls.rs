@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 
 use super::shape::{Shape, node, state_of, text_or_null, with};
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::Sha;
 use crate::call::utc;
 use crate::state::{CheckRun, Issue, Pull, PushedCommit, Remark, Repo, Review, Status};
+use ralph_types::ids::ReviewVerdict;
+use ralph_types::ids::Sha;
 
 impl Shape<'_> {
     /// A pull request as lists and most deliveries have it.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{World, drain, receiver, world};
-use ralph_types::ids::ReviewVerdict;
-use ralph_types::ids::Number;
 use crate::{Dialect, ReviewDraft, StatusDraft};
+use ralph_types::ids::Number;
+use ralph_types::ids::ReviewVerdict;
 
 /// The published descriptions; `None` (with a line that says so) where this checkout does not have them beside it.
 fn contract(file: &str) -> Option<Value> {

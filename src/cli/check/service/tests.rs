@@ -7,10 +7,10 @@ use crate::cli::check::Outcome;
 use crate::config::ForgeKind;
 use crate::domain::knowledge::memory::{MemorySettings, remembered};
 use crate::domain::model::ids::{AccountKind, ForgeName, LoopId, RepoId, RepoRef, Timestamp};
-use fake_forge::{Access, Dialect, FakeForge};
 use crate::process::Masker;
 use crate::process::sandbox::EscapeTest;
 use crate::store::inbox::{Body, Delivery};
+use fake_forge::{Access, Dialect, FakeForge};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 

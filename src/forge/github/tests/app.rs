@@ -56,7 +56,8 @@ struct Claims {
 }
 
 fn claims(signature: &str) -> Claims {
-    let key = DecodingKey::from_rsa_pem(include_bytes!("../../../../crates/fake-forge/src/github/app-key.pub.pem")).unwrap();
+    let key =
+        DecodingKey::from_rsa_pem(include_bytes!("../../../../crates/fake-forge/src/github/app-key.pub.pem")).unwrap();
     let mut validation = Validation::new(jsonwebtoken::Algorithm::RS256);
     validation.validate_exp = false;
     validation.required_spec_claims.clear();
