@@ -232,7 +232,7 @@ fn resume_with(change: impl FnOnce(&mut RunOptions)) -> Command {
 }
 
 #[test]
-fn a_task_goes_from_label_to_merge() {
+fn task_runs_from_label_to_merge() {
     let mut run = Run::new();
     run.is(LoopState::Queued, LoopStep::Idle);
     assert!(run.has(|e| matches!(e, Effect::StateLabel { state: Some(LoopState::Queued) })));
@@ -254,7 +254,7 @@ fn a_task_goes_from_label_to_merge() {
 }
 
 #[test]
-fn every_command_in_every_state() {
+fn every_command_is_handled_in_every_state() {
     use LoopState::*;
     let commands: [(&str, Command, &[LoopState]); 9] = [
         (
@@ -322,7 +322,7 @@ fn every_command_in_every_state() {
 }
 
 #[test]
-fn refusals_say_what_would_work() {
+fn refusal_states_valid_command() {
     for (state, command, words) in [
         (LoopState::Running, resume(), "nothing to resume"),
         (LoopState::Review, resume(), "in review"),
@@ -351,14 +351,14 @@ fn refusals_say_what_would_work() {
 }
 
 #[test]
-fn nothing_to_do_ends_before_any_work() {
+fn loop_without_work_closes_at_once() {
     let mut run = Run::new();
     run.tell(LoopInput::SlotGranted).prepared(|_| {}).checked(true).is(LoopState::Closed, LoopStep::Idle);
     assert_eq!(run.current.spent.iterations, 0);
 }
 
 #[test]
-fn a_text_that_is_not_confirmed_never_runs() {
+fn unconfirmed_text_never_runs() {
     let confirm =
         |hash: &str| Command::Run { options: RunOptions { confirm: Some(hash.into()), ..RunOptions::default() } };
     let mut run = Run::in_state(LoopState::NeedsConfirm);
@@ -372,7 +372,7 @@ fn a_text_that_is_not_confirmed_never_runs() {
 }
 
 #[test]
-fn limits_end_the_loop_and_a_person_raises_them() {
+fn limit_stops_loop_until_person_raises_it() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 2);
     run.working().iteration(false).iteration(false).is(LoopState::LimitReached, LoopStep::Idle);
     assert!(run.escalates("limit_iterations"));
@@ -398,14 +398,14 @@ fn limits_end_the_loop_and_a_person_raises_them() {
 }
 
 #[test]
-fn a_budget_set_before_the_tree_is_ready_stands() {
+fn budget_set_before_preparation_is_kept() {
     let mut run = Run::new();
     run.command(Command::Budget { limit: Money(40_000_000) }).working();
     assert_eq!(run.current.limits.cost, Money(40_000_000));
 }
 
 #[test]
-fn time_counts_only_while_it_runs() {
+fn time_counts_only_while_running() {
     let mut run = Run::in_state(LoopState::Paused);
     let spent = run.current.spent.time_at(run.now);
     run.now = run.now.plus_ms(1_000_000);
@@ -414,7 +414,7 @@ fn time_counts_only_while_it_runs() {
 }
 
 #[test]
-fn time_stands_still_while_work_is_put_off() {
+fn clock_stops_while_work_is_deferred() {
     let mut run = Run::with(|s| s.policy.limits.timeout_s = 60);
     run.working();
     let (began, ticket) = (run.current.spent.since.expect("it runs"), run.current.ticket);
@@ -438,7 +438,7 @@ fn time_stands_still_while_work_is_put_off() {
 }
 
 #[test]
-fn a_pause_waits_for_the_iteration_and_is_then_forgotten() {
+fn pause_takes_effect_after_iteration_once() {
     let pause = Command::Pause { now: false, reason: "lunch".into() };
     let mut run = Run::in_state(LoopState::Running);
     run.command(pause.clone()).is(LoopState::Running, LoopStep::Agent);
@@ -455,7 +455,7 @@ fn a_pause_waits_for_the_iteration_and_is_then_forgotten() {
 }
 
 #[test]
-fn guidance_of_a_run_that_was_cut_off_is_not_lost() {
+fn guidance_survives_interrupted_run() {
     for stop in [Command::Pause { now: true, reason: String::new() }, Command::Retry] {
         let mut run = Run::new();
         run.command(guide("mind the gap")).working();
@@ -473,7 +473,7 @@ fn guidance_of_a_run_that_was_cut_off_is_not_lost() {
 }
 
 #[test]
-fn guidance_that_comes_during_verification_is_worked_on_first() {
+fn guidance_during_verification_starts_iteration() {
     let mut run = Run::in_state(LoopState::Running);
     run.iteration(true).is(LoopState::Running, LoopStep::Verify);
     run.command(guide("rename it")).checked(true).is(LoopState::Running, LoopStep::Agent);
@@ -481,7 +481,7 @@ fn guidance_that_comes_during_verification_is_worked_on_first() {
 }
 
 #[test]
-fn retry_throws_the_last_iteration_away() {
+fn retry_discards_last_iteration() {
     let mut run = Run::in_state(LoopState::Running);
     run.iteration(false).iteration(false);
     let parent = run.current.iterations[1].parent.clone();
@@ -498,7 +498,7 @@ fn retry_throws_the_last_iteration_away() {
 }
 
 #[test]
-fn the_label_pauses_and_goes_on() {
+fn label_removal_pauses_and_label_resumes() {
     for state in [LoopState::Queued, LoopState::Running, LoopState::Waiting, LoopState::NeedsCriteria] {
         let mut run = Run::in_state(state);
         run.tell(LoopInput::RunLabelRemoved { by: Some(user("olaf")) }).is(LoopState::Paused, LoopStep::Idle);
@@ -513,7 +513,7 @@ fn the_label_pauses_and_goes_on() {
 }
 
 #[test]
-fn late_outcomes_change_nothing_but_money_and_facts() {
+fn late_outcome_changes_only_cost() {
     let mut run = Run::in_state(LoopState::Running);
     let late = run.current.ticket;
     run.command(Command::Pause { now: true, reason: String::new() });
@@ -531,7 +531,7 @@ fn late_outcomes_change_nothing_but_money_and_facts() {
 }
 
 #[test]
-fn money_that_is_spent_after_the_end_is_on_the_account() {
+fn cost_after_end_is_booked() {
     let mut run = Run::in_state(LoopState::Running);
     run.tell(LoopInput::PullOpened { number: Number(9), url: "u".into() });
     run.tell(LoopInput::PullMerged).is(LoopState::Merged, LoopStep::Idle);
@@ -572,7 +572,7 @@ fn prepared_like(current: &Loop) -> PreparedTree {
 }
 
 #[test]
-fn agents_that_are_lost_limited_or_failing() {
+fn lost_limited_and_failed_agents_are_handled() {
     let mut run = Run::in_state(LoopState::Running);
     for attempt in 2..=3 {
         run.tell(LoopInput::AgentLost { ticket: run.current.ticket, salvaged: Some(sha(3)), cost: Money(0) })
@@ -614,7 +614,7 @@ fn rejected(run: &mut Run, remote: Option<Sha>) {
 }
 
 #[test]
-fn other_peoples_commits_are_merged_and_never_overwritten() {
+fn foreign_commits_are_merged_not_overwritten() {
     let mut run = Run::in_state(LoopState::Running);
     rejected(&mut run, Some(sha(77)));
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -647,7 +647,7 @@ fn other_peoples_commits_are_merged_and_never_overwritten() {
 }
 
 #[test]
-fn a_branch_of_somebody_else_is_not_taken_for_ours() {
+fn foreign_branch_is_not_adopted() {
     let mut run = Run::new();
     run.tell(LoopInput::SlotGranted).prepared(|t| t.remote = Some(sha(66)));
     assert_eq!(run.current.pushed, None);
@@ -663,7 +663,7 @@ fn a_branch_of_somebody_else_is_not_taken_for_ours() {
 }
 
 #[test]
-fn conflicts_reviews_and_ci_make_new_rounds() {
+fn conflicts_reviews_and_ci_start_iterations() {
     let inspected = |run: &Run, failed: usize, pending, conflict| LoopInput::Inspected {
         commit: run.current.pushed.clone().expect("pushed"),
         failed: vec![
@@ -719,7 +719,7 @@ fn conflicts_reviews_and_ci_make_new_rounds() {
 }
 
 #[test]
-fn what_fails_in_a_fresh_checkout_is_not_done() {
+fn failure_in_fresh_checkout_prevents_review() {
     let mut run = Run::in_state(LoopState::Running);
     run.iteration(true).checked(false).is(LoopState::Running, LoopStep::Agent);
     let told = &run.current.iterations[1].guidance[0].text;
@@ -727,7 +727,7 @@ fn what_fails_in_a_fresh_checkout_is_not_done() {
 }
 
 #[test]
-fn a_blocked_change_waits_for_a_person() {
+fn blocked_change_waits_for_person() {
     let mut run = Run::in_state(LoopState::Running);
     run.agent(AgentEnd::Finished).committed(|c| c.blocked = Some("it holds a secret".into()));
     run.is(LoopState::Paused, LoopStep::Idle);
@@ -738,7 +738,7 @@ fn a_blocked_change_waits_for_a_person() {
 }
 
 #[test]
-fn new_checks_for_finished_work_lead_to_review_not_to_the_end() {
+fn new_checks_that_pass_lead_to_review() {
     let mut run = Run::in_state(LoopState::Running);
     run.iteration(false).command(Command::Pause { now: true, reason: String::new() });
     run.command(resume_with(|o| o.checks = vec!["make other".into()])).tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -747,7 +747,7 @@ fn new_checks_for_finished_work_lead_to_review_not_to_the_end() {
 }
 
 #[test]
-fn the_reminder_goes_to_the_escalation_that_is_open() {
+fn reminder_goes_to_open_escalation() {
     let mut run = Run::in_state(LoopState::LimitReached);
     assert!(run.escalates("limit_iterations"));
     run.tell(LoopInput::TimerDue { timer: TimerKind::Remind });
@@ -762,7 +762,7 @@ fn the_reminder_goes_to_the_escalation_that_is_open() {
 }
 
 #[test]
-fn failures_of_the_service_and_the_repositorys_file() {
+fn service_failure_and_invalid_file_stop_loop() {
     let mut run = Run::new();
     run.tell(LoopInput::SlotGranted);
     let broken = LoopInput::RepositoryFileBroken {
@@ -855,7 +855,7 @@ fn input_for(run: &Run, which: u8, flag: bool) -> LoopInput {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
     #[test]
-    fn any_sequence_of_inputs_keeps_the_invariants(inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120)) {
+    fn invariants_hold_for_any_inputs(inputs in prop::collection::vec((any_input(), any::<bool>()), 1..120)) {
         let mut run = Run::new();
         let mut tickets = std::collections::HashSet::new();
         for (which, flag) in inputs {
@@ -899,7 +899,7 @@ proptest! {
 }
 
 #[test]
-fn a_rule_to_remember_is_guidance_as_well() {
+fn remembered_rule_is_also_guidance() {
     for remember in [false, true] {
         let mut run = Run::in_state(LoopState::Running);
         run.command(Command::Guide { remember, text: "keep it pure".into() });

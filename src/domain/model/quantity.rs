@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_people_write_them() {
+    fn durations_parse_common_notations() {
         for (text, seconds) in [
             ("90s", Some(90)),
             ("30m", Some(1800)),
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_they_are_read() {
+    fn durations_round_trip_through_text() {
         for seconds in [0, 1, 59, 60, 3599, 3600, 5405, 90_061, 604_800] {
             let duration = Duration::seconds(seconds);
             assert_eq!(Duration::parse(&duration.to_string()), Some(duration));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_finite_and_not_negative() {
+    fn money_rejects_negative_and_infinite_amounts() {
         for (json, usd) in [("10", Some(10.0)), ("2.5", Some(2.5)), ("-1", None), ("1e300", None), ("\"5\"", None)] {
             let value = serde_json::from_str(json).expect("JSON");
             assert_eq!(money_of(&value).map(|m| m.0.usd()), usd, "{json}");

@@ -213,13 +213,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_may_leave_out_everything() {
+    fn empty_record_uses_defaults() {
         let record: Record = serde_json::from_str(r#"{"iteration": 3, "completion": 0.5, "of_tomorrow": 1}"#).unwrap();
         assert_eq!(record, Record { iteration: 3.0, completion: 0.5, ..Record::default() });
     }
 
     #[test]
-    fn completion_leaps_where_nothing_is_counted() {
+    fn uncounted_checks_are_all_or_nothing() {
         let check = |passed, baseline| CheckFact { name: String::new(), passed, baseline: Some(baseline) };
         let of = |completion, checks: &[CheckFact]| Record { completion, checks: checks.to_vec(), ..Record::default() };
         let half = of(0.5, &[check(true, false), check(false, false), check(true, true)]);
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_out_of_range_are_put_right_and_counted() {
+    fn values_out_of_range_are_clamped_and_counted() {
         let record = Record {
             completion: f64::NAN,
             quality: 7.0,

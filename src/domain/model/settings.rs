@@ -493,7 +493,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn layers_are_merged_key_by_key() {
+    fn layers_merge_key_by_key() {
         let map = |value: Value| value.as_object().cloned().unwrap();
         let mut base = map(json!({ "a": { "b": 1, "c": [1, 2] }, "d": 1 }));
         overlay(&mut base, &map(json!({ "a": { "c": [3], "e": { "f": 2 } }, "d": { "g": 3 } })));
@@ -501,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn only_similar_words_are_suggested() {
+    fn suggestions_need_similar_words() {
         assert_eq!(did_you_mean("windov", ["window", "decay"]), "; did you mean `window`?");
         assert_eq!(did_you_mean("xyz", ["window", "decay"]), "");
     }

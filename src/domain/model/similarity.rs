@@ -189,7 +189,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn identifiers_and_paths_fall_apart() {
+    fn identifiers_and_paths_are_split_into_words() {
         let cases = [
             (
                 "parseHttpHeader parse_http_header parse/http/header.rs",
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_is_more_than_unlike() {
+    fn similar_texts_score_higher_than_different_ones() {
         let task = "Fix the failing authentication tests in the login service";
         let alike =
             similarity(task, "Fixed authentication: login service checks the token; src/login/authentication.rs");
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_words_weigh_more() {
+    fn rare_words_have_more_weight() {
         let texts =
             ["test the parser", "test the lexer", "test the printer", "test the parser of headers"].map(Words::of);
         let rarity = Rarity::among(&texts);
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_symmetric_and_within_its_range(a in any::<String>(), b in any::<String>()) {
+        fn similarity_is_symmetric_and_in_range(a in any::<String>(), b in any::<String>()) {
             let there = similarity(&a, &b);
             prop_assert!((0.0..=1.0).contains(&there));
             prop_assert!((there - similarity(&b, &a)).abs() < 1e-12);

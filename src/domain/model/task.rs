@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_counted_from_those_that_failed_at_the_start() {
+    fn completion_counts_tests_that_failed_at_start() {
         let start = [counted(4997, 3)];
         let walk = [3, 2, 1, 0].map(|failing| completion(&start, &[counted(5000 - failing, failing)]));
         assert_eq!(walk.map(|part| (part * 100.0).round()), [0.0, 33.0, 67.0, 100.0]);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_that_held_throughout_neither_adds_nor_hides() {
+    fn check_that_always_passed_does_not_affect_completion() {
         let (build, lint) = (outcome("build", true), outcome("lint", true));
         let start = [build.clone(), lint.clone(), counted(0, 10)];
         assert_eq!(completion(&start, &start), 0.0);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_counts_by_its_way_to_the_one_that_is_wanted() {
+    fn numeric_check_counts_by_distance_to_goal() {
         let coverage = |now| completion(&[number("coverage", 60.0, 80.0)], &[number("coverage", now, 80.0)]);
         assert_eq!([60.0, 75.0, 50.0].map(coverage), [0.0, 0.75, 0.0]);
         assert_eq!(completion(&[number("lint", 20.0, 0.0)], &[number("lint", 5.0, 0.0)]), 0.75);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_whole_only_when_every_check_holds() {
+    fn completion_is_one_only_if_all_checks_pass() {
         let start = [outcome("build", false), counted(0, 3)];
         assert_eq!(completion(&start, &[outcome("build", true), counted(1, 2)]), (1.0 + (1.0 - 2.0 / 3.0)) / 2.0);
         assert_eq!(completion(&start, &[outcome("build", true), counted(3, 0)]), 1.0);

@@ -10,7 +10,7 @@ fn commands_of(body: &str) -> Vec<String> {
 }
 
 #[test]
-fn issues_give_the_commands_they_mean_and_no_prose() {
+fn issue_yields_commands_and_ignores_prose() {
     let cases: &[(&str, &[&str])] = &[
         ("", &[]),
         ("Run `cargo test` some time.", &[]),
@@ -63,7 +63,7 @@ fn issues_give_the_commands_they_mean_and_no_prose() {
 }
 
 #[test]
-fn a_block_gives_rules_timeouts_and_counts() {
+fn block_yields_rules_timeouts_and_counts() {
     let body = "```ralph\nchecks:\n  - {name: cover, command: make cover, min: 80.5, timeout: 10m}\n  - {command: tsc, \
                 kind: count, pattern: '(\\d+) errors', at_most: 0, timeout: 90}\n  - {command: make lint, kind: empty_output}\n  - {command: ./t, counts: 'ok (?P<passed>\\d+)', junit: 'build/*.xml'}\n```";
     let checks = from_issue(body).expect("criteria");
@@ -81,7 +81,7 @@ fn a_block_gives_rules_timeouts_and_counts() {
 }
 
 #[test]
-fn bad_blocks_say_what_is_wrong() {
+fn invalid_block_reports_problem() {
     let many = format!("```ralph\n{}```", "make x\n".repeat(MAX_CHECKS + 1));
     let cases: &[(&str, &str)] = &[
         ("```ralph\ncargo test\n\nThank you!\n", "never closed"),
@@ -114,7 +114,7 @@ fn bad_blocks_say_what_is_wrong() {
 }
 
 #[test]
-fn validation_guards_what_comes_from_elsewhere() {
+fn validation_rejects_invalid_checks() {
     let good = plain("make", CheckSource::Command);
     assert_eq!(validate(&good), Ok(()));
     let bad = [
@@ -139,7 +139,7 @@ fn validation_guards_what_comes_from_elsewhere() {
 }
 
 #[test]
-fn trees_give_the_check_of_each_language() {
+fn tree_yields_one_check_per_language() {
     const PYTEST: &str = "python3 -m pytest";
     let cases: &[(&[(&str, &str)], &[&str])] = &[
         (&[], &[]),
@@ -183,7 +183,7 @@ fn trees_give_the_check_of_each_language() {
 }
 
 #[test]
-fn the_first_source_wins_and_names_become_unique() {
+fn first_source_takes_precedence_and_names_are_unique() {
     let of = |commands: &[&str]| commands.iter().map(|c| plain(c, CheckSource::Detected)).collect::<Vec<_>>();
     let (checks, source) = choose(of(&["a"]), of(&["b"]), of(&["c"]), of(&["d"]));
     assert_eq!((checks[0].command.as_str(), source), ("a", CheckSource::Command));
@@ -205,7 +205,7 @@ fn the_first_source_wins_and_names_become_unique() {
 }
 
 #[test]
-fn outcomes_are_judged_by_the_rule() {
+fn outcome_is_judged_by_rule() {
     let coverage = CheckRule::Coverage { pattern: r"^TOTAL.* (\S+)%$".into(), min: Percent(80.0) };
     let errors = CheckRule::Count { pattern: r"Found ([\d,]+) error".into(), at_least: None, at_most: Some(2.0) };
     let cases: &[(&CheckRule, Option<i32>, &str, bool, &str, Option<f64>)] = &[
@@ -246,7 +246,7 @@ fn outcomes_are_judged_by_the_rule() {
 }
 
 #[test]
-fn tasks_are_sorted_by_labels_then_title_then_checks() {
+fn task_type_uses_labels_then_title_then_checks() {
     let check = |command: &str| plain(command, CheckSource::Issue);
     let cases: &[(&str, &[&str], &[Check], TaskType)] = &[
         ("Fix the failing tests in auth", &[], &[], TaskType::TestFix),

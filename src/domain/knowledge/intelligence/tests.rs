@@ -14,7 +14,7 @@ use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
 
 #[test]
-fn sentences_fit_the_moment() {
+fn sentences_match_the_situation() {
     let first = adapt(&fresh(), &[]);
     assert_eq!(
         first,
@@ -45,7 +45,7 @@ fn sentences_fit_the_moment() {
 }
 
 #[test]
-fn a_slowing_pace_asks_for_smaller_steps() {
+fn slowing_progress_asks_for_smaller_steps() {
     let mut current = fresh();
     for failing in [7, 3, 2] {
         ended(&mut current, said("go on", "", false), checks(failing, false));
@@ -57,7 +57,7 @@ fn a_slowing_pace_asks_for_smaller_steps() {
 }
 
 #[test]
-fn what_the_course_says_is_not_said_again() {
+fn advice_of_the_plan_is_not_repeated() {
     let mut current = stuck();
     let says = |current: &Loop| adapt(current, &[]).iter().any(|sentence| sentence.contains("fixture for empty"));
     assert!(says(&current));
@@ -69,7 +69,7 @@ fn what_the_course_says_is_not_said_again() {
 }
 
 #[test]
-fn a_tool_that_fails_more_often_than_not_is_named() {
+fn mostly_failing_tool_is_named() {
     let tool = |name: &str, calls, errors| ToolUse { name: name.into(), calls, errors };
     let said = |tools: &[ToolUse]| tool_suggestions(&fresh(), tools).last().cloned().unwrap();
     assert!(said(&[tool("WebFetch", 6, 5), tool("Bash", 90, 20)]).starts_with("`WebFetch` failed in 5 of 6 calls"));
@@ -77,7 +77,7 @@ fn a_tool_that_fails_more_often_than_not_is_named() {
 }
 
 #[test]
-fn off_adds_nothing_and_a_model_adds_below() {
+fn off_adds_nothing_and_advice_comes_last() {
     let current = late();
     let model_advice =
         ModelAdvice { advice: "Read src/parse.py first.".into(), focus: vec!["src/parse.py".into()], removed: 0 };

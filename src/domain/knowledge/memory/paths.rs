@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_found_in_what_tools_print() {
+    fn paths_are_found_in_tool_output() {
         let output = "error[E0308]: mismatched types\n  --> src/ledger/sum.rs:12:5\nledger.py:3: in total\n\
                       File \"/w/tree/app/money.py\", line 4, in add\nFAIL ./ui/cart.test.tsx (2.1 s)\n\
                       self.assertEqual(1, 2) took 1.5s and/or e.g. v1.2.3; src/ledger/sum.rs again";

@@ -31,7 +31,7 @@ fn event(iteration: u32, kind: EventKind, tool: Option<&str>, path: Option<&str>
 }
 
 #[test]
-fn words_of_queries_of_every_sort() {
+fn query_terms_are_extracted() {
     let table: [(&str, &[&str]); 12] = [
         ("auth bug approaches", &["auth", "bug", "approaches"]),
         ("bash.*failed", &["bash", "failed"]),
@@ -52,7 +52,7 @@ fn words_of_queries_of_every_sort() {
 }
 
 #[test]
-fn a_query_has_forms_from_narrow_to_wide() {
+fn query_forms_go_from_narrow_to_wide() {
     let expressions = |query: &str| forms(query).into_iter().map(|form| form.expression).collect::<Vec<_>>();
     assert_eq!(expressions("lock file"), ["lock file", "\"lock\" \"file\"", "\"lock\" OR \"file\""]);
     assert_eq!(expressions("a) OR (b"), ["\"a\" \"b\"", "\"a\" OR \"b\""], "what leaves its parentheses is quoted");
@@ -63,7 +63,7 @@ fn a_query_has_forms_from_narrow_to_wide() {
 }
 
 #[test]
-fn paths_match_as_in_gitignore_and_wrong_globs_as_they_stand() {
+fn path_globs_match_like_gitignore() {
     let table = [
         ("src/*.rs", "src/a.rs", true),
         ("src/*.rs", "src/a/b.rs", false),
@@ -86,7 +86,7 @@ fn paths_match_as_in_gitignore_and_wrong_globs_as_they_stand() {
 }
 
 #[test]
-fn filters_about_events_leave_only_events() {
+fn event_filters_select_event_tier() {
     let query = |text: &str| serde_json::from_str::<Query>(text).expect("a query");
     assert_eq!(query("{}").tiers(), [Tier::Summaries, Tier::Events, Tier::Raw]);
     assert_eq!(query(r#"{"tier": "summary"}"#).tiers(), [Tier::Summaries]);
@@ -99,7 +99,7 @@ fn filters_about_events_leave_only_events() {
 }
 
 #[test]
-fn a_summary_tells_what_matters_in_order() {
+fn summary_lists_breakthroughs_first() {
     let turns = [
         turn(2, "# Done\nI decided to use a lock file instead of polling. Tests in src/lib.rs fail. See you!"),
         turn(1, "- Looked at the parser.\n```\nlet x = chose;\n```\n"),
@@ -150,7 +150,7 @@ fn a_summary_tells_what_matters_in_order() {
 }
 
 #[test]
-fn an_answer_says_how_much_more_there_is() {
+fn answer_states_number_of_omitted_results() {
     let blocks: Vec<String> = (0..100).map(|nth| format!("block {nth} {}", "word ".repeat(20))).collect();
     let text = fit(&blocks, 7, false, 400);
     assert!(tokens(&text) <= 400, "{}", tokens(&text));
@@ -167,7 +167,7 @@ fn an_answer_says_how_much_more_there_is() {
 }
 
 #[test]
-fn an_excerpt_is_around_the_match() {
+fn excerpt_surrounds_match() {
     let text = format!("{} the parser FAILS on nested lists {}", "before ".repeat(200), "after ".repeat(200));
     let finder = word_finder(&["failed".to_owned()]).expect("a word");
     let part = excerpt(&text, Some(&finder));
@@ -178,7 +178,7 @@ fn an_excerpt_is_around_the_match() {
 
 proptest! {
     #[test]
-    fn answers_keep_to_any_budget(
+    fn answers_fit_any_budget(
         blocks in prop::collection::vec("\\PC{0,300}", 0..20),
         response in "\\PC{0,3000}",
         more in 0u64..10,
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_said_upsets_a_summary(text in "(?s).{0,400}", error in ".{0,200}", from in 0u32..3, to in 0u32..3) {
+    fn summary_accepts_any_text(text in "(?s).{0,400}", error in ".{0,200}", from in 0u32..3, to in 0u32..3) {
         let turns = [Turn { error: Some(error.clone()), ..turn(1, &text) }];
         let events = [event(1, EventKind::Check, None, Some(&text), &error, true)];
         let summary = extract(from, to, &turns, &events, Timestamp(0));
@@ -202,7 +202,7 @@ proptest! {
     }
 
     #[test]
-    fn terms_have_nothing_in_them_that_ends_a_quotation(query in "(?s).{0,700}") {
+    fn terms_contain_no_quotation_marks(query in "(?s).{0,700}") {
         for term in terms(&query) {
             prop_assert!(!term.contains('"') && !term.chars().any(char::is_control) && !term.is_empty());
         }
@@ -211,7 +211,7 @@ proptest! {
 }
 
 #[test]
-fn summaries_are_due_at_each_interval_and_at_the_end() {
+fn summaries_are_due_at_intervals_and_end() {
     let cases = [
         (0, 0, false, None),
         (9, 0, false, None),

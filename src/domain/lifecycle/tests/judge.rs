@@ -107,7 +107,7 @@ impl Run {
 const ERROR: &str = "error[E0308]: mismatched types\n --> src/parser.rs:12:5\n";
 
 #[test]
-fn a_stuck_loop_is_turned_then_held_and_goes_on_when_told() {
+fn stuck_loop_is_redirected_then_paused_then_resumed() {
     let mut run = Run::started();
     let mut redirected = None;
     for n in 1..20 {
@@ -171,7 +171,7 @@ fn stopped_under(thresholds: serde_json::Value) -> Run {
 }
 
 #[test]
-fn where_nobody_is_to_be_told_outside_a_pause_is_told_on_the_issue() {
+fn pause_without_escalation_is_reported_on_issue() {
     let quiet = |stuck: bool| {
         stopped_under(json!({
             "oversight": { "auto_escalate": false, "stuck": { "enabled": stuck } },
@@ -196,7 +196,7 @@ fn where_nobody_is_to_be_told_outside_a_pause_is_told_on_the_issue() {
 }
 
 #[test]
-fn an_end_by_control_alone_is_an_emergency_too() {
+fn abort_by_control_is_an_emergency() {
     let settings = |outside: bool| {
         json!({
             "control": { "auto_intervene": true, "stuck_iterations": 5, "max_iterations_percent": 0.2, "emergency_percent": 0.3 },
@@ -215,7 +215,7 @@ fn an_end_by_control_alone_is_an_emergency_too() {
 }
 
 #[test]
-fn a_pause_by_control_alone_asks_a_person() {
+fn pause_by_control_asks_person() {
     let settings = |alone: bool| {
         json!({
             "control": { "auto_intervene": alone },
@@ -233,7 +233,7 @@ fn a_pause_by_control_alone_asks_a_person() {
 }
 
 #[test]
-fn what_iterations_teach_is_in_their_records_and_the_same_again_is_a_signal() {
+fn repeated_reflection_is_a_signal() {
     let mut run = Run::started();
     for _ in 1..=4 {
         run.works(counted(3, 7, ERROR));
@@ -248,7 +248,7 @@ fn what_iterations_teach_is_in_their_records_and_the_same_again_is_a_signal() {
 }
 
 #[test]
-fn an_approach_that_failed_before_is_not_proposed() {
+fn failed_approach_is_not_proposed_again() {
     let way = |failed_elsewhere: &[&str], tries: &str| {
         let mut run = Run::started();
         while run.current.judged().is_none_or(|judged| judged.way.is_empty()) {
@@ -272,7 +272,7 @@ fn an_approach_that_failed_before_is_not_proposed() {
 }
 
 #[test]
-fn figures_that_cannot_be_are_put_right_and_that_is_said() {
+fn impossible_figures_are_clamped_and_reported() {
     let mut run = Run::started();
     let mut checks = counted(3, 7, ERROR);
     checks.outcomes[0].measured = Some(250.0);
@@ -285,7 +285,7 @@ fn figures_that_cannot_be_are_put_right_and_that_is_said() {
 }
 
 #[test]
-fn a_backend_whose_runs_fail_is_left() {
+fn failing_backend_is_avoided() {
     let mut run = Run::started();
     for (fails, n) in [true, false, true, true].into_iter().zip(1..) {
         assert_eq!(run.current.wanted.other_than, None);
@@ -304,7 +304,7 @@ fn a_backend_whose_runs_fail_is_left() {
 }
 
 #[test]
-fn effort_is_a_part_of_the_usual_run() {
+fn effort_scales_run_limits() {
     let mut run = Run::started();
     run.works(counted(3, 7, ERROR));
     let course = run.current.course.expect("a course");
@@ -318,7 +318,7 @@ fn effort_is_a_part_of_the_usual_run() {
 }
 
 #[test]
-fn a_loop_that_goes_well_is_left_alone() {
+fn healthy_loop_is_not_disturbed() {
     let mut run = Run::started();
     for passing in 3..10 {
         let errors = ["mismatched types", "missing field", "unresolved import", "unused variable"];
@@ -335,7 +335,7 @@ fn a_loop_that_goes_well_is_left_alone() {
 }
 
 #[test]
-fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
+fn regression_restores_best_iteration_then_pauses() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 40);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
@@ -366,7 +366,7 @@ fn the_best_iteration_is_put_back_before_a_regression_holds_the_loop() {
 }
 
 #[test]
-fn at_a_limit_the_pull_request_has_the_best_iteration() {
+fn limit_publishes_best_iteration() {
     let at_limit = || {
         let mut run = Run::with(|s| s.policy.limits.iterations = 2);
         run.tell(LoopInput::SlotGranted).prepared(|_| {});
@@ -397,7 +397,7 @@ fn at_a_limit_the_pull_request_has_the_best_iteration() {
 }
 
 #[test]
-fn what_cannot_be_put_back_ends_the_loop_with_its_work_saved() {
+fn failed_restoration_aborts_and_keeps_work() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 40);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: two(true, false) });
@@ -413,7 +413,7 @@ fn what_cannot_be_put_back_ends_the_loop_with_its_work_saved() {
 }
 
 #[test]
-fn weakened_checks_are_put_back_before_anybody_reviews() {
+fn weakened_checks_are_restored_before_review() {
     let mut run = Run::started();
     let finding =
         TamperFinding { path: "tests/parser.rs".into(), kind: TamperKind::TestSkipped, evidence: "#[ignore]".into() };
@@ -442,7 +442,7 @@ fn weakened_checks_are_put_back_before_anybody_reviews() {
 }
 
 #[test]
-fn the_signal_moves_the_next_run() {
+fn control_signal_changes_next_run() {
     let mut run = Run::started();
     for _ in 0..4 {
         run.works(counted(3, 7, ERROR));
@@ -461,7 +461,7 @@ fn the_signal_moves_the_next_run() {
 }
 
 #[test]
-fn the_check_that_others_wait_for_comes_first_and_alone_where_breadth_says_so() {
+fn blocking_check_comes_first() {
     let mut run = Run::started();
     let mut checks = two(false, false);
     (checks.outcomes[1].name, checks.outcomes[1].command) = ("build".into(), "make build".into());
@@ -480,7 +480,7 @@ fn the_check_that_others_wait_for_comes_first_and_alone_where_breadth_says_so() 
 }
 
 #[test]
-fn what_is_only_warned_of_is_told_once_with_its_evidence() {
+fn warning_is_reported_once_with_evidence() {
     let mut run = Run::started();
     let warnings = ["a", "b", "c"].map(|error| {
         run.idles(counted(2, 8, &format!("error: {error}"))).is(LoopState::Running, LoopStep::Agent);
@@ -494,7 +494,7 @@ fn what_is_only_warned_of_is_told_once_with_its_evidence() {
 }
 
 #[test]
-fn what_went_wrong_in_a_run_is_on_record_and_told_to_the_next() {
+fn run_problem_is_recorded_and_told_to_next_run() {
     let mut run = Run::started();
     let failing = |error: &str| counted(3, 7, &format!("error: {error}"));
     run.works_by(|run| run.tool_errors = 6, failing("a"));
@@ -509,7 +509,7 @@ fn what_went_wrong_in_a_run_is_on_record_and_told_to_the_next() {
 }
 
 #[test]
-fn more_iterations_are_told_with_more_memory() {
+fn memory_share_extends_history() {
     let mut run = Run::started();
     for passing in 3..12 {
         run.works(counted(passing, 30 - passing, &format!("error: {}", "x".repeat(passing as usize))));
@@ -523,7 +523,7 @@ fn more_iterations_are_told_with_more_memory() {
 }
 
 #[test]
-fn money_and_time_are_held_against_what_earlier_loops_took() {
+fn cost_and_time_are_compared_with_earlier_loops() {
     let burnt = |known: bool, minutes: i64| {
         let mut run = Run::with(|s| {
             s.policy.limits =
@@ -552,7 +552,7 @@ fn money_and_time_are_held_against_what_earlier_loops_took() {
 }
 
 #[test]
-fn a_loop_is_told_what_earlier_ones_were_like_and_leaves_what_it_was_like() {
+fn experience_is_read_and_recorded() {
     let earlier = Earlier { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
     let prepared = |intelligence: Intelligence| {
         let mut run = Run::with(|s| {
@@ -585,7 +585,7 @@ fn a_loop_is_told_what_earlier_ones_were_like_and_leaves_what_it_was_like() {
 }
 
 #[test]
-fn what_supervision_remembers_is_made_anew_where_it_cannot_be_read() {
+fn unreadable_supervision_state_is_rebuilt() {
     let without = |part: &'static str| {
         move |stored: &mut Value| {
             stored.as_object_mut().and_then(|stored| stored.remove(part)).expect("it was there");
@@ -616,7 +616,7 @@ fn what_supervision_remembers_is_made_anew_where_it_cannot_be_read() {
 }
 
 #[test]
-fn an_iteration_thrown_away_is_not_judged_by() {
+fn discarded_iteration_is_not_judged() {
     let mut run = Run::started();
     run.works(counted(3, 7, "error: a")).works(counted(10, 0, "")).checked(true).is(LoopState::Review, LoopStep::Idle);
     assert_eq!(run.current.records().len(), 2);
@@ -628,7 +628,7 @@ fn an_iteration_thrown_away_is_not_judged_by() {
 }
 
 #[test]
-fn a_limit_that_is_reached_says_so_rather_than_pausing() {
+fn limit_takes_precedence_over_pause() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 3);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 8, "") });
@@ -641,7 +641,7 @@ fn a_limit_that_is_reached_says_so_rather_than_pausing() {
 }
 
 #[test]
-fn with_more_time_or_money_the_forecast_is_made_anew() {
+fn raised_limit_renews_forecast() {
     let burns = |run: &Run| {
         let found = run.current.judged().map_or(&[][..], |judged| &judged.found);
         found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
@@ -683,7 +683,7 @@ fn with_more_time_or_money_the_forecast_is_made_anew() {
 }
 
 #[test]
-fn other_checks_begin_anew() {
+fn new_checks_reset_measurement() {
     let mut run = Run::started();
     run.works(counted(6, 4, "error: a")).works(counted(8, 2, "error: b"));
     run.command(Command::Pause { now: true, reason: String::new() });
@@ -700,7 +700,7 @@ fn other_checks_begin_anew() {
 }
 
 #[test]
-fn records_are_made_of_what_was_measured() {
+fn records_contain_measured_facts() {
     let mut run = Run::started();
     let mut checks = counted(3, 7, "\u{1b}[31mFAILED tests/test_a.py::test_b - AssertionError: 3 != 4\u{1b}[0m\n");
     checks.outcomes.push(CheckOutcome {
@@ -725,7 +725,7 @@ fn records_are_made_of_what_was_measured() {
 }
 
 #[test]
-fn who_said_what_is_on_record() {
+fn audit_names_author_of_command() {
     let mut run = Run::started();
     for command in [guide("look here"), Command::Budget { limit: Money(90_000_000) }, Command::Retry] {
         run.command(command);
@@ -737,7 +737,7 @@ fn who_said_what_is_on_record() {
 }
 
 #[test]
-fn a_loop_that_would_not_be_done_in_time_stops_as_at_its_limit_and_goes_on_when_told() {
+fn hopeless_loop_stops_at_limit_and_can_be_resumed() {
     let mut run = Run::with(|s| s.policy.limits.iterations = 20);
     run.tell(LoopInput::SlotGranted).prepared(|_| {});
     run.tell(LoopInput::Checked { ticket: run.current.ticket, report: counted(2, 198, "") });

@@ -46,7 +46,7 @@ impl Run {
 }
 
 #[test]
-fn the_day_s_money_is_waited_for_and_nobody_is_asked() {
+fn daily_budget_wait_asks_nobody() {
     let mut run = Run::in_state(LoopState::Running);
     let midnight = run.after(9 * HOUR_MS);
     run.out_of_money(Some(midnight)).is(LoopState::Waiting, LoopStep::Idle);
@@ -73,7 +73,7 @@ fn the_day_s_money_is_waited_for_and_nobody_is_asked() {
 }
 
 #[test]
-fn a_pause_asked_for_comes_before_the_wait() {
+fn requested_pause_precedes_wait() {
     let mut run = Run::in_state(LoopState::Running);
     run.command(Command::Pause { now: false, reason: String::new() });
     run.out_of_money(Some(run.after(HOUR_MS))).is(LoopState::Paused, LoopStep::Idle);
@@ -81,7 +81,7 @@ fn a_pause_asked_for_comes_before_the_wait() {
 }
 
 #[test]
-fn whoever_started_it_is_told_of_a_long_wait_once() {
+fn requester_is_notified_of_long_wait_once() {
     // At once, where it is known to be long.
     let mut run = Run::in_state(LoopState::Running);
     run.limited(run.after(HOUR_MS + 1));
@@ -145,7 +145,7 @@ impl Run {
 }
 
 #[test]
-fn a_session_goes_on_until_something_was_done_without_it() {
+fn session_is_resumed_until_foreign_work() {
     let failed = || AgentEnd::Failed { reason: "boom".into() };
     let unavailable = || AgentEnd::Unavailable { reason: "not there".into() };
     let limited = || AgentEnd::Limited { until: None, reason: "quota".into() };
@@ -179,7 +179,7 @@ fn a_session_goes_on_until_something_was_done_without_it() {
 }
 
 #[test]
-fn what_was_thrown_away_is_not_remembered() {
+fn discarded_work_drops_session() {
     let mut run = Run::remembering();
     run.command(Command::Retry);
     assert_eq!(run.current.session, None);
@@ -205,7 +205,7 @@ impl Run {
 }
 
 #[test]
-fn the_schedule_sees_that_backends_refuse() {
+fn schedule_sees_refusals() {
     let on = |words: &str, action: &str| serde_json::json!([{ "trigger": { "on_error": words }, "action": action }]);
     let mut run = scheduled(on("rate_limit", "pause"));
     run.refused(PARKED).is(LoopState::Paused, LoopStep::Idle);
@@ -232,7 +232,7 @@ fn the_schedule_sees_that_backends_refuse() {
 }
 
 #[test]
-fn another_backend_that_the_schedule_wants_is_tried_at_once_and_once() {
+fn scheduled_backend_is_tried_once() {
     let to = |name: &str, words: &str| serde_json::json!({ "trigger": { "on_error": words }, "action": "switch_backend", "backend": name });
     let mut run = scheduled(serde_json::json!([to("codex", "claude: parked"), to("claude", "codex: parked")]));
     run.refused(PARKED).is(LoopState::Running, LoopStep::Agent);

@@ -154,7 +154,7 @@ const TOOLS: [Tool; 10] = [
 ];
 
 #[test]
-fn the_same_failure_compares_equal_and_another_does_not() {
+fn same_failure_has_same_signature() {
     let mut all = std::collections::BTreeSet::new();
     for (tool, output, [message, other], says) in TOOLS {
         let first = first_error(&output(&FIRST, message)).expect(tool);
@@ -169,7 +169,7 @@ fn the_same_failure_compares_equal_and_another_does_not() {
 }
 
 #[test]
-fn signatures_read_as_the_error_does() {
+fn signatures_stay_readable() {
     let of = |tool: usize| first_error(&TOOLS[tool].1(&FIRST, TOOLS[tool].2[0])).unwrap_or_default();
     let all: Vec<String> = (0..TOOLS.len()).map(of).collect();
     insta::assert_snapshot!(all.join("\n"), @r#"
@@ -221,7 +221,7 @@ fn recorded(name: &str) -> &'static str {
 }
 
 #[test]
-fn real_outputs_read_as_their_first_error_does() {
+fn first_error_of_real_outputs_is_found() {
     let line = |(name, output): &(&str, &str)| format!("{name}: {}", first_error(output).unwrap_or_default());
     let all: Vec<String> = RECORDED.iter().map(line).collect();
     insta::assert_snapshot!(all.join("\n"), @r#"
@@ -249,7 +249,7 @@ fn real_outputs_read_as_their_first_error_does() {
 }
 
 #[test]
-fn real_outputs_compare_equal_on_another_line_in_another_folder_and_colour() {
+fn signatures_ignore_line_folder_and_colour() {
     let number = regex::Regex::new("([:(,])[0-9]+").expect("a pattern");
     for (name, output) in RECORDED {
         let elsewhere = output.replace("/home/dev/project", "/tmp/r-7-xyz/tree").replace("/tmp/cc", "/tmp/ccx");
@@ -264,7 +264,7 @@ fn real_outputs_compare_equal_on_another_line_in_another_folder_and_colour() {
 }
 
 #[test]
-fn what_varies_is_replaced() {
+fn varying_parts_become_placeholders() {
     let cases = [
         ("at 0x7ffd12ab in 12ms", "at <addr> in <time>"),
         ("commit 9fceb02 by deadbeef", "commit <hash> by deadbeef"),
@@ -288,7 +288,7 @@ fn what_varies_is_replaced() {
 }
 
 #[test]
-fn other_outputs() {
+fn first_error_of_further_tools_is_found() {
     let cases = [
         ("all good\n3 passed\n0 failed\n", None),
         ("", None),
@@ -313,7 +313,7 @@ fn other_outputs() {
 }
 
 #[test]
-fn of_a_long_output_both_ends_are_read() {
+fn long_output_is_read_at_both_ends() {
     let filler = "all is well with this line of the log\n".repeat(100_000);
     let late = format!("{filler}src/a.c:3:5: error: late\n");
     assert_eq!(first_error(&late).as_deref(), Some("src/a.c:#: error: late"));
@@ -324,7 +324,7 @@ fn of_a_long_output_both_ends_are_read() {
 
 proptest! {
     #[test]
-    fn any_text_has_a_signature(text in any::<String>(), lines in prop::collection::vec("[ -~é\u{1b}/\\\\0-9a-f]{0,40}", 0..20)) {
+    fn signature_accepts_any_text(text in any::<String>(), lines in prop::collection::vec("[ -~é\u{1b}/\\\\0-9a-f]{0,40}", 0..20)) {
         prop_assert!(normalise(&text).chars().count() <= 300);
         let output = lines.join("\n");
         prop_assert_eq!(first_error(&output), first_error(&output));

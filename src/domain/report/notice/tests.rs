@@ -91,7 +91,7 @@ fn pretty(kind: ChannelKind, notice: &Notice, answer: Option<&str>) -> String {
 }
 
 #[test]
-fn each_service_gets_its_own_body() {
+fn each_service_gets_its_format() {
     insta::assert_snapshot!("slack", pretty(ChannelKind::Slack, &notice(), Some(ANSWER)));
     insta::assert_snapshot!("discord", pretty(ChannelKind::Discord, &notice(), Some(ANSWER)));
     insta::assert_snapshot!("pagerduty", pretty(ChannelKind::PagerDuty, &notice(), Some(ANSWER)));
@@ -103,7 +103,7 @@ fn each_service_gets_its_own_body() {
 }
 
 #[test]
-fn foreign_text_pings_nobody_and_links_to_nothing() {
+fn untrusted_text_has_no_mentions_or_links() {
     let text = "<!channel> <!here> <@U123> <https://evil.example|safe> @everyone <@&9> [x](https://evil.example) \
                 *b* `c` ~s~ ||h|| # h https://evil.example/a?b&c mailto:a@evil.example \u{202e}\u{200b}";
     let foreign = Notice { title: text.into(), what_happened: text.into(), evidence: vec![text.into()], ..notice() };
@@ -113,7 +113,7 @@ fn foreign_text_pings_nobody_and_links_to_nothing() {
 }
 
 #[test]
-fn everything_stays_within_what_services_take() {
+fn bodies_respect_size_limits() {
     for text in ["&<>".repeat(1_400), "@:".repeat(1_600), "🦀".repeat(1_600), "word ".repeat(900), "()".repeat(900)] {
         for notice in [hostile(&text), Notice { occasion: Occasion::Reminder, ..hostile(&text) }] {
             within_limits(&notice);
@@ -148,7 +148,7 @@ fn within_limits(notice: &Notice) {
 
 proptest! {
     #[test]
-    fn no_text_breaks_out(text in r"[ -~\n]{0,80}|\PC{0,80}") {
+    fn untrusted_text_cannot_break_format(text in r"[ -~\n]{0,80}|\PC{0,80}") {
         let notice = hostile(&text);
         within_limits(&notice);
         let slack = body(ChannelKind::Slack, &notice, "d", None);
@@ -190,7 +190,7 @@ fn told(effects: &[Effect]) -> Vec<(String, Occasion)> {
 }
 
 #[test]
-fn channels_hear_what_they_want_to_hear() {
+fn channels_receive_selected_levels() {
     let current = a_loop();
     let escalate = |level, reminder| Effect::Escalate {
         cause: "stuck".into(),
@@ -214,7 +214,7 @@ fn channels_hear_what_they_want_to_hear() {
 }
 
 #[test]
-fn another_approach_is_told_to_who_wants_warnings() {
+fn redirect_notifies_warning_channels() {
     let found = JudgedDetection {
         kind: Kind::Stuck,
         severity: oversight::Severity::High,
@@ -236,7 +236,7 @@ fn another_approach_is_told_to_who_wants_warnings() {
 }
 
 #[test]
-fn only_incidents_are_ended_each_once() {
+fn incidents_are_resolved_once() {
     let current = a_loop();
     let close = Effect::CloseEscalations { why: "resumed".into() };
     let open = BTreeMap::from([("duty", vec!["a".to_owned(), "b".to_owned()]), ("chat", vec!["a".to_owned()])]);
@@ -253,7 +253,7 @@ fn only_incidents_are_ended_each_once() {
 }
 
 #[test]
-fn a_reminder_belongs_to_the_same_incident() {
+fn reminder_belongs_to_same_incident() {
     let reminder = Notice { occasion: Occasion::Reminder, at: Timestamp(9), ..notice() };
     let of = |notice: &Notice| body(ChannelKind::PagerDuty, notice, "d", None)["dedup_key"].clone();
     assert_eq!(of(&notice()), of(&reminder));
@@ -264,7 +264,7 @@ fn a_reminder_belongs_to_the_same_incident() {
 }
 
 #[test]
-fn an_escalation_is_as_urgent_as_what_people_see() {
+fn escalation_level_matches_severity() {
     let current = a_loop();
     for (severity, wanted) in
         [(Severity::Critical, EscalationLevel::Critical), (Severity::Emergency, EscalationLevel::Emergency)]

@@ -10,7 +10,7 @@ fn generated(prompt: &str) -> GeneratedPrompt {
 }
 
 #[test]
-fn the_question_for_a_prompt_as_a_model_reads_it() {
+fn advice_question_matches_snapshot() {
     insta::assert_snapshot!(ask(&Analysis::of(&stuck()), "c0ffee").prompt, @r#"
     A coding agent works on a task in a repository, in iterations. Checks decide when it is done. Write what it needs to hear for the iteration that comes: what to do first, in which way, what to leave alone because it failed before. Name files, errors and commands where you know them. Make nothing up. The agent gets the task, the checks with their output, the warnings and the rules anyway: do not repeat them, and do not set rules. Never advise to weaken, skip or delete a test or a check.
 
@@ -53,7 +53,7 @@ fn the_question_for_a_prompt_as_a_model_reads_it() {
 }
 
 #[test]
-fn every_question_frames_data_and_has_a_closed_schema() {
+fn questions_frame_data_and_close_schemas() {
     let current = stuck();
     let context = Context::of(&current, NOW);
     let done = &current.iterations[0];
@@ -82,7 +82,7 @@ fn answered<J: Job>(job: &J, json: &str) -> Result<J::Answer, String> {
 }
 
 #[test]
-fn an_answer_without_advice_is_told_what_to_mend() {
+fn answer_without_advice_is_rejected_with_reason() {
     let job = Analysis::of(&fresh());
     let good = r#"{"prompt": "Read src/parse.py.", "system_context": "", "focus_areas": [], "urgency": "high"}"#;
     assert_eq!(answered(&job, good).unwrap().urgency, PromptUrgency::High);
@@ -125,7 +125,7 @@ fn model_advice_cannot_imitate_the_service() {
 }
 
 #[test]
-fn a_reflection_names_an_action_within_the_rules() {
+fn reflection_requires_permitted_action() {
     let current = stuck();
     let job = Reflecting::on(&current.iterations[0], "-old line\n+new line");
     let question = ask(&job, "c0ffee").prompt;
@@ -148,7 +148,7 @@ fn a_reflection_names_an_action_within_the_rules() {
 }
 
 #[test]
-fn a_summary_is_of_what_was_done() {
+fn summary_question_covers_iterations() {
     assert_eq!(Summarising::of(&[]), None);
     let current = stuck();
     let done: Vec<_> = current.kept().filter(|iteration| iteration.ended_at.is_some()).collect();
@@ -163,7 +163,7 @@ fn a_summary_is_of_what_was_done() {
 }
 
 #[test]
-fn a_model_s_context_holds_facts_and_no_orders() {
+fn model_context_keeps_facts_and_drops_instructions() {
     let current = stuck();
     let context = Context::of(&current, NOW);
     let job = Compression::of(&context, 300, &count);
@@ -178,7 +178,7 @@ fn a_model_s_context_holds_facts_and_no_orders() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn any_answer_is_read_or_refused(answer in "(?s).{0,200}") {
+    fn answers_are_parsed_or_rejected(answer in "(?s).{0,200}") {
         let job = MessageAnalysis::of("x");
         let _ = answered(&job, &answer);
         if let Some(model_advice) = ModelAdvice::of(&generated(&answer)) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use crate::domain::knowledge::intelligence::*;
 
 #[test]
-fn plain_claims_are_claims() {
+fn plain_claims_are_accepted() {
     for message in [
         "All tests pass now.",
         "I fixed the parser.\n\nAll 42 tests pass and the task is complete.",
@@ -19,7 +19,7 @@ fn plain_claims_are_claims() {
 }
 
 #[test]
-fn what_is_hedged_taken_back_or_quoted_is_none() {
+fn hedged_retracted_and_quoted_claims_are_ignored() {
     for message in [
         "",
         "All tests should pass now.",
@@ -46,7 +46,7 @@ fn what_is_hedged_taken_back_or_quoted_is_none() {
 }
 
 #[test]
-fn blockers_steps_and_shares_are_read() {
+fn blockers_steps_and_percentages_are_extracted() {
     let report = report_of(
         "I rewrote the tokenizer; **half of the cases** work.\n\n\
          The tests cannot be run: `psql` is not installed. I am blocked by the missing database.\n\n\
@@ -74,7 +74,7 @@ fn blockers_steps_and_shares_are_read() {
 }
 
 #[test]
-fn a_model_cannot_make_a_claim_of_a_doubt() {
+fn model_cannot_turn_doubt_into_claim() {
     let job = MessageAnalysis::of("The task is complete. Two tests still fail.");
     let answer = MessageReport { completion_signal: true, summary: "done".into(), ..MessageReport::default() };
     assert!(!job.checked(answer.clone()).unwrap().completion_signal);
@@ -85,7 +85,7 @@ fn a_model_cannot_make_a_claim_of_a_doubt() {
 
 proptest! {
     #[test]
-    fn any_message_can_be_read(message in "(?s).{0,400}") {
+    fn report_of_accepts_any_message(message in "(?s).{0,400}") {
         let report = report_of(&message);
         prop_assert!(report.blockers.len() <= 5 && report.next_steps.len() <= 5);
         prop_assert!(report.summary.chars().count() <= 301);

@@ -16,7 +16,7 @@ fn claim(percent: f64, done: bool) -> AgentReport {
 }
 
 #[test]
-fn claims_are_scored_against_what_was_measured() {
+fn claims_are_scored_against_measurements() {
     let none = Claims::default();
     assert_eq!((none.brier(), none.bias(), none.weight()), (None, None, 0.5));
     let mut honest = Claims::default();
@@ -48,7 +48,7 @@ fn claims_are_scored_against_what_was_measured() {
 }
 
 #[test]
-fn claims_of_a_loop_leave_out_what_was_thrown_away() {
+fn claims_exclude_discarded_iterations() {
     let mut current = stuck();
     assert_eq!((Claims::of(&current).scored, Claims::of(&current).false_done), (3, 2));
     current.iterations[0].discarded = true;
@@ -67,7 +67,7 @@ fn state(iteration: u32, completion: f64, passed: &[bool]) -> Candidate {
 }
 
 #[test]
-fn the_best_state_is_carried_and_no_hidden_regression() {
+fn best_state_has_no_hidden_regression() {
     let carried = |candidates: &[Candidate]| best(candidates).map(|best| best.iteration);
     assert_eq!(carried(&[]), None);
     let by_checks = [state(1, 0.9, &[true, false, false]), state(2, 0.6, &[true, true, false])];
@@ -93,14 +93,14 @@ fn the_best_state_is_carried_and_no_hidden_regression() {
 }
 
 #[test]
-fn a_loop_carries_its_best_commit() {
+fn best_commit_of_loop_is_selected() {
     let best = best_state(&late()).unwrap();
     assert_eq!((best.iteration, best.commit, best.broke.len()), (8, sha(108), 0));
     assert_eq!(best_state(&fresh()), None);
 }
 
 #[test]
-fn usual_budgets_move_with_what_loops_took() {
+fn usual_iterations_follow_finished_loops() {
     let estimate = |mean, deviation, samples| Estimate { mean, deviation, samples, minutes: 0.0, dollars: 0.0 };
     assert_eq!(usual(TaskType::TestFix, None), (2, 5));
     assert_eq!(usual(TaskType::TestFix, Some(&estimate(3.5, 0.75, 40))), (2, 5));
@@ -111,7 +111,7 @@ fn usual_budgets_move_with_what_loops_took() {
 }
 
 #[test]
-fn usual_time_and_money_are_the_limits_until_loops_took_less() {
+fn usual_time_and_cost_start_at_limits() {
     let spread = |values: &[f64]| values.iter().fold(Dispersion::default(), |sum, value| sum.with(*value));
     let after = |loops: usize| {
         let minutes: Vec<f64> = (0..loops).map(|n| 10.0 + (n % 2) as f64).collect();
@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_carried_was_a_candidate_and_nothing_whole_is_better(
+    fn best_state_is_an_undominated_candidate(
         completions in prop::collection::vec((0.0..=1.0f64, any::<bool>(), any::<bool>()), 1..8)
     ) {
         let all: Vec<Candidate> = (1..).zip(&completions).map(|(n, (c, a, b))| state(n, *c, &[*a, *b])).collect();

@@ -51,7 +51,7 @@ fn kinds(learnings: &[Learning]) -> Vec<Kind> {
 }
 
 #[test]
-fn an_iteration_teaches_what_it_showed() {
+fn iteration_yields_strategy_or_antipattern() {
     let settings = MemorySettings::default();
     let redirected = Some(Redirected { from: "sleep in the test".into(), to: "wait for the event".into() });
     type Change = fn(&mut IterationFacts);
@@ -82,7 +82,7 @@ fn an_iteration_teaches_what_it_showed() {
 }
 
 #[test]
-fn the_end_of_a_loop_teaches_by_how_it_ended() {
+fn loop_end_yields_learnings_by_outcome() {
     let settings = MemorySettings::default();
     let cases = [
         (Ended::Merged, vec![(Kind::Strategy, State::Active), (Kind::Estimate, State::Candidate)]),
@@ -108,7 +108,7 @@ fn the_end_of_a_loop_teaches_by_how_it_ended() {
 }
 
 #[test]
-fn a_second_sighting_promotes_and_the_same_one_does_not() {
+fn second_sighting_promotes_candidate() {
     let settings = MemorySettings::default();
     let first = learning(strategy("hold one connection in the fixture"), 0.7);
     assert_eq!(absorb(&first, &first, &settings, Timestamp(9)), first, "the same source again");
@@ -136,7 +136,7 @@ fn sources_are_bounded_and_counted() {
 }
 
 #[test]
-fn alike_is_the_same_only_within_repository_sort_and_type() {
+fn learnings_merge_within_repository_kind_and_type() {
     let settings = MemorySettings::default();
     let one = learning(strategy("Reproduce the failing parser test first"), 0.7);
     let reworded = learning(strategy("reproduce the failing parser tests first!"), 0.7);
@@ -156,7 +156,7 @@ fn alike_is_the_same_only_within_repository_sort_and_type() {
 }
 
 #[test]
-fn contradiction_lowers_both_and_the_seldom_seen_more() {
+fn contradiction_lowers_rarer_learning_more() {
     let settings = MemorySettings::default();
     let (mut often, mut once) = (active(strategy("a b c"), 0.9), learning(antipattern("a b c"), 0.7));
     often.seen = 9;
@@ -166,7 +166,7 @@ fn contradiction_lowers_both_and_the_seldom_seen_more() {
 }
 
 #[test]
-fn what_nobody_needs_fades() {
+fn unused_learning_decays() {
     let settings = MemorySettings::default();
     let one = active(strategy("a b c"), 0.8);
     let at = |days: i64| one.confidence_at(Timestamp(days * DAY), &settings);
@@ -180,7 +180,7 @@ fn what_nobody_needs_fades() {
 }
 
 #[test]
-fn a_wrong_learning_drops_out_however_well_proven_it_looks() {
+fn wrong_learning_is_archived_despite_history() {
     let settings = MemorySettings::default();
     let evidence = Evidence { successes: 1e9, failures: 0.0 };
     let mut wrong = Learning { evidence, seen: 99, merged: true, ..active(strategy("delete the lock file"), 1.0) };
@@ -199,7 +199,7 @@ fn a_wrong_learning_drops_out_however_well_proven_it_looks() {
 }
 
 #[test]
-fn an_iteration_credits_what_it_followed() {
+fn iteration_credits_followed_learning() {
     let (does, avoids) = (active(strategy("bisect the parser"), 0.9), active(antipattern("bisect the parser"), 0.9));
     let rule = active(Content::Convention { rule: "bisect the parser".into(), seen_in: String::new() }, 0.9);
     let cases = [
@@ -218,7 +218,7 @@ fn an_iteration_credits_what_it_followed() {
 }
 
 #[test]
-fn an_iteration_that_verifies_gained_whatever_was_left() {
+fn verified_iteration_counts_as_gain() {
     let cases =
         [(0.4, 0.46, false, true), (0.4, 0.42, false, false), (0.98, 1.0, true, true), (0.6, 0.4, false, false)];
     for (completion_before, completion_after, verified, gained) in cases {
@@ -228,7 +228,7 @@ fn an_iteration_that_verifies_gained_whatever_was_left() {
 }
 
 #[test]
-fn a_warning_that_is_heeded_in_vain_fades_within_a_loop() {
+fn warning_heeded_in_vain_loses_confidence() {
     let settings = MemorySettings::default();
     let mut wrong = active(antipattern("pin the clock"), 0.95);
     let mut iterations = 0;
@@ -241,7 +241,7 @@ fn a_warning_that_is_heeded_in_vain_fades_within_a_loop() {
 }
 
 #[test]
-fn what_is_seen_again_comes_back_after_a_bad_streak() {
+fn repeated_sighting_restores_confidence() {
     let settings = MemorySettings::default();
     let mut known = Learning { seen: 40, ..active(strategy("bisect the parser"), 0.8) };
     for _ in 0..2 {
@@ -257,7 +257,7 @@ fn what_is_seen_again_comes_back_after_a_bad_streak() {
 }
 
 #[test]
-fn any_change_shows_in_the_checksum() {
+fn checksum_detects_any_change() {
     let one = active(strategy("a b c"), 0.8);
     let text = serde_json::to_string(&one).expect("it serialises");
     let read: Learning = serde_json::from_str(&text).expect("it reads");
@@ -275,7 +275,7 @@ fn any_change_shows_in_the_checksum() {
 }
 
 #[test]
-fn estimates_have_mean_and_spread() {
+fn estimates_have_mean_and_deviation() {
     let spread =
         [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN].into_iter().fold(Dispersion::default(), Dispersion::with);
     assert_eq!((spread.samples, spread.mean), (8, 5.0));
@@ -295,7 +295,7 @@ fn estimates_have_mean_and_spread() {
 }
 
 #[test]
-fn reflections_without_a_model() {
+fn reflection_is_made_without_model() {
     let facts = ReflectionFacts {
         iteration: 3,
         approach: "raise the timeout".into(),
@@ -329,7 +329,7 @@ fn reflections_without_a_model() {
 }
 
 #[test]
-fn uplift_has_an_interval() {
+fn uplift_has_confidence_interval() {
     // Newcombe (1998), table II, (a): 56/70 against 48/80 gives 0.0524 to 0.3339.
     let uplift = Uplift { with: Tally { succeeded: 56, loops: 70 }, without: Tally { succeeded: 48, loops: 80 } };
     let (low, high) = uplift.interval().expect("both sides have loops");
@@ -340,7 +340,7 @@ fn uplift_has_an_interval() {
 }
 
 #[test]
-fn settings_say_what_is_wrong() {
+fn invalid_settings_report_problem() {
     assert!(MemorySettings::default().validate().is_empty());
     let wrong = MemorySettings { archive_below: 0.8, promote_confidence: 2.0, ..MemorySettings::default() };
     let keys: Vec<String> = wrong.validate().into_iter().map(|problem| problem.key).collect();
@@ -350,7 +350,7 @@ fn settings_say_what_is_wrong() {
 
 proptest! {
     #[test]
-    fn sums_of_samples_do_not_depend_on_their_order(
+    fn dispersion_is_independent_of_order(
         left in prop::collection::vec(-1e6f64..1e6, 0..20), right in prop::collection::vec(-1e6f64..1e6, 0..20),
     ) {
         let of = |samples: &[f64]| samples.iter().fold(Dispersion::default(), |sum, sample| sum.with(*sample));
@@ -361,7 +361,7 @@ proptest! {
     }
 
     #[test]
-    fn confidence_stays_a_share_whatever_happens(said in prop::collection::vec(0..5u8, 0..60), start in 0.0..=1.0f64) {
+    fn confidence_stays_in_range(said in prop::collection::vec(0..5u8, 0..60), start in 0.0..=1.0f64) {
         let settings = MemorySettings::default();
         let (mut one, mut other) = (active(strategy("a b c"), start), active(antipattern("a b c"), start));
         for (at, said) in (0..).zip(said) {

@@ -46,7 +46,7 @@ fn last(current: &mut Loop) -> &mut crate::domain::loops::Iteration {
 }
 
 #[test]
-fn a_judged_iteration_is_seen_once() {
+fn judged_iteration_is_observed_once() {
     let (before, now) = after(&[8, 2], |_| {});
     let (seen, reflection) = facts(&before, &now);
     assert_eq!((seen.iteration, seen.approach.as_str()), (2, "mend one case after the other"));
@@ -75,7 +75,7 @@ fn a_judged_iteration_is_seen_once() {
 }
 
 #[test]
-fn what_an_iteration_began_with_is_what_stood_then() {
+fn iteration_starts_from_restored_state() {
     let gain = |failing: &[u64], restored: Option<u32>| {
         let (before, now) = after(failing, |current| {
             if let (Some(best), [.., previous, _]) = (restored, &mut current.iterations[..]) {
@@ -93,7 +93,7 @@ fn what_an_iteration_began_with_is_what_stood_then() {
 }
 
 #[test]
-fn signs_of_an_iteration_are_told() {
+fn iteration_facts_include_signs_of_tampering() {
     let finding = TamperFinding { path: "t".into(), kind: TamperKind::TestSkipped, evidence: "skip".into() };
     let (before, now) = after(&[3], |current| last(current).findings.push(finding));
     assert!(facts(&before, &now).0.tampered);
@@ -116,7 +116,7 @@ fn signs_of_an_iteration_are_told() {
 }
 
 #[test]
-fn orders_about_the_approach_are_learnt_and_no_others() {
+fn only_redirects_about_approach_become_learnings() {
     let redirect = |kind, level, fresh, problem: &str| {
         let (before, now) = after(&[8], |current| {
             let found = JudgedDetection {
@@ -142,7 +142,7 @@ fn orders_about_the_approach_are_learnt_and_no_others() {
 }
 
 #[test]
-fn each_end_has_its_meaning() {
+fn each_outcome_is_classified() {
     let cases = [
         (Stage::Review, Stage::Merged, "the pull request was merged", Some((Ended::Merged, Some(true)))),
         (Stage::Review, Stage::Closed, PULL_CLOSED, Some((Ended::ClosedUnmerged, Some(false)))),
@@ -181,7 +181,7 @@ fn each_end_has_its_meaning() {
 }
 
 #[test]
-fn the_words_of_people_with_permission_are_taken_and_no_others() {
+fn only_permitted_people_contribute_rules() {
     let (_, mut before) = after(&[8, 2], |_| {});
     let word =
         |source, text: &str| Guidance { who: "maja".into(), source, text: text.into(), path: None, remember: false };
@@ -207,7 +207,7 @@ fn the_words_of_people_with_permission_are_taken_and_no_others() {
 }
 
 #[test]
-fn a_rule_is_learnt_when_it_is_told_and_not_when_it_comes_back() {
+fn returning_guidance_is_not_learnt_twice() {
     let rule = |text: &str| Guidance {
         who: "maja".into(),
         source: GuidanceSource::Command,

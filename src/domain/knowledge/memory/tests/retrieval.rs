@@ -18,7 +18,7 @@ fn candidates(learnings: Vec<Learning>) -> Vec<Candidate> {
 }
 
 #[test]
-fn rare_words_are_taken_and_their_postings_are_bounded() {
+fn rare_terms_are_selected_within_posting_limit() {
     let counts = [("pool", 400), ("tim", 3), ("connection", 40), ("handler", 500), ("deadlock", 1)];
     let frequency = |word: &str| {
         Ok::<u64, Infallible>(counts.iter().find(|(known, _)| *known == word).map_or(0, |(_, count)| *count))
@@ -37,7 +37,7 @@ fn rare_words_are_taken_and_their_postings_are_bounded() {
 }
 
 #[test]
-fn rows_come_by_what_their_terms_are_worth() {
+fn rows_are_ordered_by_term_weight() {
     let weight = |learnings: u64| Term { word: "pool".to_owned(), learnings }.weight(1_000);
     assert!(weight(1) > weight(40) && weight(40) > weight(999) && weight(999) > 0.0);
     // By hand: ln(1 + 990.5 / 10.5).
@@ -51,7 +51,7 @@ fn rows_come_by_what_their_terms_are_worth() {
 }
 
 #[test]
-fn a_long_text_comes_behind_a_short_one_with_the_same_rare_words() {
+fn short_text_ranks_before_long_one() {
     let weights = Weights { cosine: 0.0, ..Weights::default() };
     let settings = MemorySettings::default();
     let short = active(strategy("restart the parser"), 0.9);
@@ -74,7 +74,7 @@ fn a_long_text_comes_behind_a_short_one_with_the_same_rare_words() {
 }
 
 #[test]
-fn each_sort_has_its_limit_and_all_have_one() {
+fn ranking_respects_limits_per_kind_and_total() {
     let settings = MemorySettings::default();
     let mut learnings = Vec::new();
     for n in 0..5 {
@@ -92,7 +92,7 @@ fn each_sort_has_its_limit_and_all_have_one() {
 }
 
 #[test]
-fn what_is_surer_and_of_the_same_type_comes_first() {
+fn confident_learning_of_same_type_ranks_first() {
     let settings = MemorySettings::default();
     let one = active(strategy("isolate the parser"), 0.75);
     let surer = active(strategy("restart the parser"), 0.95);
@@ -109,7 +109,7 @@ fn what_is_surer_and_of_the_same_type_comes_first() {
 }
 
 #[test]
-fn queries_of_any_syntax_are_corrected() {
+fn query_of_any_syntax_is_accepted() {
     let cases = [
         ("bash.*failed", r#""bash" AND "fail""#),
         ("connection OR pool", r#""connection" OR "pool""#),
@@ -135,7 +135,7 @@ fn queries_of_any_syntax_are_corrected() {
 
 proptest! {
     #[test]
-    fn a_corrected_query_is_its_own_correction(text in any::<String>()) {
+    fn query_correction_is_idempotent(text in any::<String>()) {
         let asked = correct(&text);
         for phrase in asked.phrases.iter().chain(&asked.without) {
             prop_assert!(!phrase.contains('"') && !phrase.trim().is_empty());
