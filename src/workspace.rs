@@ -8,6 +8,7 @@
 //! a mirror holds the repository's lock; objects are added without it.
 
 mod agent_repo;
+mod attributes;
 mod error;
 mod files;
 mod git;

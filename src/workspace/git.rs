@@ -5,17 +5,24 @@
 //! addresses; protocols other than the address's own are off.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
+use tempfile::NamedTempFile;
+use tokio::sync::OnceCell;
 use url::Url;
 
 use super::WorkspaceError;
+use super::attributes::{self, AttributesFile};
 use super::spawner;
 
-/// Oldest git that is used: it has `merge-tree --write-tree`, `--attr-source` and the fixes of known clone attacks.
-pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 43, patch: 0 };
+/// Oldest supported git: it has `merge-tree --write-tree` and `safe.bareRepository`.
+pub const NEEDED_GIT: GitVersion = GitVersion { major: 2, minor: 39, patch: 0 };
+/// First git with `--attr-source`; [`attributes`] replaces it for older ones.
+const ATTR_SOURCE_GIT: GitVersion = GitVersion { major: 2, minor: 41, patch: 0 };
 
 /// Limit of a command that works on local files only.
 const LOCAL_LIMIT: Duration = Duration::from_secs(300);
@@ -226,13 +233,15 @@ pub(super) struct Git {
     program: PathBuf,
     /// An empty folder, so that no user's settings are found.
     home: PathBuf,
+    /// Version of the program, once it was asked for.
+    version: Arc<OnceCell<GitVersion>>,
 }
 
 impl Git {
     pub fn new(home: PathBuf) -> Result<Self, WorkspaceError> {
         let program = which::which("git")
             .map_err(|_| WorkspaceError::GitVersion { found: "(none)".to_owned(), needed: NEEDED_GIT.to_string() })?;
-        Ok(Self { program, home })
+        Ok(Self { program, home, version: Arc::default() })
     }
 
     /// Where it is.
@@ -242,6 +251,16 @@ impl Git {
 
     /// Version of the installed git; an error if it is older than [`NEEDED_GIT`].
     pub async fn version(&self) -> Result<GitVersion, WorkspaceError> {
+        self.version.get_or_try_init(|| self.read_version()).await.copied()
+    }
+
+    /// Uses the equivalents for that version, whatever is installed.
+    #[cfg(test)]
+    pub fn assume_version(&self, version: GitVersion) {
+        self.version.set(version).expect("no command has run yet");
+    }
+
+    async fn read_version(&self) -> Result<GitVersion, WorkspaceError> {
         let call = Call::new("tell its version", &self.home);
         let answer = self.spawn(&call, None, vec!["version".into()]).await?;
         let needed = NEEDED_GIT.to_string();
@@ -255,9 +274,51 @@ impl Git {
     /// Runs the command; exit codes other than 0 are the caller's to read.
     pub async fn run(&self, call: Call<'_>) -> Result<Output, WorkspaceError> {
         let remote = call.access.map(GitUrl::checked).transpose()?;
-        let mut args = base_arguments(&call, remote.as_ref());
+        let mut args = Vec::new();
+        // Kept until the command has ended.
+        let mut attributes = None;
+        if let Some(tree) = call.attributes_of {
+            if self.version().await? >= ATTR_SOURCE_GIT {
+                args.push(format!("--attr-source={tree}").into());
+            } else {
+                attributes = Some(self.attributes_file(call.git_dir, tree).await?);
+            }
+        }
+        args.extend(base_arguments(&call, remote.as_ref()));
+        if let Some(file) = &attributes {
+            args.push("-c".into());
+            args.push(joined("core.attributesFile=", file.path()));
+        }
         args.extend(call.args.iter().cloned());
         self.spawn(&call, remote.as_ref(), args).await
+    }
+
+    /// Writes the attributes of a tree to a file for `core.attributesFile`.
+    async fn attributes_file(&self, git_dir: &Path, tree: &str) -> Result<NamedTempFile, WorkspaceError> {
+        let read = |args: &[&str], input: Vec<u8>| {
+            let call = Call::new("read the attributes of a tree", git_dir).args(args).input(input);
+            async move {
+                let args = base_arguments(&call, None).into_iter().chain(call.args.iter().cloned()).collect();
+                let output = self.spawn(&call, None, args).await?;
+                if output.code == 0 { Ok(output) } else { Err(failure(call.what, &output, None)) }
+            }
+        };
+        let listed = read(&["ls-tree", "-r", "-z", "--full-tree", tree], Vec::new()).await?;
+        let mut files = Vec::new();
+        for (id, path) in listed.stdout.split(|byte| *byte == 0).filter_map(attributes_entry) {
+            let text = read(&["cat-file", "blob", &id], Vec::new()).await?;
+            files.push(AttributesFile { path, text: String::from_utf8_lossy(&text.stdout).into_owned() });
+        }
+        let write = |text: String| -> std::io::Result<NamedTempFile> {
+            let mut file = NamedTempFile::new()?;
+            file.write_all(text.as_bytes())?;
+            Ok(file)
+        };
+        write(attributes::combined(files)).map_err(|source| WorkspaceError::Io {
+            what: "write the attributes of a tree below",
+            path: std::env::temp_dir(),
+            source,
+        })
     }
 
     /// Runs the command and takes any exit code but 0 as a failure.
@@ -347,13 +408,18 @@ fn redacted(text: String, token: &SecretString) -> String {
     if token.is_empty() { text } else { text.replace(token, "***") }
 }
 
+/// Object id and path of a regular `.gitattributes` file in an entry of `ls-tree -z`; `None` for any other entry.
+fn attributes_entry(entry: &[u8]) -> Option<(String, String)> {
+    let (facts, path) = std::str::from_utf8(entry).ok()?.split_once('\t')?;
+    let mut facts = facts.split(' ');
+    let is_file = facts.next()?.starts_with("100") && facts.next()? == "blob";
+    let named = path == ".gitattributes" || path.ends_with("/.gitattributes");
+    (is_file && named).then(|| (facts.next().unwrap_or_default().to_owned(), path.to_owned()))
+}
+
 /// Everything before the subcommand.
 fn base_arguments(call: &Call<'_>, remote: Option<&Remote<'_>>) -> Vec<OsString> {
-    let mut args: Vec<OsString> = Vec::new();
-    if let Some(tree) = call.attributes_of {
-        args.push(format!("--attr-source={tree}").into());
-    }
-    args.push(joined("--git-dir=", call.git_dir));
+    let mut args: Vec<OsString> = vec![joined("--git-dir=", call.git_dir)];
     if let Some((tree, _)) = call.work_tree {
         args.push(joined("--work-tree=", tree));
     }
@@ -434,7 +500,7 @@ mod tests {
         ] {
             assert_eq!(GitVersion::parse(text).map(|v| (v.major, v.minor, v.patch)), expected, "{text}");
         }
-        assert!(GitVersion { major: 2, minor: 42, patch: 9 } < NEEDED_GIT);
+        assert!(GitVersion { major: 2, minor: 38, patch: 9 } < NEEDED_GIT);
         assert!(GitVersion { major: 3, minor: 0, patch: 0 } > NEEDED_GIT);
     }
 

@@ -247,7 +247,7 @@ async fn configuration_errors_are_printed_as_json_lines() {
 async fn old_git_is_refused() {
     let folder = folder();
     let git = folder.path().join("git");
-    std::fs::write(&git, "#!/bin/sh\necho git version 2.39.5\n").expect("written");
+    std::fs::write(&git, "#!/bin/sh\necho git version 2.38.1\n").expect("written");
     std::fs::set_permissions(&git, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("made executable");
     let path = format!("{}:/usr/bin:/bin", folder.path().display());
     let secret = "0123456789abcdef0123456789abcdef";
@@ -257,11 +257,11 @@ async fn old_git_is_refused() {
     command.env("RALPH_FORGES", forge).env("RALPH_SERVER__LISTEN", "127.0.0.1:0");
     let output = run(command.env("PATH", &path).env("T", "token").env("S", secret)).await;
     assert_eq!(output.status.code(), Some(1), "{}", said(&output.stderr));
-    let why = "git 2.39.5 cannot be used, 2.43.0 or later is needed";
+    let why = "git 2.38.1 cannot be used, 2.39.0 or later is needed";
     assert!(said(&output.stderr).contains(why), "{}", said(&output.stderr));
     let checked = run(ralph(folder.path(), &["check"]).env("PATH", &path).env("T", "token").env("S", secret)).await;
     let lines = said(&checked.stdout);
-    assert!(lines.contains(&format!("FAIL git: {why}; install git 2.43.0 or newer")), "{lines}");
+    assert!(lines.contains(&format!("FAIL git: {why}; install git 2.39.0 or newer")), "{lines}");
 }
 
 /// Colours are for terminals, and for those who want them.

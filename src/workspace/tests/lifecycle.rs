@@ -141,9 +141,35 @@ async fn what_cannot_be_started_from_is_named() {
     assert!(matches!(error, Err(WorkspaceError::CommitMissing { .. })), "{error:?}");
 }
 
-/// F17.
+/// Attributes of the base apply to a merge, with every supported git; those that the agent writes do not.
 #[tokio::test]
-async fn the_base_is_merged_or_its_conflicts_are_shown() {
+async fn merge_uses_attributes_of_base() {
+    let installed = World::new().workspaces.git_version().await.unwrap();
+    for version in [crate::workspace::NEEDED_GIT, installed] {
+        let world = World::new();
+        world.workspaces.git.assume_version(version);
+        world.human(
+            "main",
+            "mkdir -p docs; echo one >docs/notes.txt; echo 'notes.txt merge=union' >docs/.gitattributes",
+        );
+        let info = world.prepare().await;
+        sh(
+            &info.dir,
+            "echo mine >>docs/notes.txt; echo mine >>README.md; echo 'README.md merge=union' >.gitattributes",
+        );
+        let head = world.commit(&info.head).await.commit.unwrap();
+        let base = world.human("main", "echo theirs >>docs/notes.txt; echo theirs >>README.md");
+        world.workspaces.fetch(&world.repo, &world.access, "main", BRANCH, false).await.unwrap();
+        let merged = world.workspaces.merge_base_into(&world.loop_id, &world.repo, &head, &base).await.unwrap();
+        assert_eq!(merged, MergeOutcome::Conflict { files: vec!["README.md".into()] }, "git {version}");
+        let notes = std::fs::read_to_string(info.dir.join("docs/notes.txt")).unwrap();
+        assert_eq!(notes.lines().count(), 3, "git {version}: {notes}");
+    }
+}
+
+/// A base that moved is merged, and conflicts are shown (docs/faults.md#f17).
+#[tokio::test]
+async fn base_is_merged_or_conflicts_are_shown() {
     let world = World::new();
     let info = world.prepare().await;
     let up_to_date =
