@@ -17,10 +17,10 @@ const INSTALLATION: &str = "/repos/acme/app/installation";
 const TOKENS: &str = "/app/installations/99/access_tokens";
 const ISSUE: &str = "/repos/acme/app/issues/42";
 
-fn with_app() -> Option<(GitHub, Arc<ContractTransport>, Clock)> {
-    let transport = ContractTransport::new(Spec::GitHub)?;
+fn with_app() -> (GitHub, Arc<ContractTransport>, Clock) {
+    let transport = ContractTransport::new(Spec::GitHub);
     let clock = Clock::manual(START);
-    Some((over(app_auth(), clock.clone(), transport.clone()), transport, clock))
+    (over(app_auth(), clock.clone(), transport.clone()), transport, clock)
 }
 
 fn installed(transport: &ContractTransport) {
@@ -66,7 +66,7 @@ fn claims(signature: &str) -> Claims {
 
 #[tokio::test]
 async fn tokens_are_narrowed_and_renewed_five_minutes_before_they_end() {
-    let Some((github, transport, clock)) = with_app() else { return };
+    let (github, transport, clock) = with_app();
     installed(&transport);
     minted(&transport, "ghs_first", "2026-01-01T01:00:00Z");
     minted(&transport, "ghs_second", "2026-01-01T01:56:00Z");
@@ -91,7 +91,7 @@ async fn tokens_are_narrowed_and_renewed_five_minutes_before_they_end() {
 
 #[tokio::test]
 async fn git_gets_tokens_that_can_do_no_more_than_git_needs() {
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     installed(&transport);
     minted(&transport, "ghs_push", "2026-01-01T01:00:00Z");
     minted(&transport, "ghs_fetch", "2026-01-01T01:00:00Z");
@@ -110,7 +110,7 @@ async fn git_gets_tokens_that_can_do_no_more_than_git_needs() {
 
 #[tokio::test]
 async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     installed(&transport);
     minted(&transport, "ghs_members", "2026-01-01T01:00:00Z");
     transport.on("GET", "/orgs/acme/teams/leads/memberships/ann", 404, json!({ "message": "Not Found" }));
@@ -123,7 +123,7 @@ async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
 
 #[tokio::test]
 async fn an_installation_says_whether_teams_can_be_asked() {
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     let answered = |org: &str, permissions: Value| {
         let facts = json!({ "id": 99, "account": { "login": org, "id": 3, "type": "Organization" }, "permissions": permissions });
         let body = answer("GET", "/repos/{owner}/{repo}/installation", 200, facts);
@@ -160,7 +160,7 @@ impl Transport for Yielding {
 /// F5.
 #[tokio::test]
 async fn however_many_wait_for_a_token_it_is_asked_for_once() {
-    let Some(transport) = ContractTransport::new(Spec::GitHub) else { return };
+    let transport = ContractTransport::new(Spec::GitHub);
     let github = over(app_auth(), Clock::manual(START), Arc::new(Yielding(transport.clone())));
     let body = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}", 200, json!({})).to_string();
     for _ in 0..8 {
@@ -178,7 +178,7 @@ async fn however_many_wait_for_a_token_it_is_asked_for_once() {
 #[tokio::test]
 async fn a_refused_token_is_renewed_once() {
     for ends_well in [true, false] {
-        let Some((github, transport, _)) = with_app() else { return };
+        let (github, transport, _) = with_app();
         for token in ["ghs_old", "ghs_new"] {
             installed(&transport);
             minted(&transport, token, "2026-01-01T01:00:00Z");
@@ -206,7 +206,7 @@ async fn a_refused_token_is_renewed_once() {
 /// D6.
 #[tokio::test]
 async fn the_servers_clock_is_used_once_it_refuses_ours() {
-    let Some((github, transport, clock)) = with_app() else { return };
+    let (github, transport, clock) = with_app();
     let refusal = json!({ "message": "'Issued at' claim ('iat') must be an Integer representing the time" });
     let date = [("date", "Thu, 01 Jan 2026 02:00:00 GMT")];
     transport.on_with("GET", INSTALLATION, 401, &date, refusal.clone());
@@ -231,7 +231,7 @@ async fn a_refusal_that_the_clock_cannot_explain_is_not_tried_again() {
     let cases =
         [("A JSON web token could not be decoded", "Thu, 01 Jan 2026 02:00:00 GMT"), ("'Issued at'", "garbage")];
     for (message, date) in cases {
-        let Some((github, transport, _)) = with_app() else { return };
+        let (github, transport, _) = with_app();
         transport.on_with("GET", INSTALLATION, 401, &[("date", date)], json!({ "message": message }));
         let failure = github.issue(&repo(), Number(42)).await.unwrap_err();
         assert_eq!(failure.kind, ForgeErrorKind::Unauthorized, "{failure}");
@@ -239,11 +239,11 @@ async fn a_refusal_that_the_clock_cannot_explain_is_not_tried_again() {
     }
 }
 
-async fn refused_mint(status: u16, message: &str) -> Option<(ForgeError, Arc<ContractTransport>)> {
-    let (github, transport, _) = with_app()?;
+async fn refused_mint(status: u16, message: &str) -> (ForgeError, Arc<ContractTransport>) {
+    let (github, transport, _) = with_app();
     installed(&transport);
     transport.on("POST", TOKENS, status, json!({ "message": message }));
-    Some((github.issue(&repo(), Number(42)).await.unwrap_err(), transport))
+    (github.issue(&repo(), Number(42)).await.unwrap_err(), transport)
 }
 
 #[tokio::test]
@@ -260,11 +260,11 @@ async fn what_an_installation_lacks_is_said() {
         (404, "Not Found", ForgeErrorKind::NotFound, "issue #42"),
     ];
     for (status, message, kind, words) in cases {
-        let Some((failure, _)) = refused_mint(status, message).await else { return };
+        let (failure, _) = refused_mint(status, message).await;
         assert_eq!(failure.kind, kind, "{failure}");
         assert!(failure.to_string().contains(words), "{failure}");
     }
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     transport.on("GET", INSTALLATION, 404, json!({ "message": "Not Found" }));
     let failure = github.issue(&repo(), Number(42)).await.unwrap_err();
     assert_eq!(failure.kind, ForgeErrorKind::NotFound);
@@ -274,7 +274,7 @@ async fn what_an_installation_lacks_is_said() {
 /// F5.
 #[tokio::test]
 async fn a_new_installation_is_found_after_the_old_one_is_gone() {
-    let Some((failure, transport)) = refused_mint(404, "Not Found").await else { return };
+    let (failure, transport) = refused_mint(404, "Not Found").await;
     assert_eq!(failure.kind, ForgeErrorKind::NotFound);
     let github = over(app_auth(), Clock::manual(START), transport.clone());
     installed(&transport);
@@ -289,7 +289,7 @@ async fn a_new_installation_is_found_after_the_old_one_is_gone() {
 
 #[tokio::test]
 async fn the_apps_account_is_its_bot() {
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     transport.on("GET", "/app", 200, answer("GET", "/app", 200, json!({ "slug": "ralph-bot" })));
     let list = json!([{ "id": 98, "suspended_at": "2026-01-01T00:00:00Z" }, { "id": 99 }]);
     transport.on("GET", "/app/installations?per_page=100", 200, answer("GET", "/app/installations", 200, list));
@@ -306,7 +306,7 @@ async fn the_apps_account_is_its_bot() {
 
 #[tokio::test]
 async fn all_installations_repositories_are_listed() {
-    let Some((github, transport, _)) = with_app() else { return };
+    let (github, transport, _) = with_app();
     let list = answer("GET", "/app/installations", 200, json!([{ "id": 99 }]));
     transport.on("GET", "/app/installations?per_page=100", 200, list);
     minted(&transport, "ghs_metadata", "2026-01-01T01:00:00Z");

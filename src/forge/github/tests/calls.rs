@@ -29,7 +29,7 @@ async fn permissions_count_for_the_very_account_only() {
         (200, json!({ "permission": "admin", "role_name": "admin", "user": null }), Permission::None),
         (404, not_found(), Permission::None),
     ];
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/collaborators/ann/permission";
     for (status, body, expected) in cases.drain(..) {
         let template = "/repos/{owner}/{repo}/collaborators/{username}/permission";
@@ -51,7 +51,7 @@ async fn permissions_count_for_the_very_account_only() {
 
 #[tokio::test]
 async fn members_of_a_team_count_for_the_very_account_only() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let (target, account) = ("/orgs/acme/teams/leads/memberships/ann", "/users/ann");
     let leads = Team::parse("acme/leads").unwrap();
     let template = "/orgs/{org}/teams/{team_slug}/memberships/{username}";
@@ -73,7 +73,7 @@ async fn members_of_a_team_count_for_the_very_account_only() {
 
 #[tokio::test]
 async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_ask() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", Team::parse("acme/leads").unwrap());
     for (status, body, expected) in
         [(404, not_found(), "does not say"), (403, json!({ "message": "Forbidden" }), "Members: read")]
@@ -89,7 +89,7 @@ async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_
 
 #[tokio::test]
 async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/contents/{path}";
     let folder = "/repos/acme/app/contents/.github/workflows";
     let entry = |path: &str, kind: &str, size: u64| json!({ "path": path, "type": kind, "size": size });
@@ -114,7 +114,7 @@ async fn files_of_a_folder_are_read_and_nothing_else_in_it() {
 
 #[tokio::test]
 async fn logins_and_labels_cannot_lead_to_another_address() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/collaborators/..%2Fx%3Fy%5Bbot%5D/permission";
     transport.on("GET", target, 404, not_found());
     assert_eq!(github.permission(&repo(), &user(5, "../x?y[bot]")).await.unwrap(), Permission::None);
@@ -127,7 +127,7 @@ async fn logins_and_labels_cannot_lead_to_another_address() {
 
 #[tokio::test]
 async fn missing_labels_are_made_and_those_that_exist_left_alone() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let spec = |name: &str| LabelSpec { name: name.into(), color: "5319e7".into(), description: "d".into() };
     let present = json!([{ "name": "Ralph:Run", "description": "x" }]);
     let labels = "/repos/{owner}/{repo}/labels";
@@ -151,7 +151,7 @@ async fn missing_labels_are_made_and_those_that_exist_left_alone() {
 
 #[tokio::test]
 async fn labels_come_and_go() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/issues/42/labels";
     transport.on("POST", target, 200, json!([]));
     github.add_labels(&repo(), Number(42), &["ralph:running".into()]).await.unwrap();
@@ -171,7 +171,7 @@ fn comment(id: i64, at: &str) -> Value {
 
 #[tokio::test]
 async fn all_pages_are_read_oldest_first_and_none_elsewhere() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
     let first = "/repos/acme/app/issues/42/comments?per_page=100&since=2026-01-01T00%3A00%3A00Z";
     let second = "/repos/acme/app/issues/42/comments?per_page=100&page=2";
@@ -193,7 +193,7 @@ async fn all_pages_are_read_oldest_first_and_none_elsewhere() {
 
 #[tokio::test]
 async fn comments_are_written_replaced_deleted_and_reacted_to() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}/issues/{issue_number}/comments";
     let at = "2026-01-01T00:00:01Z";
     let target = "/repos/acme/app/issues/42/comments";
@@ -229,7 +229,7 @@ async fn comments_are_written_replaced_deleted_and_reacted_to() {
 
 #[tokio::test]
 async fn issues_are_listed_by_label_without_pull_requests() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let issue = |number: u64, label: &str| json!({ "number": number, "state": "open", "labels": [{ "name": label }] });
     let mut pull = issue(2, "ralph:run");
     pull["pull_request"] = json!({ "url": "https://x.test" });
@@ -242,7 +242,7 @@ async fn issues_are_listed_by_label_without_pull_requests() {
 
 #[tokio::test]
 async fn issues_are_opened_and_closed() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let created = json!({ "number": 50, "title": "t", "labels": [{ "name": "critical" }], "user": null });
     let template = "/repos/{owner}/{repo}/issues";
     transport.on("POST", "/repos/acme/app/issues", 201, answer("POST", template, 201, created));
@@ -266,7 +266,7 @@ async fn issues_are_opened_and_closed() {
 async fn a_transferred_issue_is_gone_and_one_of_a_renamed_repository_is_not() {
     for (place, name, is_there) in [("acme/other", "app", false), ("acme/App", "app", true), ("acme/new", "new", true)]
     {
-        let Some((github, transport)) = with_token() else { return };
+        let (github, transport) = with_token();
         let url = format!("https://api.github.test/repos/{place}");
         let template = "/repos/{owner}/{repo}/issues/{issue_number}";
         let issue = answer("GET", template, 200, json!({ "number": 42, "repository_url": url }));
@@ -294,7 +294,7 @@ async fn a_label_that_came_along_was_set_by_nobody() {
     for (events, known) in
         [(json!([labeled]), true), (json!([labeled, moved]), false), (json!([labeled, moved, labeled]), true)]
     {
-        let Some((github, transport)) = with_token() else { return };
+        let (github, transport) = with_token();
         let page = answer("GET", "/repos/{owner}/{repo}/issues/{issue_number}/events", 200, events.clone());
         transport.on("GET", target, 200, page);
         let found = github.labelled(&repo(), Number(42), "ralph:run").await.unwrap();
@@ -316,7 +316,7 @@ const PULL: &str = "/repos/{owner}/{repo}/pulls/{pull_number}";
 /// P14.
 #[tokio::test]
 async fn the_newest_pull_request_from_our_branch_is_found() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/pulls?head=acme%3Aralph%2F42-sum&state=all&sort=created&direction=desc&per_page=100";
     let mut merged = pull(44, "ralph/42-sum", json!({ "id": 7 }));
     merged["merged_at"] = json!("2026-01-01T00:00:00Z");
@@ -336,7 +336,7 @@ async fn the_newest_pull_request_from_our_branch_is_found() {
 
 #[tokio::test]
 async fn pull_requests_are_opened_once() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let new = NewPull { title: "t".into(), body: "b".into(), head: "h".into(), base: "main".into(), draft: true };
     let mut created = pull(43, "h", json!({ "id": 7 }));
     created["draft"] = json!(true);
@@ -373,7 +373,7 @@ async fn drafts_become_ready_by_graphql_or_else_by_rest() {
         pull["draft"] = json!(draft);
         answer("GET", PULL, 200, pull)
     };
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     transport.on("GET", target, 200, draft(false));
     github.set_pull_ready(&repo(), Number(43)).await.unwrap();
 
@@ -402,7 +402,7 @@ async fn refusals_of_graphql_are_told_apart() {
         (json!([{ "type": "RATE_LIMITED", "message": "x" }]), ForgeErrorKind::RateLimited { after_ms: 60_000 }),
         (json!([{ "message": "Parse error" }]), ForgeErrorKind::Bug),
     ];
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     transport.outside("POST", "/graphql");
     for (errors, kind) in cases {
         let body = json!({ "data": null, "errors": errors }).to_string();
@@ -414,7 +414,7 @@ async fn refusals_of_graphql_are_told_apart() {
 
 #[tokio::test]
 async fn edits_are_listed_oldest_first_without_the_first_text() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let edit = |at: &str, editor: Value| json!({ "editedAt": at, "editor": editor });
     let ann = json!({ "__typename": "User", "login": "ann", "databaseId": 5 });
     let page = |nodes: Value, next: Option<&str>| {
@@ -439,7 +439,7 @@ async fn edits_are_listed_oldest_first_without_the_first_text() {
 
 #[tokio::test]
 async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     transport.on("GET", "/user", 200, answer("GET", "/user", 200, json!({ "id": 5, "login": "bot" })));
     let before = github.capabilities().await.unwrap();
     assert!(before.minimize && before.edit_history && before.drafts && before.repository_hooks);
@@ -457,7 +457,7 @@ async fn what_needs_graphql_is_no_longer_offered_where_there_is_none() {
 
 #[tokio::test]
 async fn reviewers_who_cannot_be_asked_are_left_out() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/pulls/43/requested_reviewers";
     let refusal = json!({ "message": "Reviews may only be requested from collaborators." });
     let template = "/repos/{owner}/{repo}/pulls/{pull_number}/requested_reviewers";
@@ -481,7 +481,7 @@ async fn reviewers_who_cannot_be_asked_are_left_out() {
 
 #[tokio::test]
 async fn reviews_and_remarks_are_read_oldest_first() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let review = |id: i64, state: &str, at: Value| {
         let mut review = json!({ "id": id, "state": state, "body": "", "user": null });
         if !at.is_null() {
@@ -515,7 +515,7 @@ async fn reviews_and_remarks_are_read_oldest_first() {
 
 #[tokio::test]
 async fn a_branch_is_the_one_asked_for_or_none() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let target = "/repos/acme/app/branches/ralph%2F42-sum";
     let template = "/repos/{owner}/{repo}/branches/{branch}";
     let branch = |name: &str| {
@@ -533,7 +533,7 @@ async fn a_branch_is_the_one_asked_for_or_none() {
 
 #[tokio::test]
 async fn a_repository_is_the_one_that_was_meant() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let template = "/repos/{owner}/{repo}";
     let full = |id: i64, size: u64| {
         let content = json!({
@@ -562,7 +562,7 @@ async fn a_repository_is_the_one_that_was_meant() {
 
 #[tokio::test]
 async fn one_webhook_a_repository_is_kept_up_to_date() {
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     let (hooks, hook) = ("/repos/{owner}/{repo}/hooks", "/repos/{owner}/{repo}/hooks/{hook_id}");
     let (url, secret) = ("https://bot.test/webhooks/gh", SecretString::from("hook-secret".to_owned()));
     let list = "/repos/acme/app/hooks?per_page=100";
@@ -594,7 +594,7 @@ async fn one_webhook_a_repository_is_kept_up_to_date() {
 #[tokio::test]
 async fn answers_that_are_not_understood_are_errors_not_panics() {
     let bodies = ["", "<html>login</html>", "[]", "{\"number\":\"x\"}", "null", "{\"number\":-1}"];
-    let Some((github, transport)) = with_token() else { return };
+    let (github, transport) = with_token();
     for body in bodies {
         transport.on_raw("GET", "/repos/acme/app/issues/42", 200, &[], body);
         let failure = github.issue(&repo(), Number(42)).await.unwrap_err();

@@ -41,12 +41,11 @@ workflow_run.completed e3, workflow_run.requested i2";
 
 #[test]
 fn every_documented_example_is_read_or_ignored_on_purpose() {
-    let Some(files) = contract_folder("github-webhooks") else { return };
+    let files = contract_folder("github-webhooks");
     let mut lines = Vec::new();
     for file in files {
         let event = file.trim_end_matches(".json");
-        let examples: Vec<Value> =
-            serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}")).unwrap()).unwrap();
+        let examples: Vec<Value> = serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}"))).unwrap();
         let mut counts: BTreeMap<(String, char), u32> = BTreeMap::new();
         for example in &examples {
             let action = example.get("action").and_then(Value::as_str).map(|a| format!(".{a}")).unwrap_or_default();
@@ -64,12 +63,11 @@ fn every_documented_example_is_read_or_ignored_on_purpose() {
 
 #[test]
 fn an_example_under_another_events_header_is_refused() {
-    let Some(files) = contract_folder("github-webhooks") else { return };
+    let files = contract_folder("github-webhooks");
     let events: Vec<&str> = HANDLED.iter().chain(IMPLICIT).copied().collect();
     for file in files {
         let event = file.trim_end_matches(".json");
-        let examples: Vec<Value> =
-            serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}")).unwrap()).unwrap();
+        let examples: Vec<Value> = serde_json::from_slice(&contract_file(&format!("github-webhooks/{file}"))).unwrap();
         // A few of each are enough: what decides is which objects they have.
         for (example, header) in examples.iter().take(3).flat_map(|e| events.iter().map(move |h| (e, *h))) {
             if header != event {
