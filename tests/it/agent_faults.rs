@@ -56,7 +56,7 @@ async fn unstartable_agent_pauses_with_advice(dialect: Dialect) {
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
-        assert!(the_escalation(&world).contains("/ralph resume"));
+        assert!(the_escalation(world).contains("/ralph resume"));
         assert_eq!(world.state_labels(), ["failed"]);
         world.comment("/ralph resume --backend mine").await;
         world.settle().await;
@@ -137,7 +137,7 @@ async fn three_consecutive_agent_failures_end_the_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(agent), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.state, stopped.spent.iterations), (LoopState::Failed, 3), "{}", stopped.why);
-        let body = the_escalation(&world);
+        let body = the_escalation(world);
         assert!(body.contains("no credit left on this machine") && body.contains("/ralph resume"), "{body}");
         world.write_agent("echo 42 >answer.txt\n");
         world.comment("/ralph resume").await;
@@ -156,7 +156,7 @@ async fn idle_agent_reaches_iteration_limit(dialect: Dialect) {
         let stopped = world.run().await;
         assert_eq!((stopped.state, stopped.pushed.as_ref()), (LoopState::LimitReached, None), "{}", stopped.why);
         assert!(stopped.pull.is_none() && world.forge.branch_sha(world.repo, &stopped.branch).await.is_none());
-        assert!(the_escalation(&world).contains("--max-iterations"));
+        assert!(the_escalation(world).contains("--max-iterations"));
     })
     .await;
 }

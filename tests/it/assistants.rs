@@ -238,7 +238,7 @@ async fn assistant_advice_reaches_next_prompts(dialect: Dialect) {
             assert!(reflection.text.contains(told), "{told}: {}", reflection.text);
         }
         // All of it was paid by the loop: 1,100 tokens a question at a dollar a million.
-        let purposes: Vec<String> = booked(&world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
+        let purposes: Vec<String> = booked(world).await.into_iter().map(|(purpose, _, _)| purpose).collect();
         assert_eq!(sorted(purposes), ["agent", "agent", "message", "prompt", "prompt", "reflection"]);
         assert_eq!(done.spent.cost, Money(4 * 1_100), "{}", done.spent.cost);
         assert_eq!((done.iterations[0].cost, done.iterations[0].tokens_in), (Money(2_200), 2_000));
@@ -352,7 +352,7 @@ async fn invalid_assistant_answer_is_retried_once_then_skipped(dialect: Dialect)
             assert_whole(&prompt, &done);
             assert!(!prompt.contains("# Advice for this iteration"), "{prompt}");
         }
-        let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
+        let outcomes: Vec<String> = booked(world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
         assert_eq!(outcomes, ["unusable", "finished", "unusable", "unusable", "unusable", "finished"]);
         assert_eq!(done.iterations[0].report.summary, "I wrote a number.", "the patterns read it");
         assert_eq!(done.spent.cost, Money(8 * 1_100), "what is of no use costs as well");
@@ -372,7 +372,7 @@ async fn limited_assistant_falls_back_to_next(dialect: Dialect) {
         assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
         let known = world.engine().store.read(calls::state).await.expect("a state");
         assert!(matches!(known.backends["first"].status, Status::Parked(_)), "{:?}", known.backends["first"]);
-        let told = booked(&world).await;
+        let told = booked(world).await;
         let line = |purpose: &str, backend: &str, outcome: &str| (purpose.into(), backend.into(), outcome.into());
         assert_eq!(told[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);
         assert!(world.prompts().await[0].contains("Read check.sh before you write a number."));
@@ -399,7 +399,7 @@ async fn independent_questions_are_asked_concurrently(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
-        let outcomes: Vec<String> = booked(&world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
+        let outcomes: Vec<String> = booked(world).await.into_iter().map(|(_, _, outcome)| outcome).collect();
         assert!(outcomes.iter().all(|outcome| outcome == "finished"), "{outcomes:?}");
         let prompt = &world.prompts().await[1];
         for told in ["why: nobody had read check.sh", "Read check.sh before you write a number."] {
@@ -418,7 +418,7 @@ async fn hanging_model_delays_nothing(dialect: Dialect) {
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
         // Who did not answer is not asked again in the same run, but for what it was asked at the same time.
         assert_eq!(models.purposes(), ["prompt", "prompt", "reflection"]);
-        let failed: Vec<_> = booked(&world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
+        let failed: Vec<_> = booked(world).await.into_iter().filter(|(purpose, ..)| purpose != "agent").collect();
         assert!(failed.iter().all(|(_, _, outcome)| outcome == "failed"), "{failed:?}");
         assert!(done.spent.cost > Money(0), "what was sent may have to be paid");
         for prompt in world.prompts().await {
@@ -436,7 +436,7 @@ async fn unreachable_endpoint_is_skipped(dialect: Dialect) {
     story(Setup::new(dialect).config(&config).agent(TWO_TRIES), async |world| {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 2), "{}", done.why);
-        let told: Vec<_> = booked(&world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
+        let told: Vec<_> = booked(world).await.into_iter().map(|(purpose, _, outcome)| (purpose, outcome)).collect();
         assert_eq!(told[0], ("prompt".to_owned(), "failed".to_owned()));
         assert_eq!(done.spent.cost, Money(0));
     })

@@ -183,7 +183,7 @@ async fn channels_are_notified_independently(dialect: Dialect) {
         world.advance(Duration::from_secs(60)).await;
         let tries = receiver.heard("stuck");
         assert!(tries.len() >= 3 && tries.iter().all(|m| m.signed && m.delivery == tries[0].delivery));
-        let [(_, state, receipt)] = &audit(&world, "stuck").await[..] else { panic!("one message") };
+        let [(_, state, receipt)] = &audit(world, "stuck").await[..] else { panic!("one message") };
         assert!(state == "done" && receipt.starts_with("HTTP 204"), "{state}: {receipt}");
     })
     .await;
@@ -226,7 +226,7 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         // What is refused for good is not tried again, and where that is seen.
         assert_eq!(receiver.heard("wrong").len(), 1);
         for (channel, why) in [("wrong", "given up: HTTP 400"), ("inside", "not public")] {
-            let [(_, state, receipt)] = &audit(&world, channel).await[..] else { panic!("one message to {channel}") };
+            let [(_, state, receipt)] = &audit(world, channel).await[..] else { panic!("one message to {channel}") };
             assert!(state == "rejected" && receipt.contains(why), "{channel}: {state}: {receipt}");
         }
 
@@ -237,11 +237,11 @@ async fn failed_notification_is_retried_for_a_day(dialect: Dialect) {
         let own = receiver.heard("own");
         assert!(own[0].body["key"] == own[1].body["key"] && own[0].delivery != own[1].delivery);
         assert_eq!(receiver.events("duty"), ["trigger"]);
-        let broken = audit(&world, "broken").await;
+        let broken = audit(world, "broken").await;
         assert!(broken[0].1 == "rejected" && broken[0].2.contains("nobody took it within 24 h"), "{broken:?}");
         world.advance(Duration::from_secs(3 * 24 * 3600)).await;
         assert_eq!((receiver.events("own").len(), receiver.events("duty").len()), (2, 1), "one reminder, no more");
-        let broken = audit(&world, "broken").await;
+        let broken = audit(world, "broken").await;
         assert!(broken.len() == 2 && broken.iter().all(|(_, state, _)| state == "rejected"), "{broken:?}");
         world.comment("/ralph abort").await;
         world.settle().await;

@@ -204,10 +204,10 @@ async fn pause_now_stops_the_agent(dialect: Dialect) {
     live_story(Setup::new(dialect).agent(HANGS), async |world| {
         world.label().await;
         world.until("the agent", waits_for_agent).await;
-        processes(&world, true).await;
+        processes(world, true).await;
         world.comment("/ralph pause --now").await;
         world.until("the pause", |l| l.state == LoopState::Paused).await;
-        processes(&world, false).await;
+        processes(world, false).await;
         world.write_agent("echo 42 >answer.txt\n");
         world.comment("/ralph resume").await;
         world.until("the review", |l| l.state == LoopState::Review).await;
@@ -222,12 +222,12 @@ async fn abort_kills_the_agent_and_its_children(dialect: Dialect) {
     live_story(Setup::new(dialect).agent(deaf), async |world| {
         world.label().await;
         world.until("the agent", waits_for_agent).await;
-        processes(&world, true).await;
+        processes(world, true).await;
         let said = std::time::Instant::now();
         world.comment("/ralph abort wrong issue").await;
         let aborted = world.until("the end", |l| l.state == LoopState::Aborted).await;
         assert!(aborted.why.contains("wrong issue"), "{}", aborted.why);
-        processes(&world, false).await;
+        processes(world, false).await;
         // Documented maximum: 5 s on an idle machine, including 3 s for the agent to end by itself.
         assert!(said.elapsed() < Duration::from_secs(8), "it took {:?}", said.elapsed());
         let tree = world.tree().await;
@@ -288,17 +288,17 @@ async fn status_command_posts_a_new_status(dialect: Dialect) {
         world.run().await;
         let is_status = |body: &str| body.contains(" status ") || body.contains(" status/");
         let statuses = |w: &World| w.bot_comments().iter().filter(|b| is_status(b)).count();
-        let before = statuses(&world);
+        let before = statuses(world);
         assert_eq!(before, 1, "{:?}", world.bot_comments());
         world.comment("/ralph status").await;
         world.settle().await;
         world.comment("/ralph status").await;
         world.settle().await;
-        assert_eq!(statuses(&world), before + 2);
+        assert_eq!(statuses(world), before + 2);
         // The newest status comment is the one that is updated.
         world.comment("/ralph abort").await;
         world.settle().await;
-        assert_eq!(statuses(&world), before + 2);
+        assert_eq!(statuses(world), before + 2);
         let newest = world.bot_comments().into_iter().rfind(|b| is_status(b)).expect("a status");
         assert!(newest.to_lowercase().contains("aborted"), "{newest}");
     })

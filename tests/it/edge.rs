@@ -143,7 +143,7 @@ async fn nothing_stored(world: &World) {
 /// See docs/threats.md#w1.
 async fn forged_signature_is_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let before = world.delivery_outcomes().await.len();
         let body = genuine.body.as_bytes();
         let right = digest(body);
@@ -176,23 +176,23 @@ async fn forged_signature_is_rejected(dialect: Dialect) {
         for signature in forged {
             let mut all = bare.clone();
             all.extend(signature.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-            let status = post(&world, "/webhooks/forge", &all, body.to_vec()).await;
+            let status = post(world, "/webhooks/forge", &all, body.to_vec()).await;
             assert_eq!(status, 401, "{signature:?}");
         }
         // A valid signature of another body, and a signature with another secret.
         let mut other = body.to_vec();
         other.push(b' ');
-        let status = post(&world, "/webhooks/forge", &signed(dialect, "other", &genuine.event.0, body), other).await;
+        let status = post(world, "/webhooks/forge", &signed(dialect, "other", &genuine.event.0, body), other).await;
         assert_eq!(status, 401);
         let foreign = sign(&SecretString::from("another-secret-of-somebody-else-0123456789".to_owned()), body);
         let mut all = bare;
         all.push((name.to_owned(), format!("{prefix}{foreign}")));
-        assert_eq!(post(&world, "/webhooks/forge", &all, body.to_vec()).await, 401);
+        assert_eq!(post(world, "/webhooks/forge", &all, body.to_vec()).await, 401);
         world.settle().await;
         assert_eq!(world.delivery_outcomes().await.len(), before, "nothing was stored");
         assert!(world.all_loops().await.is_empty());
 
-        assert_eq!(deliver(&world, "genuine", &genuine.event.0, body).await, 202);
+        assert_eq!(deliver(world, "genuine", &genuine.event.0, body).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -221,11 +221,11 @@ async fn short_webhook_secret_is_refused_at_start(dialect: Dialect) {
 /// See docs/threats.md#w4.
 async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let before = world.delivery_outcomes().await.len();
         for round in 0..4 {
             for _ in 0..25 {
-                assert_eq!(deliver(&world, "the-same", &genuine.event.0, genuine.body.as_bytes()).await, 202);
+                assert_eq!(deliver(world, "the-same", &genuine.event.0, genuine.body.as_bytes()).await, 202);
             }
             world.settle().await;
             // Counts this delivery only, not those caused by the service's own changes.
@@ -247,15 +247,15 @@ async fn replayed_delivery_starts_one_loop(dialect: Dialect) {
 /// See docs/threats.md#w5.
 async fn repeated_body_with_new_ids_starts_one_loop(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         for n in 0..25 {
-            assert_eq!(deliver(&world, &format!("early-{n}"), &genuine.event.0, genuine.body.as_bytes()).await, 202);
+            assert_eq!(deliver(world, &format!("early-{n}"), &genuine.event.0, genuine.body.as_bytes()).await, 202);
         }
         world.settle().await;
         let first = world.the_loop().await;
         assert_eq!(first.state, LoopState::Review);
         for n in 0..25 {
-            assert_eq!(deliver(&world, &format!("late-{n}"), &genuine.event.0, genuine.body.as_bytes()).await, 202);
+            assert_eq!(deliver(world, &format!("late-{n}"), &genuine.event.0, genuine.body.as_bytes()).await, 202);
         }
         world.settle().await;
         let all = world.all_loops().await;
@@ -268,9 +268,9 @@ async fn repeated_body_with_new_ids_starts_one_loop(dialect: Dialect) {
 /// See docs/threats.md#w6.
 async fn outdated_label_delivery_is_ignored(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let stale = async |id: &str| {
-            assert_eq!(deliver(&world, id, &genuine.event.0, genuine.body.as_bytes()).await, 202);
+            assert_eq!(deliver(world, id, &genuine.event.0, genuine.body.as_bytes()).await, 202);
             world.settle().await;
             let id = id.to_owned();
             let name = ralph_bot::domain::model::ids::ForgeName::new("forge");
@@ -316,9 +316,9 @@ async fn unlisted_repository_is_ignored(dialect: Dialect) {
         assert!(outcomes.iter().all(|(state, why)| state == "ignored" && !why.is_empty()), "{outcomes:?}");
         assert!(outcomes.iter().any(|(_, why)| why.contains("not watched")), "{outcomes:?}");
         // The name of this repository is listed, but the token cannot see it.
-        let genuine = label_delivery_again(&world).await;
+        let genuine = label_delivery_again(world).await;
         let body = genuine.body.replace("mira/app", "mira/other").replace("\"name\":\"app\"", "\"name\":\"other\"");
-        assert_eq!(deliver(&world, "elsewhere", &genuine.event.0, body.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "elsewhere", &genuine.event.0, body.as_bytes()).await, 202);
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
     })
@@ -334,17 +334,17 @@ async fn label_delivery_again(world: &World) -> Outgoing {
 /// See docs/threats.md#w7.
 async fn wrong_event_header_starts_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         for event in ["ping", "push", "star", "issue_comment", "pull_request", "x\u{e9}".trim_end_matches('\u{e9}')] {
-            let status = deliver(&world, &format!("swapped-{event}"), event, genuine.body.as_bytes()).await;
+            let status = deliver(world, &format!("swapped-{event}"), event, genuine.body.as_bytes()).await;
             assert!(status == 202 || status == 400, "{event}: {status}");
         }
         // A body that starts nothing starts nothing under another event name.
         let push = genuine.body.replace("\"issue\"", "\"no_issue\"");
-        assert_eq!(deliver(&world, "a-push", "issues", push.as_bytes()).await, 202);
-        assert_eq!(deliver(&world, "unknown", "something_new", b"{\"action\":\"created\"}").await, 202);
+        assert_eq!(deliver(world, "a-push", "issues", push.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "unknown", "something_new", b"{\"action\":\"created\"}").await, 202);
         world.settle().await;
-        assert_eq!(deliver(&world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 1);
         for (state, why) in world.delivery_outcomes().await {
@@ -357,7 +357,7 @@ async fn wrong_event_header_starts_nothing(dialect: Dialect) {
 /// See docs/threats.md#w7.
 async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let body = genuine.body.as_bytes();
         let before = world.delivery_outcomes().await.len();
         let (own, other) = match dialect {
@@ -367,16 +367,16 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
         let path = |d: Dialect| if d == Dialect::Gitea { "/webhooks/gitea" } else { "/webhooks/github" };
         let event = &genuine.event.0;
         // The path of the other forge does not exist, whatever the headers say.
-        assert_eq!(post(&world, path(other), &signed(own, "a", event, body), body.to_vec()).await, 404);
-        assert_eq!(post(&world, path(other), &signed(other, "b", event, body), body.to_vec()).await, 404);
+        assert_eq!(post(world, path(other), &signed(own, "a", event, body), body.to_vec()).await, 404);
+        assert_eq!(post(world, path(other), &signed(other, "b", event, body), body.to_vec()).await, 404);
         // The headers of the other forge carry no id and no event on this path.
-        assert_eq!(post(&world, path(own), &signed(other, "c", event, body), body.to_vec()).await, 400);
+        assert_eq!(post(world, path(own), &signed(other, "c", event, body), body.to_vec()).await, 400);
         world.settle().await;
         assert_eq!(world.delivery_outcomes().await.len(), before);
         // The path may name the forge's kind. Gitea sends the headers of both families.
         let mut both = signed(own, "d", event, body);
         both.extend(headers(other, "e", "ping").into_iter().skip(1));
-        assert_eq!(post(&world, path(own), &both, body.to_vec()).await, 202);
+        assert_eq!(post(world, path(own), &both, body.to_vec()).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -387,7 +387,7 @@ async fn forge_is_chosen_by_path_not_header(dialect: Dialect) {
 /// See docs/threats.md#w11.
 async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let (event, body) = (&genuine.event.0, genuine.body.as_bytes());
         let before = world.delivery_outcomes().await.len();
         let origins = [
@@ -404,16 +404,16 @@ async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
         for (name, value) in origins {
             let mut unsigned = headers(dialect, "unsigned", event);
             unsigned.push((name.into(), value.into()));
-            assert_eq!(post(&world, "/webhooks/forge", &unsigned, body.to_vec()).await, 401, "{name}: {value}");
+            assert_eq!(post(world, "/webhooks/forge", &unsigned, body.to_vec()).await, 401, "{name}: {value}");
             let mut forged = signed(dialect, "forged", event, b"another body");
             forged.push((name.into(), value.into()));
-            assert_eq!(post(&world, "/webhooks/forge", &forged, body.to_vec()).await, 401, "{name}: {value}");
+            assert_eq!(post(world, "/webhooks/forge", &forged, body.to_vec()).await, 401, "{name}: {value}");
         }
         assert_eq!(world.delivery_outcomes().await.len(), before);
         // A signed delivery with such headers is accepted.
         let mut genuine = signed(dialect, "genuine", event, body);
         genuine.extend(origins.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(post(&world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
+        assert_eq!(post(world, "/webhooks/forge", &genuine, body.to_vec()).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -423,7 +423,7 @@ async fn origin_headers_do_not_affect_authentication(dialect: Dialect) {
 /// See docs/threats.md#w9.
 async fn oversized_or_unsupported_bodies_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let at = address(&world);
+        let at = address(world);
         let large = 26 * 1024 * 1024 + 1;
         let mut announced = headers(dialect, "large", "issues");
         announced.push(("Content-Length".into(), large.to_string()));
@@ -437,18 +437,18 @@ async fn oversized_or_unsupported_bodies_are_rejected(dialect: Dialect) {
         for kind in ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", ""] {
             let mut all = signed(dialect, "form", "issues", &body);
             all[0].1 = kind.into();
-            assert_eq!(post(&world, "/webhooks/forge", &all, body.clone()).await, 415, "{kind}");
+            assert_eq!(post(world, "/webhooks/forge", &all, body.clone()).await, 415, "{kind}");
         }
         for packed in ["gzip", "deflate", "br", "zstd", "gzip, identity"] {
             let mut all = signed(dialect, "packed", "issues", &body);
             all.push(("Content-Encoding".into(), packed.into()));
-            assert_eq!(post(&world, "/webhooks/forge", &all, body.clone()).await, 415, "{packed}");
+            assert_eq!(post(world, "/webhooks/forge", &all, body.clone()).await, 415, "{packed}");
         }
         for bad in [String::new(), "x".repeat(300)] {
             let all = signed(dialect, &bad, "issues", &body);
-            assert_eq!(post(&world, "/webhooks/forge", &all, body.clone()).await, 400, "{} bytes", bad.len());
+            assert_eq!(post(world, "/webhooks/forge", &all, body.clone()).await, 400, "{} bytes", bad.len());
         }
-        nothing_stored(&world).await;
+        nothing_stored(world).await;
     })
     .await;
 }
@@ -459,7 +459,7 @@ async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
         let frame = r#"{"action":"opened","padding":""}"#;
         let body = frame.replace("\"\"", &format!("\"{}\"", "x".repeat(26 * 1024 * 1024 - frame.len())));
         assert_eq!(body.len(), 26 * 1024 * 1024);
-        assert_eq!(deliver(&world, "large", "issues", body.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "large", "issues", body.as_bytes()).await, 202);
         world.settle().await;
         let (state, why) = world.delivery_outcomes().await.pop().expect("it was stored");
         assert_eq!(state, "ignored", "{why}");
@@ -472,7 +472,7 @@ async fn delivery_of_maximum_size_is_accepted(dialect: Dialect) {
 /// See docs/threats.md#w9 and docs/faults.md#f9.
 async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await.body;
+        let genuine = label_delivery(world).await.body;
         let mut cut = genuine.clone();
         cut.truncate(genuine.len() / 2);
         let twice = format!("{{\"action\":\"deleted\",{}", &genuine[1..]);
@@ -502,7 +502,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
         let before = world.delivery_outcomes().await.len();
         let count = table.len();
         for (name, body) in table {
-            let status = deliver(&world, name, "issues", &body).await;
+            let status = deliver(world, name, "issues", &body).await;
             assert_eq!(status, 202, "{name}");
             world.settle().await;
             assert!(world.all_loops().await.is_empty(), "{name}");
@@ -512,7 +512,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
         for (state, why) in outcomes {
             assert!(state == "ignored" && !why.is_empty() && why.len() < 1000, "{state}: {why}");
         }
-        assert_eq!(deliver(&world, "whole", "issues", genuine.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "whole", "issues", genuine.as_bytes()).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -522,7 +522,7 @@ async fn malformed_bodies_are_ignored_with_reason(dialect: Dialect) {
 /// See docs/threats.md#w12.
 async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let at = address(&world);
+        let at = address(world);
         let none = Headers::new();
         let table = [
             ("GET", "/webhooks/forge", 405),
@@ -556,7 +556,7 @@ async fn unknown_paths_and_methods_are_rejected(dialect: Dialect) {
         let (status, text) = get("/metrics").await;
         assert_eq!(status, 200);
         assert!(text.contains("refused") && text.ends_with("# EOF\n"), "{text}");
-        nothing_stored(&world).await;
+        nothing_stored(world).await;
     })
     .await;
 }
@@ -571,7 +571,7 @@ fn resident_mib() -> usize {
 /// See docs/threats.md#w9 and docs/threats.md#w10.
 async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let at = address(&world);
+        let at = address(world);
         // Connections that announce a large body and send nothing.
         let mut much = headers(dialect, "silent", "issues");
         much.push(("Content-Length".into(), (25 * 1024 * 1024).to_string()));
@@ -581,9 +581,9 @@ async fn slow_clients_are_disconnected_and_memory_stays_bounded(dialect: Dialect
             stream.write_all(head("POST", "/webhooks/forge", &much).as_bytes()).await.expect("the head is taken");
             silent.push(stream);
         }
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let began = Instant::now();
-        assert_eq!(deliver(&world, "in-between", &genuine.event.0, genuine.body.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "in-between", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
         drop(silent);
 
@@ -622,7 +622,7 @@ fn noise(n: usize) -> Vec<u8> {
 /// See docs/faults.md#d1.
 async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let before = world.delivery_outcomes().await.len();
         let limit = |pages: Option<i64>| {
             world.engine().store.write(move |c| {
@@ -635,7 +635,7 @@ async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
         let mut taken = 0;
         let mut refused = 0;
         for n in 0..30 {
-            match deliver(&world, &format!("noise-{n}"), "issues", &noise(n + 10)).await {
+            match deliver(world, &format!("noise-{n}"), "issues", &noise(n + 10)).await {
                 202 => taken += 1,
                 503 => refused += 1,
                 other => panic!("{other}"),
@@ -644,7 +644,7 @@ async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
         assert!(refused > 0, "the store is full");
         assert_eq!(world.delivery_outcomes().await.len(), before + taken, "what was taken is there");
         limit(Some(1_000_000)).await.expect("there is room again");
-        assert_eq!(deliver(&world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
+        assert_eq!(deliver(world, "genuine", &genuine.event.0, genuine.body.as_bytes()).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
@@ -654,16 +654,16 @@ async fn full_store_answers_503_and_loses_nothing(dialect: Dialect) {
 /// See docs/faults.md#d2.
 async fn closed_store_answers_503_and_loses_nothing(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let genuine = label_delivery(&world).await;
+        let genuine = label_delivery(world).await;
         let (event, body) = (genuine.event.0.clone(), genuine.body.into_bytes());
         world.engine().store.close().await;
-        assert_eq!(deliver(&world, "again-later", &event, &body).await, 503);
+        assert_eq!(deliver(world, "again-later", &event, &body).await, 503);
         let ready = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let ready = ready.get(format!("http://{}/readyz", address(&world))).send().await.expect("an answer");
+        let ready = ready.get(format!("http://{}/readyz", address(world))).send().await.expect("an answer");
         assert_eq!(ready.status().as_u16(), 503);
         world.restart().await;
         // The same id is accepted, as the refused delivery was not stored.
-        assert_eq!(deliver(&world, "again-later", &event, &body).await, 202);
+        assert_eq!(deliver(world, "again-later", &event, &body).await, 202);
         world.settle().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })

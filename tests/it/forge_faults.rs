@@ -126,7 +126,7 @@ async fn hanging_forge_call_times_out_and_is_retried(dialect: Dialect) {
         }
         world.label().await;
         world.recover().await;
-        assert_eq!(outcome(&world).await, undisturbed(), "{}", world.the_loop().await.why);
+        assert_eq!(outcome(world).await, undisturbed(), "{}", world.the_loop().await.why);
         assert_eq!(world.forge.faults().remaining(), 0, "not every sort of call was made");
     })
     .await;
@@ -221,7 +221,7 @@ async fn rejected_credential_is_retried(dialect: Dialect) {
         world.settle_until("the agent's turn", |l| l.step == LoopStep::Agent).await;
         world.forge.faults().next(3, "", "/api/", Fault::status(401)).expect("a pattern");
         world.recover().await;
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
     })
     .await;
 }
@@ -241,7 +241,7 @@ async fn calls_to_unavailable_forge_back_off(dialect: Dialect) {
         assert!(asked < 100, "{asked} requests in 5 minutes");
         world.forge.faults().clear();
         world.recover().await;
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
     })
     .await;
 }
@@ -258,7 +258,7 @@ async fn forge_downtime_does_not_count_as_loop_time(dialect: Dialect) {
         assert_eq!(world.the_loop().await.state, LoopState::Running);
         world.forge.faults().clear();
         world.recover().await;
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
         let used = world.the_loop().await.spent.time_ms;
         assert!(used < 30 * 60_000, "{used} ms");
     })
@@ -272,14 +272,14 @@ async fn deleted_status_comment_is_recreated_once(dialect: Dialect) {
             let ours = world.comments(world.issue).into_iter().filter(|c| c.author == Some(world.bot.id));
             ours.filter(|c| c.body.contains("/ralph") && c.body.contains(" status ")).map(|c| c.id).collect()
         };
-        let [old] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+        let [old] = status(world)[..] else { panic!("one status comment: {:?}", status(world)) };
         world.forge.with(|s| s.delete_comment(world.maintainer.id, world.repo, old)).expect("deleted");
         // The answer to the next comment, the status, is lost.
         world.forge.faults().next(1, "POST", r"/issues/\d+/comments$", Fault::after_effect(502)).expect("a pattern");
         world.comment("/ralph guide Once more, please.").await;
         world.recover().await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
-        let [new] = status(&world)[..] else { panic!("one status comment: {:?}", status(&world)) };
+        let [new] = status(world)[..] else { panic!("one status comment: {:?}", status(world)) };
         assert_ne!(new, old);
     })
     .await;
@@ -325,7 +325,7 @@ async fn comment_missing_from_lists_is_posted_once(dialect: Dialect) {
             world.engine().reconcile_step(false).await.expect("reconcile");
             world.settle().await;
         }
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
         // The remaining status comment is edited, not written again.
         world.comment("/ralph guide Once more, please.").await;
         world.settle().await;
@@ -344,7 +344,7 @@ async fn locked_issue_does_not_stop_the_loop(dialect: Dialect) {
         world.forge.with(|s| s.issue_mut(world.repo, world.issue).expect("an issue").locked = true);
         world.label().await;
         world.recover().await;
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
     })
     .await;
 }
@@ -362,7 +362,7 @@ async fn label_unheard(world: &World) {
 async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         world.advance(Duration::from_secs(600)).await;
-        label_unheard(&world).await;
+        label_unheard(world).await;
         world.advance(Duration::from_secs(600)).await;
         world.reconcile().await;
         world.reconcile().await;
@@ -378,7 +378,7 @@ async fn missed_label_counts_if_forge_names_who_set_it(dialect: Dialect) {
 /// See docs/threats.md#p12.
 async fn missed_label_asks_for_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        label_unheard(&world).await;
+        label_unheard(world).await;
         // The text at the time of the label is unknown, even if the forge names who set it.
         world.advance(Duration::from_secs(10)).await;
         let (maintainer, body) = (&world.maintainer, "Another text");
@@ -460,7 +460,7 @@ async fn repeated_deliveries_are_applied_once(dialect: Dialect) {
         world.forge.hooks().duplicate_next(2, 100);
         world.label().await;
         world.settle().await;
-        assert_eq!(outcome(&world).await, undisturbed());
+        assert_eq!(outcome(world).await, undisturbed());
         assert_eq!(world.all_loops().await.len(), 1);
         world.forge.hooks().duplicate_next(1, 100);
         world.comment("/ralph guide Once more.").await;

@@ -53,7 +53,7 @@ fn escalated(world: &World, words: &[&str]) -> String {
 async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
     let agent = "echo 42 >answer.txt\necho \"round $RALPH_ITERATION\" >>notes.txt\n";
     story(Setup::new(dialect).agent(agent), async |world| {
-        let before = about_to_push(&world).await;
+        let before = about_to_push(world).await;
         let theirs = [("human.txt", Some("mine\n"), false)];
         let theirs = world.forge.push_commit(&world.maintainer, world.repo, &before.branch, &theirs, "By hand").await;
         let theirs = theirs.expect("pushed");
@@ -65,7 +65,7 @@ async fn pushed_commits_of_people_are_merged(dialect: Dialect) {
             Some(&theirs),
             "it was overwritten"
         );
-        escalated(&world, &["/ralph resume", "/ralph abort", theirs.short()]);
+        escalated(world, &["/ralph resume", "/ralph abort", theirs.short()]);
         world.comment("/ralph resume").await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -145,12 +145,12 @@ async fn deleted_branch_closes_its_pull_request(dialect: Dialect) {
 /// See docs/faults.md#f16.
 async fn push_to_protected_branch_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let before = about_to_push(&world).await;
+        let before = about_to_push(world).await;
         world.forge.protect_branch(world.repo, &before.branch, true).expect("protected");
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Failed, &None), "{}", stopped.why);
-        escalated(&world, &["/ralph resume", &before.branch]);
+        escalated(world, &["/ralph resume", &before.branch]);
         world.forge.protect_branch(world.repo, &before.branch, false).expect("free again");
         world.comment("/ralph resume").await;
         world.settle().await;
@@ -167,7 +167,7 @@ async fn missing_base_branch_is_reported(dialect: Dialect) {
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
-        escalated(&world, &["release-7"]);
+        escalated(world, &["release-7"]);
         let file = [("answer.txt", Some("40\n"), false)];
         world.forge.push_commit(&world.maintainer, world.repo, "release-7", &file, "A release").await.expect("pushed");
         world.comment("/ralph resume").await;
@@ -188,7 +188,7 @@ async fn empty_repository_is_reported(dialect: Dialect) {
         world.git(&["update-ref", "-d", "refs/heads/main"]);
         let stopped = world.run().await;
         assert_eq!(stopped.state, LoopState::Failed, "{}", stopped.why);
-        escalated(&world, &["empty", "/ralph resume"]);
+        escalated(world, &["empty", "/ralph resume"]);
     })
     .await;
 }
@@ -196,7 +196,7 @@ async fn empty_repository_is_reported(dialect: Dialect) {
 /// See docs/faults.md#f12.
 async fn archived_repository_is_reported(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        about_to_push(&world).await;
+        about_to_push(world).await;
         world.forge.with(|state| state.archive_repo(world.maintainer.id, world.repo)).expect("archived");
         world.recover().await;
         let stopped = world.the_loop().await;
@@ -299,7 +299,7 @@ async fn oversized_change_is_not_pushed(dialect: Dialect) {
         let stopped = world.run().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
         assert_eq!(world.forge.branch_sha(world.repo, &stopped.branch).await, None);
-        escalated(&world, &["121 files", "/ralph resume", "/ralph abort"]);
+        escalated(world, &["121 files", "/ralph resume", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\n");
         world.comment("/ralph retry").await;
         world.settle().await;
@@ -317,13 +317,13 @@ async fn unreviewable_files_are_not_pushed(dialect: Dialect) {
     story(Setup::new(dialect).agent(lines), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
-        escalated(&world, &["larger than 4 MiB", "/ralph retry", "/ralph abort"]);
+        escalated(world, &["larger than 4 MiB", "/ralph retry", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\nhead -c 1100000 /dev/zero >image.bin\n");
         world.comment("/ralph retry").await;
         world.settle().await;
         let stopped = world.the_loop().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
-        escalated(&world, &["large binary files", "image.bin", "/ralph retry", "/ralph abort"]);
+        escalated(world, &["large binary files", "image.bin", "/ralph retry", "/ralph abort"]);
         world.write_agent("echo 42 >answer.txt\nhead -c 1000000 /dev/zero >image.bin\n");
         world.comment("/ralph retry").await;
         world.settle().await;
@@ -343,7 +343,7 @@ async fn secret_is_not_pushed(dialect: Dialect) {
     story(Setup::new(dialect).agent(&agent), async |world| {
         let stopped = world.run().await;
         assert_eq!((stopped.state, &stopped.pushed), (LoopState::Paused, &None), "{}", stopped.why);
-        let body = escalated(&world, &["secret", "/ralph abort"]);
+        let body = escalated(world, &["secret", "/ralph abort"]);
         assert!(!body.contains(&secret));
         assert!(world.bot_comments().iter().all(|said| !said.contains(&secret)));
         world.comment("/ralph abort").await;

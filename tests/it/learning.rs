@@ -50,7 +50,7 @@ async fn two_loops(world: &World) -> (Vec<String>, Vec<String>, Loop) {
 
 async fn learnings_reach_the_next_loop(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT), async |world| {
-        let (first, second, looped) = two_loops(&world).await;
+        let (first, second, looped) = two_loops(world).await;
         assert!(!first[0].contains(APPROACH), "nobody knew it: {}", first[0]);
         for wanted in [APPROACH, RULE] {
             assert!(second[0].contains(wanted), "{wanted}: {}", second[0]);
@@ -71,7 +71,7 @@ async fn learnings_reach_the_next_loop(dialect: Dialect) {
 
 async fn disabled_memory_shares_nothing(dialect: Dialect) {
     story(Setup::new(dialect).agent(AGENT).config("memory: { enabled: false }"), async |world| {
-        let (_, second, looped) = two_loops(&world).await;
+        let (_, second, looped) = two_loops(world).await;
         assert_eq!(looped.estimate, None);
         for unwanted in [APPROACH, RULE] {
             assert!(!second[0].contains(unwanted), "{unwanted}: {}", second[0]);

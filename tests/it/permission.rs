@@ -110,10 +110,10 @@ async fn template_label_for_outsider_starts_nothing(dialect: Dialect) {
 async fn insufficient_permission_is_explained_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         let little = if dialect == Dialect::GitHub { Access::Triage } else { Access::Read };
-        let (first, second) = (person(&world, "tria", little), person(&world, "trib", little));
+        let (first, second) = (person(world, "tria", little), person(world, "trib", little));
         for user in [&first, &second, &first] {
-            label_by(&world, user, true).await;
-            label_by(&world, user, false).await;
+            label_by(world, user, true).await;
+            label_by(world, user, false).await;
         }
         assert!(world.all_loops().await.is_empty());
         let said = world.bot_comments();
@@ -122,7 +122,7 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
         // A person with permission can still start a loop.
         assert_eq!(world.run().await.state, LoopState::Review);
         // People without permission cannot pause it.
-        label_by(&world, &first, false).await;
+        label_by(world, &first, false).await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
     .await;
@@ -131,7 +131,7 @@ async fn insufficient_permission_is_explained_once(dialect: Dialect) {
 /// See docs/threats.md#p4.
 async fn permission_is_rechecked_before_work(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(&world, "nora", Access::Write);
+        let nora = person(world, "nora", Access::Write);
         world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labelled");
         world.stop_at("the start", |l| l.step == LoopStep::Prepare).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
@@ -141,8 +141,8 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
         assert!(paused.why.contains("nora"), "{}", paused.why);
         assert!(world.prompts().await.is_empty(), "no agent ran");
         // The same person cannot resume it by the label; a maintainer takes the loop over.
-        label_by(&world, &nora, false).await;
-        label_by(&world, &nora, true).await;
+        label_by(world, &nora, false).await;
+        label_by(world, &nora, true).await;
         assert_eq!(world.the_loop().await.state, LoopState::Paused);
         world.comment("/ralph resume").await;
         world.settle().await;
@@ -155,7 +155,7 @@ async fn permission_is_rechecked_before_work(dialect: Dialect) {
 /// See docs/threats.md#p4.
 async fn permission_is_rechecked_before_push(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(&world, "nora", Access::Write);
+        let nora = person(world, "nora", Access::Write);
         world.forge.label(&nora, world.repo, world.issue, "ralph:run").await.expect("labelled");
         let ready = world.stop_at("the push", |l| l.step == LoopStep::Push).await;
         world.forge.grant(world.repo, &nora, Access::Read).expect("revoked");
@@ -206,9 +206,9 @@ async fn reused_login_has_no_permission(dialect: Dialect) {
         let mut taken = world.maintainer.clone();
         for id in [taken.id.0 + 1_000_000, taken.id.0 * 10, -taken.id.0] {
             taken.id.0 = id;
-            label_by(&world, &taken, true).await;
+            label_by(world, &taken, true).await;
             assert!(world.all_loops().await.is_empty(), "id {id}");
-            label_by(&world, &taken, false).await;
+            label_by(world, &taken, false).await;
         }
         assert_eq!(world.run().await.state, LoopState::Review);
     })
@@ -217,9 +217,9 @@ async fn reused_login_has_no_permission(dialect: Dialect) {
 
 async fn allowed_team_members_may_start_loops(dialect: Dialect) {
     story(Setup::new(dialect).config("permissions: { teams: [acme/leads] }"), async |world| {
-        let reader = person(&world, "reader", Access::Read);
-        let invited = person(&world, "invited", Access::Read);
-        let member = person(&world, "member", Access::Read);
+        let reader = person(world, "reader", Access::Read);
+        let invited = person(world, "invited", Access::Read);
+        let member = person(world, "member", Access::Read);
         world.forge.with(|state| {
             state.add_team_member("acme", "leads", member.id, true);
             state.add_team_member("acme", "leads", invited.id, false);
@@ -227,11 +227,11 @@ async fn allowed_team_members_may_start_loops(dialect: Dialect) {
             state.add_team_member("other", "leads", reader.id, true);
         });
         for nobody in [&reader, &invited] {
-            label_by(&world, nobody, true).await;
+            label_by(world, nobody, true).await;
             assert!(world.all_loops().await.is_empty(), "{}", nobody.login);
-            label_by(&world, nobody, false).await;
+            label_by(world, nobody, false).await;
         }
-        label_by(&world, &member, true).await;
+        label_by(world, &member, true).await;
         assert_eq!(world.the_loop().await.state, LoopState::Review);
     })
     .await;
@@ -468,13 +468,13 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
         outsiders_issue(world, "It should be 42.").await;
         world.advance(Duration::from_secs(3600)).await;
-        edit(&world, "It should be 42. AND-THE-TRAP").await;
+        edit(world, "It should be 42. AND-THE-TRAP").await;
         world.advance(Duration::from_secs(10)).await;
         let held = world.run().await;
         assert_eq!(held.state, LoopState::NeedsConfirm, "{}", held.why);
         assert_eq!(world.state_labels(), ["needs-confirm"]);
         assert!(world.bot_commented("AND-THE-TRAP"), "the text is shown: {:?}", world.bot_comments());
-        let hash = shown_hash(&world);
+        let hash = shown_hash(world);
         assert_eq!(hash.len(), 8);
         let wrong = if hash.starts_with('0') { "1111aaaa" } else { "0000aaaa" };
         for line in [format!("/ralph run --confirm {wrong}"), "/ralph run".into(), "/ralph resume".into()] {
@@ -488,7 +488,7 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
         world.settle().await;
         assert!(matches!(world.run().await.state, LoopState::NeedsConfirm));
         // The confirmed text is the one that was shown, not the current one.
-        edit(&world, "ANOTHER-TRAP").await;
+        edit(world, "ANOTHER-TRAP").await;
         world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
         let done = world.the_loop().await;
@@ -498,7 +498,7 @@ async fn edit_shortly_before_label_needs_confirmation(dialect: Dialect) {
 
         // An edit long before the label needs no confirmation.
         outsiders_issue(world, "It should be 42.").await;
-        edit(&world, "It should be 42, as ever.").await;
+        edit(world, "It should be 42, as ever.").await;
         world.advance(Duration::from_secs(300)).await;
         let open = world.run().await;
         assert_ne!(open.state, LoopState::NeedsConfirm, "{}", open.why);
@@ -514,7 +514,7 @@ async fn edit_after_label_does_not_change_the_task(dialect: Dialect) {
         world.forge.hooks().hold();
         world.label().await;
         world.clock.advance_ms(1000);
-        edit(&world, "NEW-TEXT").await;
+        edit(world, "NEW-TEXT").await;
         world.forge.hooks().release(|_| {});
         world.clock.advance_ms(4000);
         world.settle().await;
@@ -545,7 +545,7 @@ async fn missed_label_of_outsider_needs_confirmation(dialect: Dialect) {
         assert!(world.all_loops().await.is_empty());
         let said = world.bot_comments();
         assert_eq!(said.len(), 1, "asked once: {said:?}");
-        let hash = shown_hash(&world);
+        let hash = shown_hash(world);
         let id = world.comment("/ralph run --confirm 0123456789abcdef").await;
         world.settle().await;
         assert!(world.all_loops().await.is_empty());
@@ -596,7 +596,7 @@ async fn missed_label_after_the_end_needs_confirmation(dialect: Dialect) {
         world.reconcile().await;
         world.reconcile().await;
         assert_eq!(world.bot_comments().len(), before + 1, "{:?}", world.bot_comments());
-        let hash = shown_hash(&world);
+        let hash = shown_hash(world);
         world.comment(&format!("/ralph run --confirm {hash}")).await;
         world.settle().await;
         assert_eq!(world.all_loops().await.len(), 2);
@@ -859,7 +859,7 @@ async fn copied_marker_is_ignored(dialect: Dialect) {
 /// See docs/faults.md#f20.
 async fn concurrent_resumes_are_applied_once(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let nora = person(&world, "nora", Access::Write);
+        let nora = person(world, "nora", Access::Write);
         world.label().await;
         world.stop_at("the agent", |l| l.step == LoopStep::Agent).await;
         world.comment("/ralph pause --now").await;

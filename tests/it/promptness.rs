@@ -31,7 +31,7 @@ async fn command_is_acknowledged_before_other_effects(dialect: Dialect) {
         let comment = world.comment("/ralph guide It is 42.").await;
         world.forge.flush().await;
         engine.intake_step().await.expect("intake");
-        assert!(world.bot_comments().is_empty() && changes(&world).is_empty(), "{:?}", changes(&world));
+        assert!(world.bot_comments().is_empty() && changes(world).is_empty(), "{:?}", changes(world));
         engine.talk_step().await.expect("talk");
         assert_eq!(world.reactions(comment), ["eyes"]);
         assert!(world.bot_comments().is_empty(), "{:?}", world.bot_comments());
@@ -64,14 +64,14 @@ async fn command_is_acknowledged_during_backlog(dialect: Dialect) {
         };
         tokio::time::timeout(Duration::from_secs(30), begun).await.expect("much is to be said");
         let comment = world.comment("/ralph guide It is 42.").await;
-        let before = changes(&world).len();
+        let before = changes(world).len();
         let seen = async {
             while world.reactions(comment).is_empty() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
         tokio::time::timeout(Duration::from_secs(30), seen).await.expect("it is seen");
-        let since = changes(&world).split_off(before);
+        let since = changes(world).split_off(before);
         assert!(world.waiting("talk").await > 4, "much is still to be said");
         // Beside what was under way when it came.
         assert!(since.len() <= 4, "seen after {since:#?}");

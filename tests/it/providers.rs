@@ -381,17 +381,12 @@ async fn long_wait_is_reported_once(dialect: Dialect) {
         let told = |world: &World| world.bot_comments().iter().filter(|text| text.contains("@mira")).count();
         world.comment("/ralph run --backend claude").await;
         world.settle().await;
-        assert_eq!(
-            (world.the_loop().await.state, told(&world)),
-            (LoopState::Waiting, 0),
-            "{:#?}",
-            world.bot_comments()
-        );
+        assert_eq!((world.the_loop().await.state, told(world)), (LoopState::Waiting, 0), "{:#?}", world.bot_comments());
         // The provider refuses again and again: by now more than an hour in all.
         for _ in 0..3 {
             world.advance(Duration::from_secs(45 * 60)).await;
             assert_eq!(
-                (world.the_loop().await.state, told(&world)),
+                (world.the_loop().await.state, told(world)),
                 (LoopState::Waiting, 1),
                 "{:#?}",
                 world.bot_comments()
@@ -451,7 +446,7 @@ async fn session_continues_until_full(dialect: Dialect) {
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 4), "{}", done.why);
         // 30, 60, 90 percent; from 85 on a session is not resumed. Nothing else of a home lives on.
-        assert_eq!(calls_of(&world).await, ["fresh", "resumed", "resumed", "fresh"]);
+        assert_eq!(calls_of(world).await, ["fresh", "resumed", "resumed", "fresh"]);
         let served: Vec<_> = done.iterations.iter().map(|i| (i.served.resumed, i.served.context_pct)).collect();
         assert_eq!(served, [(false, Some(30.0)), (true, Some(60.0)), (true, Some(90.0)), (false, Some(30.0))]);
         assert_eq!(done.rule_facts("claude", done.updated_at).context_pct, 30.0, "rules know it");
@@ -477,10 +472,10 @@ async fn model_change_and_retry_start_new_session(dialect: Dialect) {
     story(Setup::new(dialect).config(&talks("fill", rules)), async |world| {
         world.comment("/ralph run --backend claude --max-iterations 3").await;
         world.settle().await;
-        assert_eq!(calls_of(&world).await, ["fresh small", "resumed small", "fresh large"]);
+        assert_eq!(calls_of(world).await, ["fresh small", "resumed small", "fresh large"]);
         world.comment("/ralph resume --max-iterations 4").await;
         world.settle().await;
-        assert_eq!(calls_of(&world).await[3..], ["fresh small"], "the other model's session is not its own");
+        assert_eq!(calls_of(world).await[3..], ["fresh small"], "the other model's session is not its own");
         world.comment("/ralph resume --max-iterations 6").await;
         let before =
             world.stop_at("the fifth iteration", |l| l.iterations.len() == 5 && l.step == LoopStep::Agent).await;
@@ -490,7 +485,7 @@ async fn model_change_and_retry_start_new_session(dialect: Dialect) {
         let done = world.the_loop().await;
         let thrown: Vec<_> = done.iterations.iter().filter(|i| i.discarded).map(|i| i.number).collect();
         assert_eq!((thrown, done.iterations.len()), (vec![5], 6));
-        assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(&world).await);
+        assert!(!done.iterations[5].served.resumed, "{:?}", calls_of(world).await);
         world.comment("/ralph abort").await;
         world.settle().await;
     })
@@ -506,7 +501,7 @@ async fn model_rules_override_control(dialect: Dialect) {
         world.comment("/ralph run --backend claude").await;
         world.settle().await;
         // Nothing gets better, so the signal rises, and the strong model is for twice in a row above the bound.
-        assert_eq!(calls_of(&world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
+        assert_eq!(calls_of(world).await, ["fresh small 10", "resumed small 12", "fresh large 13", "fresh ruled 14"]);
         world.comment("/ralph abort").await;
         world.settle().await;
     })
@@ -519,7 +514,7 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
-        assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+        assert_eq!(calls_of(world).await, ["fresh", "fresh"]);
         let (id, of) = (done.id.clone(), done.id.clone());
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
         let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
@@ -534,7 +529,7 @@ async fn lost_session_costs_no_iteration(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.spent.iterations, done.agent_failures), (3, 0), "{}", done.why);
-        assert_eq!(calls_of(&world).await.len(), 3);
+        assert_eq!(calls_of(world).await.len(), 3);
         world.comment("/ralph abort").await;
         world.settle().await;
     })
@@ -547,7 +542,7 @@ async fn overlong_session_costs_no_iteration(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::LimitReached, 2), "{}", done.why);
-        assert_eq!(calls_of(&world).await, ["fresh", "fresh"]);
+        assert_eq!(calls_of(world).await, ["fresh", "fresh"]);
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
         let told: Vec<_> = booked.iter().map(|call| (call.iteration, call.outcome.as_deref())).collect();
@@ -582,7 +577,7 @@ async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
     story(Setup::new(dialect).config(&config), async |world| {
         let done = world.run().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let figures = scraped(&world).await;
+        let figures = scraped(world).await;
         for line in [
             "ralph_cost_usd_total{backend=\"second\",role=\"agent\"} 0.25",
             "ralph_backend_calls_total{backend=\"claude\",role=\"agent\",outcome=\"limited\"} 1",
@@ -602,7 +597,7 @@ async fn usage_is_shown_in_metrics_and_pull_request(dialect: Dialect) {
         assert!(pull.body.contains("$0.25"), "{}", pull.body);
         assert!(world.bot_commented("$0.25"));
         world.advance(Duration::from_secs(180)).await;
-        let later = scraped(&world).await;
+        let later = scraped(world).await;
         assert!(
             later.contains("ralph_backend_state{backend=\"claude\",state=\"active\"} 1"),
             "the park is over: {later}"

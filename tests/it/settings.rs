@@ -236,7 +236,7 @@ async fn every_repository_setting_takes_effect(dialect: Dialect) {
         .file(".gitignore", "made.txt\n")
         .config("label_prefix: 'bot:'\nbranch_prefix: 'auto/'\ndelete_branch: true\nprogress: status-only");
     story(setup, async |world| {
-        let nora = person(&world, "nora", Access::Write);
+        let nora = person(world, "nora", Access::Write);
         world.label().await;
         world.settle().await;
         assert!(world.all_loops().await.is_empty(), "the label has another prefix");
@@ -279,10 +279,10 @@ async fn broken_setup_is_returned_to_the_agent(dialect: Dialect) {
 /// See docs/threats.md#p2.
 async fn minimum_permission_is_configurable(dialect: Dialect) {
     story(Setup::new(dialect), async |world| {
-        let (writer, reader) = (person(&world, "writer", Access::Write), person(&world, "reader", Access::Read));
+        let (writer, reader) = (person(world, "writer", Access::Write), person(world, "reader", Access::Read));
         // Only GitHub has a right between the two.
         let between = if dialect == Dialect::GitHub { Access::Maintain } else { Access::Admin };
-        let maintainer = person(&world, "maint", between);
+        let maintainer = person(world, "maint", between);
         let admin = world.maintainer.clone();
         let may = |floor: &str, user: &User| match floor {
             "maintain" => user.id != writer.id,

@@ -71,7 +71,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         let issue = world.issue_of(escalation);
         assert!(issue.title.starts_with("[ralph] CRITICAL: stuck in r-"), "{}", issue.title);
-        assert_eq!(labels(&world, escalation), ["critical", "needs-review", "ralph:escalation"]);
+        assert_eq!(labels(world, escalation), ["critical", "needs-review", "ralph:escalation"]);
         for part in ["the answer is # wrong", "/ralph resume GUIDANCE", "### Last iterations", "### What might help"] {
             assert!(issue.body.contains(part), "{part}: {}", issue.body);
         }
@@ -90,7 +90,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
         assert!(world.prompts().await.last().is_some_and(|prompt| prompt.contains("It is forty two.")));
         assert!(world.escalations().is_empty(), "it closes itself");
-        let events = trail(&world).await;
+        let events = trail(world).await;
         for event in [AuditEvent::Intervened, AuditEvent::Escalated, AuditEvent::Resumed] {
             assert!(events.contains(&event), "{event:?}: {events:?}");
         }
@@ -98,7 +98,7 @@ async fn stuck_loop_is_redirected_paused_and_guided(dialect: Dialect) {
             let refused = world.engine().store.write(move |c| Ok(c.execute(sql, [])?)).await;
             assert!(refused.is_err(), "{sql}");
         }
-        assert_eq!(trail(&world).await, events);
+        assert_eq!(trail(world).await, events);
     })
     .await;
 }
@@ -289,7 +289,7 @@ async fn concurrent_answers_are_applied_once(dialect: Dialect) {
         world.settle().await;
         let done = world.the_loop().await;
         assert_eq!(done.state, LoopState::Review, "{}", done.why);
-        let resumed = trail(&world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
+        let resumed = trail(world).await.into_iter().filter(|event| *event == AuditEvent::Resumed).count();
         assert_eq!(resumed, 1, "the second found it under way");
         let says = [world.bot_comments(), world.bot_comments_on(escalation)].concat();
         assert!(says.iter().any(|text| text.contains("there is nothing to resume")), "the other is told: {says:#?}");
@@ -341,7 +341,7 @@ async fn hopeless_loop_ends(dialect: Dialect) {
         assert_eq!(found, Some((Kind::Regression, Level::Abort)));
         let [escalation] = world.escalations()[..] else { panic!("one escalation: {:?}", world.escalations()) };
         assert!(world.issue_of(escalation).title.starts_with("[ralph] EMERGENCY: regression in r-"));
-        assert_eq!(labels(&world, escalation), ["blocking", "emergency", "ralph:escalation"]);
+        assert_eq!(labels(world, escalation), ["blocking", "emergency", "ralph:escalation"]);
         assert!(world.file(&ended.branch, "work.txt").await.is_some(), "the work is saved");
     })
     .await;

@@ -109,7 +109,7 @@ impl Service {
     }
 
     /// Waits until all that was to be done for the newest loop has come to its end.
-    pub async fn at_rest(&self) {
+    pub async fn wait_until_idle(&self) {
         let store = &self.app.engine.store;
         let waiting = async {
             while !store.read(outbox::counts).await.expect("outbox").is_empty() {
