@@ -300,16 +300,16 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_names_the_subcommands_that_there_are() {
-        let readme = include_str!("../README.md");
+    fn command_line_page_lists_every_subcommand() {
+        let page = include_str!("../docs/command-line.md");
         let command = Cli::command();
         let names = |of: &clap::Command| {
             let shown = of.get_subcommands().filter(|sub| !sub.is_hide_set());
             shown.map(|sub| sub.get_name().to_owned()).collect::<Vec<_>>()
         };
-        let rows: Vec<&str> = readme.lines().filter(|line| line.starts_with("| `ralph-bot ")).collect();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `ralph-bot ")).collect();
         for name in names(&command).iter().filter(|name| *name != "help") {
-            assert!(rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))), "README.md leaves out {name}");
+            assert!(rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))), "docs/command-line.md leaves out {name}");
         }
         for row in rows {
             let Some((called, rest)) = row.trim_start_matches("| `ralph-bot ").split_once(" [") else { continue };
@@ -318,7 +318,7 @@ mod tests {
             let positions = known.get_positionals().flat_map(|one| one.get_possible_values());
             let known = [names(known), positions.map(|value| value.get_name().to_owned()).collect()].concat();
             for name in listed.split("\\|").filter(|name| !name.starts_with('-')) {
-                assert!(known.iter().any(|one| one == name), "README.md has {called} {name}: {known:?}");
+                assert!(known.iter().any(|one| one == name), "docs/command-line.md has {called} {name}: {known:?}");
             }
         }
     }

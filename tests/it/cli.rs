@@ -121,7 +121,7 @@ async fn database_commands_need_no_secrets() {
     assert!(folder.path().join("copy.db").is_file());
     let output = run(&mut ralph(folder.path(), &["serve"])).await;
     assert_eq!(output.status.code(), Some(2), "the service needs them");
-    assert!(said(&output.stderr).contains("the environment variable T is not set"), "{}", said(&output.stderr));
+    assert!(said(&output.stderr).contains("environment variable T is not set"), "{}", said(&output.stderr));
 }
 
 /// A database with a loop, `r-1-aaaaaa`, a prompt of its second iteration, and a rule that was learnt ten days ago.

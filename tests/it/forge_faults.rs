@@ -586,6 +586,7 @@ async fn loop_started_by_command_needs_no_label(dialect: Dialect) {
     world.clock.advance_ms(61_000);
     world.reconcile().await;
     assert_eq!(world.the_loop().await.state, LoopState::Review);
+    world.finish().await;
     // The removal of the label at the end of an earlier loop does not affect the next one.
     let world = World::new(Setup::new(dialect)).await;
     world.run().await;

@@ -82,11 +82,11 @@ fn the_manifest_asks_for_what_the_adapter_needs() {
     assert!(!manifest.public && !manifest.name.is_empty());
     assert_eq!(manifest.hook_attributes.url.origin(), manifest.url.origin());
     assert_eq!(manifest.hook_attributes.url.path(), "/webhooks/github", "where `init` names the forge so");
-    let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
-    let subscribed = readme.split_once("subscribe to: ").and_then(|(_, rest)| rest.split_once('.')).expect("a list").0;
-    let mut told: Vec<String> = subscribed.split(", ").map(|event| event.replace(' ', "_")).collect();
-    told.sort();
-    assert_eq!(told, EVENTS, "the README tells the same");
+    let guide = include_str!("../../../docs/install-github.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let listed = guide.split_once("Events: ").and_then(|(_, rest)| rest.split_once('.')).expect("a list of events").0;
+    let mut events: Vec<String> = listed.to_lowercase().split(", ").map(|event| event.replace(' ', "_")).collect();
+    events.sort();
+    assert_eq!(events, EVENTS, "docs/install-github.md lists the same events");
     assert!(webhook::IMPLICIT.iter().all(|event| !EVENTS.contains(event)));
 }
 
