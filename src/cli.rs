@@ -309,7 +309,10 @@ mod tests {
         };
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `ralph-bot ")).collect();
         for name in names(&command).iter().filter(|name| *name != "help") {
-            assert!(rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))), "docs/command-line.md leaves out {name}");
+            assert!(
+                rows.iter().any(|row| row.contains(&format!("`ralph-bot {name}"))),
+                "docs/command-line.md leaves out {name}"
+            );
         }
         for row in rows {
             let Some((called, rest)) = row.trim_start_matches("| `ralph-bot ").split_once(" [") else { continue };
