@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::model::ids::Money;
 use crate::domain::model::task::AgentReport;
 use crate::domain::providers::backends::BackendSettings;
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 use crate::domain::providers::money::Cumulative;
 use crate::process::Cookie;
 use crate::process::sandbox::Network;
@@ -148,7 +148,7 @@ pub struct AgentOutcome {
     /// Why it stopped, in the backend's own word; empty where it says none.
     pub stop_reason: String,
     /// What can tell of a provider's limit; masked.
-    pub signals: Signals,
+    pub signals: LimitSignals,
 }
 
 impl AgentOutcome {
@@ -178,7 +178,7 @@ impl AgentOutcome {
             output: String::new(),
             denied: Vec::new(),
             stop_reason: String::new(),
-            signals: Signals::default(),
+            signals: LimitSignals::default(),
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::checks::CheckRunner;
 use crate::clock::{Clock, ClockWatch};
 use crate::config::{ChannelConfig, Config, Env, ForgeAuth, ForgeConfig, ForgeKind, SandboxRequired};
 use crate::domain::model::ids::{AccountKind, ForgeName, User};
-use crate::domain::providers::backends::Role as BackendRole;
+use crate::domain::providers::backends::BackendRole;
 use crate::domain::trust::egress::Egress;
 use crate::embed::StaticModel;
 use crate::engine::{

@@ -41,7 +41,7 @@ use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::ModelRules;
 use crate::domain::report::notice::ChannelKind;
 use crate::domain::supervision::oversight::EscalationLevel;
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::Policy;
 use operator::OperatorFile;
@@ -106,7 +106,7 @@ pub struct Config {
     choice: BackendsSettings,
     policy: Policy,
     allow: Vec<(ForgeName, UserId)>,
-    teams: Vec<(ForgeName, Team)>,
+    teams: Vec<(ForgeName, TeamRef)>,
     allow_bots: Vec<(ForgeName, UserId)>,
 }
 

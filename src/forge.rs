@@ -17,7 +17,7 @@ use secrecy::SecretString;
 
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent, IssueSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 
 /// What the engine does about a failure. Nothing else of an error is branched on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -301,9 +301,9 @@ pub trait Forge: Send + Sync {
     async fn permission(&self, repo: &RepoRef, user: &User) -> ForgeResult<Permission>;
     /// Whether an account is a member of a team now, whose organisation need not be the repository's. A team that is not
     /// there has no members.
-    async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool>;
+    async fn in_team(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool>;
     /// Whether our credential can tell who is in a team, for commands given in this repository.
-    async fn sees_team(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight>;
+    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight>;
     /// Files right in a folder of the default branch, sorted by path, at most 50 and none above 256 KiB; none where there
     /// is no such folder.
     async fn files(&self, repo: &RepoRef, folder: &str) -> ForgeResult<Vec<TextFile>>;

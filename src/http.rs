@@ -18,7 +18,7 @@ use tower_http::timeout::TimeoutLayer;
 
 use crate::clock::Clock;
 use crate::domain::model::ids::ForgeName;
-use crate::domain::providers::backends::Status;
+use crate::domain::providers::backends::BackendStatus;
 use crate::forge::signature::SignatureStyle;
 use crate::store::{Store, calls, inbox, loops, outbox};
 use crate::telemetry::Metrics;
@@ -125,7 +125,7 @@ async fn metrics(State(edge): State<Arc<Edge>>) -> impl IntoResponse {
     }
     if let Ok(known) = edge.store.read(calls::state).await {
         for (name, backend) in &known.backends {
-            edge.metrics.backend_state(name, &Status::WORDS, backend.status.word(edge.clock.now()));
+            edge.metrics.backend_state(name, &BackendStatus::WORDS, backend.status.word(edge.clock.now()));
         }
     }
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");

@@ -30,7 +30,7 @@ use crate::clock::Clock;
 use crate::domain::model::error_chain::error_chain;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 use crate::net::client_of_model;
 use crate::process::Masker;
 use wire::Unread;
@@ -236,7 +236,7 @@ impl ApiClient {
     /// An error of ours or of the connection.
     fn failed(&self, problem: &str, retryable: bool, status: Option<u16>) -> CallError {
         let what = self.masker.mask(&format!("{} ({}): {problem}", self.name, self.host)).into_owned();
-        CallError { signals: Signals { status, messages: vec![what.clone()], ..Signals::default() }, retryable, what }
+        CallError { signals: LimitSignals { status, messages: vec![what.clone()], ..LimitSignals::default() }, retryable, what }
     }
 
     /// An error that the server tells of.
@@ -250,13 +250,13 @@ impl ApiClient {
             .resets_at
             .and_then(|seconds| seconds.checked_mul(1_000))
             .or(in_ms.map(|ms| self.clock.now().0.saturating_add(ms)));
-        let signals = Signals {
+        let signals = LimitSignals {
             status: Some(status),
             resets_at: resets_at.map(Timestamp),
             headers: telling(headers, &self.masker),
             messages: fault.messages.iter().map(|message| self.masker.mask(message).into_owned()).collect(),
             code: fault.code.as_deref().map(|code| self.masker.mask(code).into_owned()),
-            ..Signals::default()
+            ..LimitSignals::default()
         };
         let retryable = passes && !fault.code.as_deref().is_some_and(paid);
         CallError { signals, retryable, what }
@@ -264,7 +264,7 @@ impl ApiClient {
 }
 
 /// Whether a request was refused because the server does not know the fields by which we ask for a schema.
-fn is_about_schemas(signals: &Signals) -> bool {
+fn is_about_schemas(signals: &LimitSignals) -> bool {
     let fields = ["response_format", "json_schema", "text.format", "tool_choice"];
     matches!(signals.status, Some(400 | 422))
         && signals.messages.iter().any(|message| fields.iter().any(|field| message.contains(field)))

@@ -7,7 +7,7 @@ use std::path::Path;
 use ralph_bot::app::{App, Options};
 use ralph_bot::config::{Config, Env};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, MemorySettings, Query, Source, State};
+use ralph_bot::domain::knowledge::memory::{Content, LearningEvidence, Learning, MemorySettings, LearningQuery, Source, LearningState};
 use ralph_bot::domain::lifecycle;
 use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::dispersion::Dispersion;
@@ -185,7 +185,7 @@ fn learnings(now: Timestamp) -> Vec<Learning> {
         let content = Content::Strategy { approach, tools: Vec::new(), resolution: String::new(), iterations };
         let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
         let learning = Learning::new(&repository(), TaskType::Other, content, 0.9, source, now);
-        Learning { state: State::Active, evidence: Evidence { successes: 4.0, failures: 0.0 }, ..learning }
+        Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 4.0, failures: 0.0 }, ..learning }
     };
     ["Feed the marmot", "Rewrite the parser"].map(learning).into()
 }
@@ -248,11 +248,11 @@ async fn real_model_finds_text_without_shared_words() {
     store.write(move |c| vectors::keep(c, &made)).await.expect("kept");
     let text = "The groundhog is hungry".to_owned();
     let embedding = Some(model.embed(&text));
-    let query = Query { text, task_type: TaskType::Other, repository, embedding };
-    let gists = async |query: Query| -> Vec<String> {
+    let query = LearningQuery { text, task_type: TaskType::Other, repository, embedding };
+    let gists = async |query: LearningQuery| -> Vec<String> {
         let found = recall(&store, query, MemorySettings::default(), now).await.expect("found");
         found.into_iter().map(|one| one.learning.content.gist().to_owned()).collect()
     };
     assert_eq!(gists(query.clone()).await, ["Feed the marmot", "Rewrite the parser"], "the nearer one comes first");
-    assert!(gists(Query { embedding: None, ..query }).await.is_empty(), "no word is shared");
+    assert!(gists(LearningQuery { embedding: None, ..query }).await.is_empty(), "no word is shared");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use ralph_bot::domain::checks::criteria::TaskType;
-use ralph_bot::domain::knowledge::memory::{Content, Evidence, Learning, Query, Source, State};
+use ralph_bot::domain::knowledge::memory::{Content, LearningEvidence, Learning, LearningQuery, Source, LearningState};
 use ralph_bot::domain::model::dispersion::Dispersion;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 
@@ -122,7 +122,7 @@ impl Corpus {
     }
 
     /// A task to be remembered about.
-    pub fn query(&mut self) -> Query {
+    pub fn query(&mut self) -> LearningQuery {
         let text = match &mut self.asked {
             Texts::Real(texts, next) => {
                 *next += 1;
@@ -134,7 +134,7 @@ impl Corpus {
                 sentence + " " + &self.text(words)
             }
         };
-        Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
+        LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None }
     }
 
     /// A learning of 30 words; one in ten is an antipattern, the others are strategies.
@@ -148,7 +148,7 @@ impl Corpus {
         };
         let source = Source { loop_id: LoopId::new(format!("r-{}", self.made)), iteration: None };
         let learning = Learning::new(of, TaskType::TestFix, content, 0.9, source, NOW).about(&about);
-        Learning { state: State::Active, evidence: Evidence { successes: 3.0, failures: 0.0 }, ..learning }
+        Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 3.0, failures: 0.0 }, ..learning }
     }
 }
 

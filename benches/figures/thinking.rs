@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use ralph_bot::clock::Stopwatch;
 use ralph_bot::domain::knowledge::intelligence::{self, Context, SummarySoFar};
 use ralph_bot::domain::knowledge::memory::{Reflection, ReflectionFacts};
-use ralph_bot::domain::knowledge::session::{Role, Turn, extract};
+use ralph_bot::domain::knowledge::session::{TurnRole, SessionTurn, extract};
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::{Money, Timestamp};
-use ralph_bot::domain::providers::backends::Observation;
-use ralph_bot::domain::providers::limit::{Signals, classify};
+use ralph_bot::domain::providers::backends::BackendObservation;
+use ralph_bot::domain::providers::limit::{LimitSignals, classify};
 use ralph_bot::engine::Role as ServiceRole;
 use ralph_bot::process::Masker;
 use ralph_bot::store::{calls, memory, session};
@@ -139,12 +139,12 @@ fn classifying(run: &mut Run) {
         output.push('\n');
     }
     let limit = "API Error: 429 rate limit exceeded, try again in 90s";
-    let all = |message: &str| Signals { messages: vec![format!("{message}{limit}")], ..Signals::default() };
+    let all = |message: &str| Signals { messages: vec![format!("{message}{limit}")], ..LimitSignals::default() };
     let size = output.len() / 1_000;
     let mut many: Vec<String> =
         output.as_bytes().chunks(size).map(|part| String::from_utf8_lossy(part).into()).collect();
     many.push(limit.to_owned());
-    let many = Signals { messages: many, ..Signals::default() };
+    let many = Signals { messages: many, ..LimitSignals::default() };
     let now = Timestamp(1_700_000_000_000);
     for (what, signals) in [("1 MiB in one message", all(&output)), ("1 MiB in 1,000 messages", many)] {
         let (mut times, mut plain) = (Vec::new(), Vec::new());

@@ -21,7 +21,7 @@ use super::report;
 use super::session::{self, Ledger};
 use super::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, Backend, BackendSetup, OutputFormat};
 use crate::domain::providers::money::Cumulative;
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 use crate::process::{self, Ended, Finished, Flow, Limits, Masker, ProcessError, Spec, Stdin, Stream, executable};
 
 /// Bytes kept of each output stream of an agent.
@@ -327,7 +327,7 @@ impl CommandBackend {
 
 /// Leaves in the reading what the run itself used; gives the figures as the backend gave them.
 fn take_off(reading: &mut Reading, run: &AgentRun, seen: Option<u64>) -> Cumulative {
-    let usage = Usage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
+    let usage = TokenUsage::with_cached_in(reading.tokens_in, reading.tokens_out, reading.cache_read, reading.cache_write);
     let account = Cumulative { usage, cost: reading.cost };
     if let (Some(resumed), Some(seen)) = (&run.session, seen) {
         let Cumulative { usage, cost } = account.since(&resumed.account, seen);
@@ -347,9 +347,9 @@ fn of_run(event: AgentEvent, run: &AgentRun, seen: Option<u64>) -> AgentEvent {
             Some(resumed),
             Some(seen),
         ) => {
-            let usage = Usage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
+            let usage = TokenUsage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
             let Cumulative { usage, cost } = Cumulative { usage, cost }.since(&resumed.account, seen);
-            let Usage { output, cache_read, cache_write, .. } = usage;
+            let TokenUsage { output, cache_read, cache_write, .. } = usage;
             let tokens_in = usage.total().saturating_sub(output);
             AgentEvent::Used { tokens_in, tokens_out: output, cache_read, cache_write, cost, model }
         }

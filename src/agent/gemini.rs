@@ -16,7 +16,7 @@ use super::refusal::{gave_up, refused};
 use super::session::Filled;
 use super::stream::{Gathered, MAX_KEPT, Tokens};
 use super::{AgentEvent, AgentStatus};
-use crate::domain::providers::limit::{Signals, http_error, status_in};
+use crate::domain::providers::limit::{LimitSignals, http_error, status_in};
 use crate::process::{Ended, Finished, Stream};
 
 /// Its settings, from its home.
@@ -219,7 +219,7 @@ impl GeminiStream {
         // What the provider refused is told of on standard error, or so in the words.
         let of_provider = self.error.is_some() || said.starts_with("[API Error: ");
         self.gathered.erred(&said, of_provider);
-        let Signals { status, .. } = &mut self.gathered.signals;
+        let LimitSignals { status, .. } = &mut self.gathered.signals;
         *status = status_of(exit).or(*status);
         if of_provider { refused(&self.gathered.signals, &said) } else { gave_up(&self.gathered.signals, &said) }
     }
@@ -231,7 +231,7 @@ impl GeminiStream {
                 AgentStatus::Unavailable { reason: super::script::how_it_ended(&finished.ended, finished) }
             }
             (Ended::Exited(code), Some(error)) if *code != 0 => {
-                let Signals { status, .. } = &mut self.gathered.signals;
+                let LimitSignals { status, .. } = &mut self.gathered.signals;
                 *status = status_of(*code).or(*status);
                 refused(&self.gathered.signals, &error)
             }

@@ -27,13 +27,14 @@ use tokio_util::sync::CancellationToken;
 use super::{AgentEvent, AgentOutcome, AgentRun, Backend, BackendSetup, place};
 use crate::clock::Clock;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest, Usage};
+use crate::domain::providers::chat::{CallError, ChatAnswer, ChatRequest};
+use crate::domain::providers::prices::TokenUsage;
 use crate::process::{Masker, executable};
 
 /// A model, as the agent sees it: any client that answers one request.
 pub type Model = Arc<dyn Fn(ChatRequest) -> BoxFuture<'static, Result<ChatAnswer, CallError>> + Send + Sync>;
 /// What a call costs, by the provider's name of the model; `None` where no price is known.
-pub type Price = Arc<dyn Fn(&str, &Usage) -> Option<Money> + Send + Sync>;
+pub type Price = Arc<dyn Fn(&str, &TokenUsage) -> Option<Money> + Send + Sync>;
 
 /// What our own agent needs beside the settings that every backend has.
 #[derive(Clone)]

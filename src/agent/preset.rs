@@ -10,7 +10,7 @@ use super::mcp::Server;
 use super::session::{Filled, Ledger};
 use super::{AgentEvent, AgentRun, AgentStatus, aider, claude, codex, gemini, jsonl, kimi, opencode, place, script};
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Finished, Stream};
 
 /// The agents that are known by name.
@@ -221,7 +221,7 @@ pub(super) struct Reading {
     pub(super) errors: Vec<String>,
     pub(super) denied: Vec<String>,
     pub(super) stop_reason: String,
-    pub(super) signals: Signals,
+    pub(super) signals: LimitSignals,
 }
 
 impl Reading {
@@ -243,7 +243,7 @@ impl Reading {
             errors: Vec::new(),
             denied: Vec::new(),
             stop_reason: String::new(),
-            signals: Signals::default(),
+            signals: LimitSignals::default(),
         }
     }
 }

@@ -8,7 +8,7 @@ use regex::Regex;
 use super::AgentStatus;
 use super::preset::shortened;
 use super::stream::MAX_NOTE;
-use crate::domain::providers::limit::{LimitKind, Signals};
+use crate::domain::providers::limit::{LimitKind, LimitSignals};
 
 /// Longest text without structure that may be a refusal and no answer, in characters.
 const MAX_REFUSAL: usize = 2_000;
@@ -17,16 +17,16 @@ const BRIEF_LINES: usize = 2;
 const MAX_BRIEF: usize = 200;
 
 /// A run that ended with an error that is certainly its provider's, which `said` are the words of: what comes next.
-pub(super) fn refused(signals: &Signals, said: &str) -> AgentStatus {
+pub(super) fn refused(signals: &LimitSignals, said: &str) -> AgentStatus {
     judged(signals.refusal_of_provider(said), signals, said)
 }
 
 /// A run that ended with an error of whatever it used: its provider's, or that of a tool.
-pub(super) fn gave_up(signals: &Signals, said: &str) -> AgentStatus {
+pub(super) fn gave_up(signals: &LimitSignals, said: &str) -> AgentStatus {
     judged(signals.refusal(said), signals, said)
 }
 
-fn judged(refusal: Option<LimitKind>, signals: &Signals, said: &str) -> AgentStatus {
+fn judged(refusal: Option<LimitKind>, signals: &LimitSignals, said: &str) -> AgentStatus {
     let reason = shortened(said.trim(), MAX_NOTE);
     match refusal {
         Some(LimitKind::Rate | LimitKind::Quota | LimitKind::Overload) => {

@@ -9,7 +9,7 @@ use super::script::how_it_ended;
 use super::session::Filled;
 use super::{AgentEvent, AgentStatus};
 use crate::domain::model::ids::Money;
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Ended, Finished, Stream};
 
 /// Most errors and denials that are kept.
@@ -92,7 +92,7 @@ pub(super) struct Gathered {
     /// Lines that were JSON objects.
     pub(super) json_lines: u64,
     pub(super) stop_reason: String,
-    pub(super) signals: Signals,
+    pub(super) signals: LimitSignals,
     /// Whether the provider refused, and nothing came from it since.
     pub(super) waiting: bool,
     /// What the provider refused with when it was asked again last.

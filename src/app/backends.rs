@@ -15,9 +15,8 @@ use super::programs;
 use crate::agent::{self, Backend, BackendSetup, Bounds, InternalSettings, Model, Price};
 use crate::clock::Clock;
 use crate::config::{BackendConfig, Config, Env, ForgeAuth, SandboxRequired};
-use crate::domain::providers::backends::{BackendSettings, BackendType, Role, StdinUse, WireName};
-use crate::domain::providers::chat;
-use crate::domain::providers::prices::{PriceTable, Usage};
+use crate::domain::providers::backends::{BackendSettings, BackendType, BackendRole, StdinUse, WireName};
+use crate::domain::providers::prices::{PriceTable, TokenUsage};
 use crate::process::executable;
 use crate::provider::assistant::Assistant;
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -39,10 +38,10 @@ pub(super) struct Built {
 
 impl Built {
     /// Whether a backend can be used for this here.
-    pub(super) fn can(&self, name: &str, role: Role) -> bool {
+    pub(super) fn can(&self, name: &str, role: BackendRole) -> bool {
         match role {
-            Role::Agent => self.agents.contains_key(name),
-            Role::Assistant => self.assistants.contains_key(name),
+            BackendRole::Agent => self.agents.contains_key(name),
+            BackendRole::Assistant => self.assistants.contains_key(name),
         }
     }
 }
@@ -56,9 +55,9 @@ pub(super) fn build(config: &Config, env: &Env, clock: &Clock, key: &str) -> Bui
         built.fingerprints.insert(name.clone(), fingerprint(name, backend, &path, key));
         for role in &backend.settings.roles {
             let done = match role {
-                Role::Agent => agent(config, name, backend, (&path, &tools), clock)
+                BackendRole::Agent => agent(config, name, backend, (&path, &tools), clock)
                     .map(|agent| drop(built.agents.insert(name.clone(), Arc::from(agent)))),
-                Role::Assistant => client(name, backend, clock)
+                BackendRole::Assistant => client(name, backend, clock)
                     .map(|client| drop(built.assistants.insert(name.clone(), client as Arc<dyn Assistant>))),
             };
             if let Err(why) = done {
@@ -121,9 +120,8 @@ fn bounds(context_window: Option<u64>) -> Bounds {
 
 /// Prices as a function.
 fn price(table: PriceTable) -> Price {
-    Arc::new(move |model: &str, usage: &chat::Usage| {
-        let chat::Usage { input, output, cache_read, cache_write } = *usage;
-        table.estimate(&Usage { input, output, cache_read, cache_write }, model).map(|cost| cost.money)
+    Arc::new(move |model: &str, usage: &TokenUsage| {
+        table.estimate(usage, model).map(|cost| cost.money)
     })
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::backends::{Built, build};
 use super::*;
-use crate::domain::providers::backends::Role as Backs;
+use crate::domain::providers::backends::BackendRole;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const FORGE: &str =
@@ -42,8 +42,8 @@ fn each_sort_of_backend_is_built_for_its_roles() {
     };
     assert_eq!(sorted(built.agents.keys().collect()), "mine own tiny");
     assert_eq!(sorted(built.assistants.keys().collect()), "models own");
-    assert!(built.can("own", Backs::Agent) && built.can("own", Backs::Assistant) && !built.can("gone", Backs::Agent));
-    assert!(!built.can("models", Backs::Agent));
+    assert!(built.can("own", BackendRole::Agent) && built.can("own", BackendRole::Assistant) && !built.can("gone", BackendRole::Agent));
+    assert!(!built.can("models", BackendRole::Agent));
     assert_eq!(built.fingerprints.len(), 5, "also of those that cannot be used: they may be mended");
 }
 
@@ -56,7 +56,7 @@ fn what_cannot_be_used_is_never_chosen_and_not_the_default() {
     let settings = settings(&config, folder.path(), &sandbox, &HashMap::new(), &built);
     assert_eq!(settings.default_backend, "mine");
     assert!(!settings.backends.backends["gone"].enabled && settings.backends.backends["own"].enabled);
-    assert_eq!(settings.backends.in_order(Backs::Agent), ["mine", "own", "tiny"]);
+    assert_eq!(settings.backends.in_order(BackendRole::Agent), ["mine", "own", "tiny"]);
     assert_eq!(settings.context_windows.get("own"), Some(&32_000));
     assert_eq!(settings.context_windows.get("mine"), None);
     assert_eq!((settings.rules.len(), settings.prices.len(), settings.fingerprints.len()), (5, 5, 5));

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::counts;
 use super::reports::Reports;
-use crate::domain::checks::criteria::{Verdict, judge};
+use crate::domain::checks::criteria::{CheckVerdict, judge};
 use crate::domain::model::task::{Check, CheckOutcome, CheckReport, TestCounts};
 use crate::process::sandbox::{Network, ScratchHome, View};
 use crate::process::{self, Cookie, Ended, Finished, Limits, Masker, ProcessError, Sandbox, Spec};
@@ -188,8 +188,8 @@ fn outcome(check: &Check, wall: Duration, finished: &Finished, written: Option<T
     }
 }
 
-fn failed(why: String) -> Verdict {
-    Verdict { holds: false, why, measured: None, wanted: None }
+fn failed(why: String) -> CheckVerdict {
+    CheckVerdict { holds: false, why, measured: None, wanted: None }
 }
 
 /// The last lines of a text, at most `bytes` of it.

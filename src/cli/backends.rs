@@ -12,7 +12,7 @@ use crate::config::{ConfigScope, Env};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::quantity::Duration;
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{self, BackendState, BackendsSettings, Observation, Role, Status};
+use crate::domain::providers::backends::{self, BackendState, BackendsSettings, BackendObservation, BackendRole, BackendStatus};
 use crate::store::{Store, calls};
 
 /// Longest reason in the table, in characters.
@@ -66,7 +66,7 @@ pub fn run(args: &BackendsArgs, global: &Global, env: &Env) -> CliResult {
 async fn list(store: &Store, settings: BackendsSettings, json: bool, now: Timestamp) -> CliResult {
     let state = store.read(calls::state).await.map_err(failed)?;
     // Nothing is written: parks that are over are only shown as such.
-    let state = backends::next(state, &Observation::Elapsed, &settings, now).state;
+    let state = backends::transition(state, &BackendObservation::Elapsed, &settings, now).state;
     let unknown = BackendState::default();
     let known = settings.backends.iter().map(|(name, of)| {
         let window = of.thresholds.window;
@@ -86,7 +86,7 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
         let near = did_you_mean(name, settings.backends.keys().map(String::as_str));
         return Err(CliError::Failed(format!("there is no backend {} that is switched on{near}", one_line(name))));
     }
-    let observation = Observation::Enabled { backend: name.to_owned() };
+    let observation = BackendObservation::Enabled { backend: name.to_owned() };
     let observed = store.write(move |c| calls::observe(c, &observation, &settings, now)).await.map_err(failed)?;
     let changed = !observed.changes.is_empty();
     if json {
@@ -96,7 +96,7 @@ async fn enable(store: &Store, settings: BackendsSettings, name: &str, json: boo
 }
 
 /// What programs want to know of a backend.
-fn line(name: &str, roles: &[Role], window: Duration, state: &BackendState, now: Timestamp) -> serde_json::Value {
+fn line(name: &str, roles: &[BackendRole], window: Duration, state: &BackendState, now: Timestamp) -> serde_json::Value {
     let window_ms = window.as_millis();
     json!({
         "backend": name,
@@ -118,29 +118,29 @@ fn line(name: &str, roles: &[Role], window: Duration, state: &BackendState, now:
 
 fn word(state: &BackendState) -> &'static str {
     match &state.status {
-        Status::Active { .. } => "active",
-        Status::Parked(_) => "parked",
-        Status::Disabled { .. } => "disabled",
+        BackendStatus::Active { .. } => "active",
+        BackendStatus::Parked(_) => "parked",
+        BackendStatus::Disabled { .. } => "disabled",
     }
 }
 
-fn row(name: &str, roles: &[Role], state: &BackendState, now: Timestamp) -> [String; 9] {
+fn row(name: &str, roles: &[BackendRole], state: &BackendState, now: Timestamp) -> [String; 9] {
     let roles = roles.iter().map(|role| match role {
-        Role::Agent => "agent",
-        Role::Assistant => "assistant",
+        BackendRole::Agent => "agent",
+        BackendRole::Assistant => "assistant",
     });
     let with = |kind: &dyn std::fmt::Display, reason: &str| match reason {
         "" => kind.to_string(),
         reason => format!("{kind}: {reason}"),
     };
     let (shown, why) = match &state.status {
-        Status::Active { probation: Some(_), .. } => ("active, on probation".to_owned(), last_error(state)),
-        Status::Active { .. } => ("active".to_owned(), last_error(state)),
-        Status::Parked(park) => {
+        BackendStatus::Active { probation: Some(_), .. } => ("active, on probation".to_owned(), last_error(state)),
+        BackendStatus::Active { .. } => ("active".to_owned(), last_error(state)),
+        BackendStatus::Parked(park) => {
             let about = if park.known { "" } else { "about " };
             (format!("parked until {about}{}", moment(park.until)), with(&park.kind, &park.reason))
         }
-        Status::Disabled { kind, reason, .. } => ("disabled".to_owned(), with(kind, reason)),
+        BackendStatus::Disabled { kind, reason, .. } => ("disabled".to_owned(), with(kind, reason)),
     };
     let why: String = one_line(&why).chars().take(REASON_MAX).collect();
     [

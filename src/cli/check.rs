@@ -17,7 +17,7 @@ pub(super) use backends::usual_variables;
 use super::{CliError, CliResult, Global, block_on, print};
 use crate::app;
 use crate::config::{Config, Env, operator_file};
-use crate::domain::providers::backends::Role;
+use crate::domain::providers::backends::BackendRole;
 use crate::workspace::{NEEDED_GIT, installed_git};
 
 /// Free space below which a loop is likely to run out of it, in bytes.
@@ -121,7 +121,7 @@ fn embeddings(config: &Config) -> Option<Finding> {
 
 /// That nobody can help although that is wanted.
 fn assistants(config: &Config) -> Option<Finding> {
-    let none = !config.backends.values().any(|backend| backend.settings.roles.contains(&Role::Assistant));
+    let none = !config.backends.values().any(|backend| backend.settings.roles.contains(&BackendRole::Assistant));
     (config.intelligence.asks() && none).then(|| {
         let fix = "add a backend with `type: api`, or give one with `type: internal` the role `assistant`";
         Finding::warn("intelligence", "`full`, and no backend has the role `assistant`: it is as `fallback`", fix)

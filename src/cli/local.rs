@@ -166,7 +166,7 @@ fn backend(args: &LocalArgs, config: &Config, env: &Env) -> Result<String, CliEr
     let agents = config
         .backends
         .iter()
-        .filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::Role::Agent));
+        .filter(|(_, b)| b.settings.roles.contains(&crate::domain::providers::backends::BackendRole::Agent));
     let names: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
     let name = match &args.backend {
         Some(name) if names.contains(&name.as_str()) => name.clone(),

@@ -11,11 +11,11 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, moment, one_line, print, table};
 use crate::clock::Clock;
 use crate::config::{Config, ConfigScope, Env};
-use crate::domain::knowledge::intelligence::Claims;
+use crate::domain::knowledge::intelligence::ClaimSums;
 use crate::domain::loops::{Loop, LoopInput};
 use crate::domain::model::ids::{AccountKind, LoopId, Money, Timestamp, User, UserId};
 use crate::domain::model::quantity;
-use crate::domain::providers::backends::Role;
+use crate::domain::providers::backends::BackendRole;
 use crate::domain::supervision::oversight::{AuditEntry, Level, OversightReport, report};
 use crate::domain::trust::command::{Command, RunOptions};
 use crate::store::{Store, StoreResult, audit, calls, loops, outbox, session};
@@ -140,7 +140,7 @@ pub fn run(args: &LoopsArgs, global: &Global, env: &Env) -> CliResult {
 
 /// Names of the backends that run agents.
 fn agents(config: &Config) -> Vec<String> {
-    let runs = config.backends.iter().filter(|(_, backend)| backend.settings.roles.contains(&Role::Agent));
+    let runs = config.backends.iter().filter(|(_, backend)| backend.settings.roles.contains(&BackendRole::Agent));
     runs.map(|(name, _)| name.clone()).collect()
 }
 
@@ -353,13 +353,13 @@ impl Shell<'_> {
     }
 
     /// What oversight came to, and what agents' claims were worth, in the loop, in its repository, and in all loops.
-    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport, Claims)>, CliError> {
+    async fn reports(&self, current: &Loop) -> Result<Vec<(String, OversightReport, ClaimSums)>, CliError> {
         let all = self.read(|c| loops::list(c, false, usize::MAX >> 1)).await?;
         let sum = |of: String, belongs: &dyn Fn(&Loop) -> bool| {
             let loops = || all.iter().filter(|l| belongs(l));
             let states = loops().filter_map(|l| l.supervision.as_ref());
             let sum = states.fold(OversightReport::default(), |sum, known| sum.plus(&report(&known.overseer)));
-            (of, sum, loops().map(Claims::of).fold(Claims::default(), Claims::plus))
+            (of, sum, loops().map(ClaimSums::of).fold(ClaimSums::default(), ClaimSums::plus))
         };
         let repo = &current.place.repo;
         let of_repository = |l: &Loop| l.place.repo.id == repo.id && l.place.repo.forge == repo.forge;
@@ -538,7 +538,7 @@ fn details(current: &Loop, now: Timestamp) -> String {
     say("pull", current.pull.as_ref().map_or("none yet", |pull| pull.url.as_str()));
     say("authority", &current.authority.login);
     say("sandbox", &current.sandbox);
-    if let Some(words) = Claims::of(current).words() {
+    if let Some(words) = ClaimSums::of(current).words() {
         say("claims", &words);
     }
     text.push_str("\nChecks:\n");

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use super::{CliError, CliResult, Global, block_on, database, load, one_line, print};
 use crate::clock::Clock;
 use crate::config::{ConfigScope, Env};
-use crate::domain::knowledge::memory::{Learning, MemorySettings, State, correct};
+use crate::domain::knowledge::memory::{Learning, MemorySettings, LearningState, correct};
 use crate::domain::model::ids::Timestamp;
 use crate::process::Masker;
 use crate::store::memory::{self, LearningCounts};
@@ -242,7 +242,7 @@ impl Shell<'_> {
 
     async fn archive(&self, args: &ArchiveArgs) -> CliResult {
         let (id, now) = (args.id.clone(), self.now);
-        let state = if args.undo { State::Active } else { State::Archived };
+        let state = if args.undo { LearningState::Active } else { LearningState::Archived };
         let changed = self.write(move |c| memory::set_state(c, &id, state, now)).await?;
         let learning = changed.ok_or_else(|| unknown(&args.id))?;
         if self.json {

@@ -24,7 +24,7 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::egress::{Egress, Hosts};
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::{AgentLimits, Floor, Limits, PROTECTED_PATHS, Progress, ProtectedPolicy};
+use crate::domain::trust::policy::{AgentLimits, Floor, PolicyLimits, PROTECTED_PATHS, ProgressReport, ProtectedPolicy};
 
 config_section! {
     /// The operator's file, `ralph-control.yaml`. Relative paths are relative to its folder.
@@ -48,7 +48,7 @@ config_section! {
         /// Whether the branch of a finished loop is deleted.
         pub delete_branch: bool = false;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
-        pub progress: Progress;
+        pub progress: ProgressReport;
         /// Protected paths, which an agent may not change.
         pub protected: ProtectedSection;
         /// Detection and execution of checks.
@@ -190,15 +190,15 @@ config_section! {
     /// Limits at which the bot stops.
     pub struct LimitsSection {
         /// Maximum concurrent loops.
-        pub loops: u32 = Limits::default().loops, in 1..;
+        pub loops: u32 = PolicyLimits::default().loops, in 1..;
         /// Maximum concurrent loops per forge; only `loops` limits if omitted.
-        pub loops_per_forge: Option<u32> = Limits::default().loops_per_forge, in 1.., at_most loops;
+        pub loops_per_forge: Option<u32> = PolicyLimits::default().loops_per_forge, in 1.., at_most loops;
         /// Maximum concurrent loops per repository.
-        pub loops_per_repository: u32 = Limits::default().loops_per_repository, in 1.., at_most loops;
+        pub loops_per_repository: u32 = PolicyLimits::default().loops_per_repository, in 1.., at_most loops;
         /// Maximum iterations of a loop.
-        pub iterations: u32 = Limits::default().iterations, in 1..;
+        pub iterations: u32 = PolicyLimits::default().iterations, in 1..;
         /// Maximum running time of a loop.
-        pub timeout: Duration = Duration::seconds(Limits::default().timeout_s), in Duration::seconds(1)..;
+        pub timeout: Duration = Duration::seconds(PolicyLimits::default().timeout_s), in Duration::seconds(1)..;
         /// Maximum running time of an agent run.
         pub agent_timeout: Duration = Duration::seconds(AgentLimits::default().wall_s), in Duration::seconds(1)..;
         /// Maximum time without output before an agent is stopped.
@@ -207,15 +207,15 @@ config_section! {
         pub agent_turns: Option<u32> = AgentLimits::default().turns, in 1..;
         /// Maximum cost of a loop. Runs of claude, opencode, aider, `internal` and `jsonl` are stopped at the limit, as these report
         /// their use during a run; codex, gemini and kimi report it at the end only.
-        pub cost_usd: Usd = Usd(Limits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;
+        pub cost_usd: Usd = Usd(PolicyLimits::default().cost), in Usd::MIN.., at_most cost_usd_per_day, at_most cost_usd_per_repository_per_day;
         /// Maximum cost of the service per day.
-        pub cost_usd_per_day: Usd = Usd(Limits::default().cost_per_day), in Usd::MIN..;
+        pub cost_usd_per_day: Usd = Usd(PolicyLimits::default().cost_per_day), in Usd::MIN..;
         /// Maximum cost of a repository per day; only the service's limit applies if omitted.
         pub cost_usd_per_repository_per_day: Option<Usd>, in Usd::MIN.., at_most cost_usd_per_day;
         /// Maximum comments on an issue per day.
-        pub comments_per_day: u32 = Limits::default().comments_per_day, in 1..;
+        pub comments_per_day: u32 = PolicyLimits::default().comments_per_day, in 1..;
         /// Maximum comments on an issue per hour.
-        pub comments_per_hour: u32 = Limits::default().comments_per_hour, in 1..;
+        pub comments_per_hour: u32 = PolicyLimits::default().comments_per_hour, in 1..;
     }
 }
 

@@ -23,7 +23,7 @@ use crate::domain::supervision::oversight::OversightSettings;
 use crate::domain::supervision::strategy::StrategySettings;
 use crate::domain::trust::policy::Intelligence;
 use crate::domain::trust::policy::{
-    CHECK_NAME_MAX, LimitOverrides, Policy, Progress, ProtectedPolicy, RepositorySettings, check_name_for,
+    CHECK_NAME_MAX, LimitOverrides, Policy, ProgressReport, ProtectedPolicy, RepositorySettings, check_name_for,
     valid_check_name,
 };
 
@@ -50,7 +50,7 @@ config_section! {
         /// Type of work in this repository; estimated by default.
         pub task_type: Option<TaskType>;
         /// Progress reports on the issue: a comment per iteration, or the status comment only.
-        pub progress: Option<Progress>;
+        pub progress: Option<ProgressReport>;
         /// Protected paths, which an agent may not change.
         pub protected: RepositoryProtected;
         /// Logins of accounts that are requested as reviewers.

@@ -12,7 +12,7 @@ use super::*;
 use crate::domain::model::ids::{Money, RepoId};
 use crate::domain::model::task::{CheckRule, CheckSource};
 use crate::domain::trust::egress::{Egress, Hosts};
-use crate::domain::trust::policy::{Floor, Progress, ProtectedPolicy};
+use crate::domain::trust::policy::{Floor, ProgressReport, ProtectedPolicy};
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
@@ -107,7 +107,7 @@ fn policy_has_documented_defaults_and_accounts_of_its_forge() {
     let policy = config.policy(&ForgeName::new("work"));
     assert_eq!(policy.allow, [UserId(7)]);
     assert!(policy.teams.is_empty());
-    assert_eq!(config.policy(&ForgeName::new("gh")).teams, Team::parse("acme/leads").into_iter().collect::<Vec<_>>());
+    assert_eq!(config.policy(&ForgeName::new("gh")).teams, TeamRef::parse("acme/leads").into_iter().collect::<Vec<_>>());
     assert!(policy.allow_bots.is_empty());
     assert_eq!(config.policy(&ForgeName::new("gh")).allow_bots, [UserId(9)]);
     assert_eq!(policy.floor, Floor::Maintain);
@@ -567,7 +567,7 @@ fn variables_override_nested_values() {
     assert_eq!((supervision.control.stuck_iterations, supervision.oversight.stuck.enabled), (5, false));
     assert_eq!(policy.thresholds["preset"], "seed");
     assert_eq!((policy.limits.iterations, policy.limits.timeout_s), (3, 5400));
-    assert_eq!((policy.limits.cost, policy.progress), (Money::from_usd(2.5), Progress::StatusOnly));
+    assert_eq!((policy.limits.cost, policy.progress), (Money::from_usd(2.5), ProgressReport::StatusOnly));
 }
 
 #[test]

@@ -26,8 +26,8 @@ use crate::domain::providers::backends::BackendSettings;
 use crate::domain::providers::rules::RuleProblem;
 use crate::domain::supervision::Preset;
 use crate::domain::trust::egress::Egress;
-use crate::domain::trust::permit::Team;
-use crate::domain::trust::policy::{AgentLimits, Limits, Policy, Protected};
+use crate::domain::trust::permit::TeamRef;
+use crate::domain::trust::policy::{AgentLimits, PolicyLimits, Policy, Protected};
 
 /// Validates `file`; `root` has the positions of its values.
 pub(super) fn operator(
@@ -386,7 +386,7 @@ impl Validator<'_> {
         checked
     }
 
-    fn teams(&mut self, entries: &[String], forges: &[&str]) -> Vec<(ForgeName, Team)> {
+    fn teams(&mut self, entries: &[String], forges: &[&str]) -> Vec<(ForgeName, TeamRef)> {
         let mut checked = Vec::new();
         for (index, entry) in entries.iter().enumerate() {
             let key = format!("permissions.teams[{index}]");
@@ -398,7 +398,7 @@ impl Validator<'_> {
                     continue;
                 }
             };
-            match Team::parse(team) {
+            match TeamRef::parse(team) {
                 None => self.wrong(&key, "expected `organisation/team`"),
                 Some(_) if !forges.contains(&forge) => {
                     let near = did_you_mean(forge, forges.iter().copied());
@@ -502,8 +502,8 @@ pub(super) fn valid_branch_prefix(prefix: &str) -> bool {
         && !prefix.contains("//")
 }
 
-fn limits(section: &LimitsSection) -> Limits {
-    Limits {
+fn limits(section: &LimitsSection) -> PolicyLimits {
+    PolicyLimits {
         iterations: section.iterations,
         timeout_s: section.timeout.as_seconds(),
         cost: section.cost_usd.0,

@@ -15,14 +15,14 @@ use tokio_util::sync::CancellationToken;
 use super::Engine;
 use super::providers::{CallEnd, Used, Wish, reasons_words};
 use crate::clock::Stopwatch;
-use crate::domain::knowledge::intelligence::{Ask, Job, ask};
+use crate::domain::knowledge::intelligence::{Ask, AssistantJob, ask};
 use crate::domain::knowledge::session;
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::backends::Role;
-use crate::domain::providers::chat::{AnswerSchema, Usage as Tokens, estimated_tokens};
+use crate::domain::providers::backends::BackendRole;
+use crate::domain::providers::chat::{AnswerSchema, estimated_tokens};
 use crate::domain::providers::limit::classify;
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 use crate::provider::assistant::{self, AskLimits, Asked, AssistantFailure, Fault, Question, Spent};
 use crate::store::calls::{self, CallDecision};
 use crate::store::session as turns;
@@ -90,12 +90,12 @@ impl Engine {
     /// Asks a model. `None` where the loop asks none, nobody can be asked now, there is no money for it, or no answer can be
     /// used: the caller goes on without. `about` says what of the loop is asked about; an answer about the same is found
     /// again and not asked for twice.
-    pub(super) async fn consult<J: Job + Sync>(
+    pub(super) async fn consult<J: AssistantJob + Sync>(
         &self,
         questions: &Questions<'_>,
         job: &J,
         about: &str,
-    ) -> Option<J::Answer> {
+    ) -> Option<J::Output> {
         let current = questions.current;
         if !self.asks(current) {
             return None;
@@ -128,7 +128,7 @@ impl Engine {
             let used = self.used_by_question(&call, spent);
             questions.so_far().used.add(used);
             self.metrics.question(J::KIND.as_str(), end.word());
-            let booked = self.end_call(&call.key, (&call.backend, Role::Assistant), &end, used).await;
+            let booked = self.end_call(&call.key, (&call.backend, BackendRole::Assistant), &end, used).await;
             let prompt = format!("{head}{}", question.prompt);
             self.keep_answer(questions, &call, prompt, used, &outcome).await;
             if let Err(error) = booked {
@@ -156,8 +156,8 @@ impl Engine {
         let kept =
             kept.map_err(|error| tracing::warn!(loop_id = %current.id, %error, "earlier answers cannot be read"));
         let mut kept = kept.ok()?.into_iter().rev();
-        let same = |turn: &session::Turn| {
-            turn.role == session::Role::Assistant && turn.error.is_none() && turn.prompt.starts_with(head)
+        let same = |turn: &session::SessionTurn| {
+            turn.role == session::TurnRole::Assistant && turn.error.is_none() && turn.prompt.starts_with(head)
         };
         kept.find(same).map(|turn| turn.response)
     }
@@ -176,8 +176,8 @@ impl Engine {
         let key = format!("{start}{purpose}-{number}-{:08x}", self.random());
         let read = asked.prompt.len() + asked.schema.to_string().len();
         let usage =
-            Usage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..Usage::default() };
-        let models = self.models(current, Role::Assistant, now);
+            TokenUsage { input: estimated_tokens(read), output: u64::from(asked.max_output_tokens), ..TokenUsage::default() };
+        let models = self.models(current, BackendRole::Assistant, now);
         let open = models.iter().filter(|(name, _)| self.assistants.contains_key(*name) && !failed.contains(*name));
         // Who will be asked is not known yet: the dearest counts. One without a price costs nothing that we know of.
         let wanted = self.settings.context.model_for(asked.kind).map(str::to_owned);
@@ -188,7 +188,7 @@ impl Engine {
         let wish = Wish {
             key: key.clone(),
             purpose,
-            role: Role::Assistant,
+            role: BackendRole::Assistant,
             exclude: failed,
             likely: Some(likely.unwrap_or(Money(0))),
             model: wanted,
@@ -227,7 +227,7 @@ impl Engine {
         rule: assistant::Rule<'_, T>,
     ) -> Result<Asked<T>, AssistantFailure> {
         let failure = |what: String, input: u64| {
-            let usage = Tokens { input, ..Tokens::default() };
+            let usage = TokenUsage { input, ..TokenUsage::default() };
             let spent = Spent { usage, estimated: true, calls: 1, model: String::new() };
             AssistantFailure { what, spent, fault: Fault::Time }
         };
@@ -258,8 +258,7 @@ impl Engine {
 
     /// What a question used, at the price of the model that was asked for.
     fn used_by_question(&self, call: &Call, spent: &Spent) -> Used {
-        let Tokens { input, output, cache_read, cache_write } = spent.usage;
-        let usage = Usage { input, output, cache_read, cache_write };
+        let usage = spent.usage;
         let cost = self.estimated(&call.backend, Some(&call.model), &usage);
         Used { usage, cost, estimated: cost.is_some() || spent.estimated }
     }
@@ -276,10 +275,10 @@ impl Engine {
         let current = questions.current;
         let answer = outcome.as_ref().ok().and_then(|asked| serde_json::to_string(&asked.value).ok());
         let mask = |text: &str| self.checks.masker.mask(text).into_owned();
-        let turn = session::Turn {
+        let turn = session::SessionTurn {
             iteration: current.spent.iterations,
             attempt: call.number,
-            role: session::Role::Assistant,
+            role: session::TurnRole::Assistant,
             prompt,
             response: mask(&answer.unwrap_or_default()),
             backend: call.backend.clone(),

@@ -16,7 +16,7 @@ use crate::domain::loops::LoopInput;
 use crate::domain::model::event::{CommentSnapshot, ForgeEvent};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
-use crate::domain::trust::permit::{self, DenyAnswer, Facts, Level, Verdict};
+use crate::domain::trust::permit::{self, DenyAnswer, PermitFacts, AccessLevel, Authorization};
 use crate::domain::trust::policy::{Floor, Policy};
 use crate::forge::{ForgeError, ForgeErrorKind, Parsed, Permission};
 use crate::store::inbox::{self, DeliveryOutcome, WaitingDelivery};
@@ -230,10 +230,10 @@ impl Engine {
         seat: &ForgeSeat,
         repo: &RepoRef,
         actor: &User,
-    ) -> Result<Verdict, ForgeError> {
+    ) -> Result<Authorization, ForgeError> {
         let policy = self.settings.policy(&repo.forge);
         let level = level(seat.forge.permission(repo, actor).await?);
-        let mut facts = Facts {
+        let mut facts = PermitFacts {
             floor: floor(&policy),
             allowed: &policy.allow,
             in_allowed_team: false,
@@ -241,7 +241,7 @@ impl Engine {
             own: seat.own,
         };
         let verdict = permit::may(actor, level, &facts);
-        if !matches!(verdict, Verdict::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
+        if !matches!(verdict, Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. }) {
             return Ok(verdict);
         }
         for team in &policy.teams {
@@ -250,7 +250,7 @@ impl Engine {
         Ok(permit::may(actor, level, &facts))
     }
 
-    async fn permitted(&self, seat: &ForgeSeat, repo: &RepoRef, actor: &User) -> Result<Verdict, Trouble> {
+    async fn permitted(&self, seat: &ForgeSeat, repo: &RepoRef, actor: &User) -> Result<Authorization, Trouble> {
         Ok(self.permitted_now(seat, repo, actor).await?)
     }
 
@@ -321,21 +321,21 @@ pub(super) fn text_hash(title: &str, body: &str) -> String {
     data_encoding::HEXLOWER.encode(&digest)
 }
 
-fn floor(policy: &Policy) -> Level {
+fn floor(policy: &Policy) -> AccessLevel {
     match policy.floor {
-        Floor::Write => Level::Write,
-        Floor::Maintain => Level::Maintain,
-        Floor::Admin => Level::Admin,
+        Floor::Write => AccessLevel::Write,
+        Floor::Maintain => AccessLevel::Maintain,
+        Floor::Admin => AccessLevel::Admin,
     }
 }
 
-pub(super) fn level(permission: Permission) -> Level {
+pub(super) fn level(permission: Permission) -> AccessLevel {
     match permission {
-        Permission::None => Level::None,
-        Permission::Read => Level::Read,
-        Permission::Triage => Level::Triage,
-        Permission::Write => Level::Write,
-        Permission::Maintain => Level::Maintain,
-        Permission::Admin => Level::Admin,
+        Permission::None => AccessLevel::None,
+        Permission::Read => AccessLevel::Read,
+        Permission::Triage => AccessLevel::Triage,
+        Permission::Write => AccessLevel::Write,
+        Permission::Maintain => AccessLevel::Maintain,
+        Permission::Admin => AccessLevel::Admin,
     }
 }

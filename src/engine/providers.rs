@@ -7,11 +7,11 @@ use crate::domain::loops::{AgentSession, Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::CheckReport;
 use crate::domain::providers::backends::{
-    Advice, Backends, Blocked, BlockedBy, Change, Left, Observation, ParkedFor, Request, Role, RotationMode, Status,
+    CallAdvice, Backends, Blocked, BlockedBy, BackendChange, PreviousSession, BackendObservation, ParkedFor, CallRequest, BackendRole, RotationMode, BackendStatus,
 };
 use crate::domain::providers::limit::Limit;
 use crate::domain::providers::money::Ending;
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 use crate::domain::supervision::control::ModelTier;
 use crate::failpoint::kill_point;
 use crate::store::StoreError;
@@ -52,7 +52,7 @@ pub(super) struct Wish {
     /// What for: `agent`, or the sort of question.
     pub purpose: &'static str,
     /// Who is to serve it.
-    pub role: Role,
+    pub role: BackendRole,
     /// Backends that must not be used for it.
     pub exclude: Vec<String>,
     /// The model that is asked for, whoever serves; that of the backend, where left open.
@@ -69,7 +69,7 @@ pub(super) struct Wish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Used {
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// What it cost, where that is known or can be estimated.
     pub cost: Option<Money>,
     /// Whether that is an estimate of ours.
@@ -108,19 +108,19 @@ impl Engine {
         let all = self.settings.backends.backends.keys();
         let mut avoid = Vec::new();
         match (role, &current.options.backend) {
-            (Role::Assistant, _) => {}
-            (Role::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
-            (Role::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
+            (BackendRole::Assistant, _) => {}
+            (BackendRole::Agent, Some(only)) => exclude.extend(all.filter(|name| *name != only).cloned()),
+            (BackendRole::Agent, None) => avoid.extend(all.filter(|name| current.avoids(name)).cloned()),
         }
         let previous = current.kept().rev().map(|i| &i.served.backend).find(|name| !name.is_empty());
-        let request = Request {
+        let request = CallRequest {
             role,
             task_type: current.task_type(),
             exclude,
             avoid,
             likely_cost: likely,
-            previous: previous.filter(|_| role == Role::Agent).cloned(),
-            session: left.map(|left| Left { backend: left.backend, model: left.model, context_pct: left.context_pct }),
+            previous: previous.filter(|_| role == BackendRole::Agent).cloned(),
+            session: left.map(|left| PreviousSession { backend: left.backend, model: left.model, context_pct: left.context_pct }),
         };
         let (now, seed) = (self.clock.now(), u64::from(self.random()));
         let models = self.models(current, role, now);
@@ -141,7 +141,7 @@ impl Engine {
 
     /// The models that each backend may be asked for, the first that it has: what the schedule set, what the first rule that
     /// holds says, the tier that control wants, the usual one, the others.
-    pub(super) fn models(&self, current: &Loop, role: Role, now: Timestamp) -> BTreeMap<String, Vec<String>> {
+    pub(super) fn models(&self, current: &Loop, role: BackendRole, now: Timestamp) -> BTreeMap<String, Vec<String>> {
         self.settings
             .backends
             .backends
@@ -151,11 +151,11 @@ impl Engine {
     }
 
     /// The models that a backend may be asked for.
-    pub(super) fn models_of(&self, backend: &str, current: &Loop, role: Role, now: Timestamp) -> Vec<String> {
+    pub(super) fn models_of(&self, backend: &str, current: &Loop, role: BackendRole, now: Timestamp) -> Vec<String> {
         let mut models = Vec::new();
         let tiers = match role {
-            Role::Assistant => [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default],
-            Role::Agent => {
+            BackendRole::Assistant => [ModelTier::Cheap, ModelTier::Default, ModelTier::Strong, ModelTier::Default],
+            BackendRole::Agent => {
                 let facts = current.rule_facts(backend, now);
                 let choice = self.settings.rules.get(backend).map(|rules| rules.choose(&facts));
                 for broken in choice.iter().flat_map(|choice| &choice.broken) {
@@ -179,16 +179,16 @@ impl Engine {
     pub(super) async fn end_call(
         &self,
         key: &str,
-        (backend, role): (&str, Role),
+        (backend, role): (&str, BackendRole),
         end: &CallEnd,
         used: Used,
-    ) -> Result<Option<Advice>, StoreError> {
+    ) -> Result<Option<CallAdvice>, StoreError> {
         let usd = used.cost.unwrap_or_default().usd();
         self.metrics.call((backend, role.word()), end.word(), used.usage.by_kind(), usd);
         let booking = CallSettlement {
             ending: match (end, used.cost) {
                 (_, Some(cost)) => Ending::Cost(cost),
-                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == Usage::default() => Ending::NeverRan,
+                (CallEnd::Limited(_) | CallEnd::Failed(_), None) if used.usage == TokenUsage::default() => Ending::NeverRan,
                 // A backend without a price costs nothing that we know of.
                 (_, None) => Ending::Cost(Money(0)),
             },
@@ -202,11 +202,11 @@ impl Engine {
             let observed = calls::end(c, &key, &booking, &settings, now, |call, cost| match end {
                 // It served us, whatever it said.
                 CallEnd::Succeeded | CallEnd::Unusable => {
-                    Observation::CallSucceeded { call, tokens, cost, progress: None }
+                    BackendObservation::CallSucceeded { call, tokens, cost, progress: None }
                 }
-                CallEnd::Failed(error) => Observation::CallFailed { call, cost, error, seed },
-                CallEnd::Limited(limit) => Observation::CallLimited { call, cost, limit, seed },
-                CallEnd::Ended => Observation::CallAbandoned { call, cost },
+                CallEnd::Failed(error) => BackendObservation::CallFailed { call, cost, error, seed },
+                CallEnd::Limited(limit) => BackendObservation::CallLimited { call, cost, limit, seed },
+                CallEnd::Ended => BackendObservation::CallAbandoned { call, cost },
             })?;
             kill_point("K18b");
             Ok(observed)
@@ -230,7 +230,7 @@ impl Engine {
     pub(super) async fn enable_one(&self, reasons: &[Blocked]) -> bool {
         let waits = reasons.iter().find(|blocked| matches!(blocked.by, BlockedBy::Disabled(..)));
         let Some(blocked) = waits else { return false };
-        self.observe(Observation::Enabled { backend: blocked.backend.clone() }).await;
+        self.observe(BackendObservation::Enabled { backend: blocked.backend.clone() }).await;
         true
     }
 
@@ -244,13 +244,13 @@ impl Engine {
             Backends::default()
         });
         let parked = known.backends.get(&name).map(|backend| &backend.status);
-        if matches!(parked, Some(Status::Parked(park)) if park.kind == ParkedFor::Errors) {
-            self.observe(Observation::Enabled { backend: name }).await;
+        if matches!(parked, Some(BackendStatus::Parked(park)) if park.kind == ParkedFor::Errors) {
+            self.observe(BackendObservation::Enabled { backend: name }).await;
         }
     }
 
     /// Takes something into account that was seen of backends; what cannot be stored is told in the log.
-    pub(super) async fn observe(&self, observation: Observation) {
+    pub(super) async fn observe(&self, observation: BackendObservation) {
         let (now, settings) = (self.clock.now(), self.settings.backends.clone());
         match self.store.write(move |c| calls::observe(c, &observation, &settings, now)).await {
             Ok(observed) => self.tell_changes(&observed.changes),
@@ -258,20 +258,20 @@ impl Engine {
         }
     }
 
-    fn tell_changes(&self, changes: &[Change]) {
+    fn tell_changes(&self, changes: &[BackendChange]) {
         for change in changes {
             match change {
-                Change::Parked { backend, kind, until, reason } => {
+                BackendChange::Parked { backend, kind, until, reason } => {
                     self.metrics.parked(backend, &kind.to_string().replace(' ', "_"));
                     tracing::warn!(backend, %kind, until_ms = until.0, reason, "a backend is left alone for a while");
                 }
-                Change::Disabled { backend, kind, reason } => {
+                BackendChange::Disabled { backend, kind, reason } => {
                     tracing::error!(backend, %kind, reason, "a backend waits for a person: `ralph-bot backends`");
                 }
-                Change::Reactivated { backend, .. } | Change::Proven { backend } | Change::Enabled { backend } => {
+                BackendChange::Reactivated { backend, .. } | BackendChange::Proven { backend } | BackendChange::Enabled { backend } => {
                     tracing::info!(backend, "a backend is used again");
                 }
-                Change::Rotated { key, from, to } => tracing::info!(call = key, from, to, "another backend takes over"),
+                BackendChange::Rotated { key, from, to } => tracing::info!(call = key, from, to, "another backend takes over"),
             }
         }
     }
@@ -281,7 +281,7 @@ impl Engine {
         let adaptive = self.settings.backends.rotation.mode == RotationMode::Adaptive;
         let worked = |last: &&Iteration| !last.served.backend.is_empty() && current.agent_failures == 0;
         let Some(last) = current.current().filter(|_| adaptive).filter(worked) else { return };
-        let judged = Observation::Judged {
+        let judged = BackendObservation::Judged {
             backend: last.served.backend.clone(),
             task_type: current.task_type(),
             progress: current.completion_by(report).get() - current.completion().get(),
@@ -291,7 +291,7 @@ impl Engine {
     }
 
     /// What tokens of a backend's model cost by the price table.
-    pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &Usage) -> Option<Money> {
+    pub(super) fn estimated(&self, backend: &str, model: Option<&str>, usage: &TokenUsage) -> Option<Money> {
         let model = model.or_else(|| self.settings.models.get(backend)?.default.as_deref())?;
         self.settings.prices.get(backend)?.estimate(usage, model).map(|cost| cost.money)
     }

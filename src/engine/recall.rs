@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use super::Engine;
-use crate::domain::knowledge::intelligence::{Learning, LearningKind, SummarySoFar};
-use crate::domain::knowledge::memory::{self, Content, Kind, Query, Reflection};
-use crate::domain::knowledge::session::Summary;
+use crate::domain::knowledge::intelligence::{PromptLearning, SummarySoFar};
+use crate::domain::knowledge::memory::{self, Content, LearningQuery, Reflection};
+use crate::domain::knowledge::session::SessionSummary;
 use crate::domain::loops::{Loop, error_signature};
 use crate::domain::model::task::CheckReport;
 use crate::domain::trust::sanitize;
@@ -22,7 +22,7 @@ const PATHS: usize = 12;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Recalled {
     /// What earlier loops learnt, best first.
-    pub learnings: Vec<Learning>,
+    pub learnings: Vec<PromptLearning>,
     /// Approaches that they say failed.
     pub failed: Vec<String>,
     /// What the loop's newest iterations said to the next ones, oldest first.
@@ -102,7 +102,7 @@ impl Engine {
             Vec::new()
         });
         let decisions = found.iter().filter(|one| !one.extractive).flat_map(|one| one.decisions.clone()).collect();
-        let told = found.into_iter().map(|Summary { from, to, text, extractive, .. }| {
+        let told = found.into_iter().map(|SessionSummary { from, to, text, extractive, .. }| {
             // The first line of one that was put together says again which iterations it is of.
             let text = if extractive { text.split_once('\n').map_or("", |(_, rest)| rest).to_owned() } else { text };
             SummarySoFar { from, to, text }
@@ -126,19 +126,13 @@ impl Engine {
     }
 }
 
-fn told(learning: memory::Learning, confidence: f64) -> Learning {
-    let kind = match learning.kind() {
-        Kind::Strategy => LearningKind::Strategy,
-        Kind::Antipattern => LearningKind::Antipattern,
-        Kind::Estimate => LearningKind::Estimate,
-        Kind::Convention => LearningKind::Convention,
-    };
-    Learning { kind, text: learning.line(), confidence, id: learning.id }
+fn told(learning: memory::Learning, confidence: f64) -> PromptLearning {
+    PromptLearning { kind: learning.kind(), text: learning.line(), confidence, id: learning.id }
 }
 
 /// What a loop's task is looked up by: its title, the checks that fail and their first errors, the files that were changed
 /// or that failing checks name, and its text. Of a long text the end is not looked at, so it comes last.
-fn query(current: &Loop) -> Query {
+fn query(current: &Loop) -> LearningQuery {
     let clean = |text: &str| sanitize::for_prompt(text).text;
     let mut text = clean(&current.task.title);
     let outcomes = current.latest_checks().map_or(&[][..], |report| &report.outcomes);
@@ -154,5 +148,5 @@ fn query(current: &Loop) -> Query {
         text.push_str(path);
     }
     text.push_str(&format!("\n\n{}", clean(&current.task.body)));
-    Query { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
+    LearningQuery { text, task_type: current.task_type(), repository: current.place.repo.clone(), embedding: None }
 }

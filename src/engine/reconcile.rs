@@ -16,7 +16,7 @@ use crate::domain::loops::{Loop, LoopInput, LoopState};
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp};
-use crate::domain::providers::backends::Observation;
+use crate::domain::providers::backends::BackendObservation;
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
 use crate::process;
@@ -396,7 +396,7 @@ impl Engine {
     /// Ends the leases of processes that are gone, and what they left running.
     pub async fn recover(&self) -> Result<(), StoreError> {
         self.forget_channels().await?;
-        self.observe(Observation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
+        self.observe(BackendObservation::Configured { fingerprints: self.settings.fingerprints.clone() }).await;
         let now = self.clock.now();
         let here = self.owner.clone();
         let own = here.name();

@@ -22,7 +22,7 @@ use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{Loop, LoopInput, PreparedTree};
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Sha};
 use crate::domain::model::task::{Check, CheckRule, CheckSource};
-use crate::domain::trust::permit::Verdict;
+use crate::domain::trust::permit::Authorization;
 use crate::domain::trust::policy::{Policy, RepositorySettings};
 use crate::failpoint::kill_point;
 use crate::process::{self, Cookie};
@@ -149,8 +149,8 @@ impl Engine {
         current: &Loop,
     ) -> Result<Option<Receipt>, Failure> {
         match self.permitted_now(seat, repo, &current.authority).await? {
-            Verdict::Allow => Ok(None),
-            Verdict::Deny { reason, .. } => {
+            Authorization::Allow => Ok(None),
+            Authorization::Deny { reason, .. } => {
                 let who = current.authority.login.clone();
                 Ok(Some(Receipt::telling(reason, LoopInput::AuthorityLost { who })))
             }
@@ -205,9 +205,9 @@ impl Engine {
         // The repository's file counts only as the default branch has it, whatever branch the work starts from.
         let (mut tree, mut base_branch) = prepare(facts.default_branch.clone(), current.head.clone()).await?;
         let settings = match self.repository_file(repo, &tree.base, &operator).await? {
-            RepositoryFile::None => None,
-            RepositoryFile::Read(path, settings) => Some((path, *settings)),
-            RepositoryFile::Broken(path, problems) => {
+            FileReading::None => None,
+            FileReading::Read(path, settings) => Some((path, *settings)),
+            FileReading::Broken(path, problems) => {
                 let input = LoopInput::RepositoryFileBroken { ticket, path, problems };
                 return Ok(Receipt::telling("the repository's file does not hold", input));
             }
@@ -240,14 +240,14 @@ impl Engine {
     }
 
     /// Reads and checks the repository's file at a commit.
-    async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<RepositoryFile, Failure> {
+    async fn repository_file(&self, repo: &RepoRef, at: &Sha, operator: &Policy) -> Result<FileReading, Failure> {
         let Some((path, bytes)) = self.workspaces.base_file(repo, at, REPOSITORY_FILES).await? else {
-            return Ok(RepositoryFile::None);
+            return Ok(FileReading::None);
         };
         Ok(match config::parse_repository(path, &String::from_utf8_lossy(&bytes), operator) {
-            Ok(settings) => RepositoryFile::Read(path.to_owned(), Box::new(settings)),
+            Ok(settings) => FileReading::Read(path.to_owned(), Box::new(settings)),
             Err(problems) => {
-                RepositoryFile::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())
+                FileReading::Broken(path.to_owned(), problems.iter().map(ToString::to_string).collect())
             }
         })
     }
@@ -387,7 +387,7 @@ struct Attempt {
     attempt: u32,
 }
 
-enum RepositoryFile {
+enum FileReading {
     None,
     Read(String, Box<RepositorySettings>),
     Broken(String, Vec<String>),

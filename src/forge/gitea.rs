@@ -32,7 +32,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User};
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 
 /// Oldest Gitea whose interface is known to fit (Forgejo tells which Gitea it corresponds to).
 const OLDEST: (u32, u32) = (1, 22);
@@ -233,11 +233,11 @@ impl Forge for Gitea {
         self.permission_of(repo, user).await
     }
 
-    async fn in_team(&self, _repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+    async fn in_team(&self, _repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
         self.member_of(team, user).await
     }
 
-    async fn sees_team(&self, _repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
         self.team_sight(team).await
     }
 

@@ -34,7 +34,7 @@ use super::{
 use crate::clock::Clock;
 use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{CommentId, ForgeName, Number, RepoRef, Sha, Timestamp, User};
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 
 /// Events that a webhook of ours asks for; an App gets events about its installations besides.
 pub const EVENTS: &[&str] = webhook::HANDLED;
@@ -204,11 +204,11 @@ impl Forge for GitHub {
         self.permission_of(repo, user).await
     }
 
-    async fn in_team(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+    async fn in_team(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
         self.member_of(repo, team, user).await
     }
 
-    async fn sees_team(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+    async fn sees_team(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
         self.team_sight(repo, team).await
     }
 

@@ -22,7 +22,7 @@ use crate::domain::model::event::{CommentSnapshot, IssueSnapshot, PullSnapshot};
 use crate::domain::model::ids::{
     AccountKind, CommentId, ForgeName, Number, RepoId, RepoRef, Sha, Timestamp, User, UserId,
 };
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 use crate::process::{self, Limits, Spec};
 
 /// Name of the forge in references to the repository.
@@ -261,11 +261,11 @@ impl Forge for Local {
         Ok(if user.id == PERSON { Permission::Admin } else { Permission::None })
     }
 
-    async fn in_team(&self, _repo: &RepoRef, _team: &Team, _user: &User) -> ForgeResult<bool> {
+    async fn in_team(&self, _repo: &RepoRef, _team: &TeamRef, _user: &User) -> ForgeResult<bool> {
         Ok(false)
     }
 
-    async fn sees_team(&self, _repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+    async fn sees_team(&self, _repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
         let why = format!("a folder on this machine has no team {team}");
         Ok(TeamSight::Hidden { why, fix: "leave it out".into() })
     }

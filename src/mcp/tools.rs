@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::{Learnings, Session};
-use crate::domain::knowledge::session::{self, Query};
+use crate::domain::knowledge::session::{self, SessionQuery};
 use crate::store::{self, StoreError};
 
 /// Questions of a connection that may wait for their answers.
@@ -68,7 +68,7 @@ impl Tools {
 
     fn list(&self) -> Vec<Tool> {
         let mut tools = vec![
-            tool::<Query>(
+            tool::<SessionQuery>(
                 "search",
                 "Search this task's history: raw turns (prompts and answers), events (tool calls and results, file \
                  changes, errors, checks, detections, interventions, commands, switches of backend and model) and \
@@ -106,7 +106,7 @@ impl Tools {
     }
 
     async fn search(&self, arguments: JsonObject) -> Result<String, String> {
-        let query: Query = read(arguments)?;
+        let query: SessionQuery = read(arguments)?;
         let id = self.session.loop_id.clone();
         let found = self.session.store.read(move |c| store::session::search(c, &id, &query)).await.map_err(told)?;
         Ok(session::found_text(&found, self.session.answer_tokens))

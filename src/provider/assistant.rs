@@ -11,9 +11,10 @@ use serde_json::Value;
 use super::{ApiClient, shape};
 use crate::clock::Stopwatch;
 use crate::domain::providers::chat::{
-    AnswerSchema, CallError, ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage, estimated_tokens,
+    AnswerSchema, CallError, ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop, estimated_tokens,
 };
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::limit::LimitSignals;
 
 /// Most of an answer that is looked at, in bytes.
 const MAX_TEXT: usize = 256 * 1024;
@@ -67,7 +68,7 @@ pub struct AskLimits {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Spent {
     /// Tokens of all tries.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Whether a server did not count its tokens, so that `usage` is partly an estimate from lengths.
     pub estimated: bool,
     /// Tries.
@@ -101,7 +102,7 @@ pub struct AssistantFailure {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fault {
     /// The call; with what can tell of a limit.
-    Call(Box<Signals>),
+    Call(Box<LimitSignals>),
     /// The time was over.
     Time,
     /// The model answered, and what it said is of no use.
@@ -154,7 +155,7 @@ pub async fn ask<T: DeserializeOwned>(
             }
         };
         spent.book(&request, &answer);
-        if answer.stop == StopReason::Refused {
+        if answer.stop == ModelStop::Refused {
             let said: String = answer.turn.text.chars().take(300).collect();
             let what = format!("the model would not answer: {said}");
             return Err(AssistantFailure { what, spent, fault: Fault::Answer });
@@ -165,8 +166,8 @@ pub async fn ask<T: DeserializeOwned>(
         };
         let echo: String = answer.turn.text.chars().take(MAX_ECHO).collect();
         let echo = if echo.trim().is_empty() { "(nothing)".to_owned() } else { echo };
-        request.messages.push(Message::Model(ModelTurn { text: echo, ..ModelTurn::default() }));
-        request.messages.push(Message::User(format!(
+        request.messages.push(ChatMessage::Model(ModelTurn { text: echo, ..ModelTurn::default() }));
+        request.messages.push(ChatMessage::User(format!(
             "That answer cannot be taken: {problem}. Answer again, with the whole JSON value and nothing else."
         )));
     }
@@ -182,7 +183,7 @@ fn first(question: &Question, limits: &AskLimits) -> ChatRequest {
     ChatRequest {
         model: limits.model.clone(),
         system,
-        messages: vec![Message::User(question.prompt.clone())],
+        messages: vec![ChatMessage::User(question.prompt.clone())],
         tools: Vec::new(),
         max_tokens: limits.max_tokens,
         schema: Some(question.schema.clone()),
@@ -202,20 +203,20 @@ impl Spent {
 
     /// Adds a call whose tokens nobody counted, with an answer of so many bytes.
     fn estimate(&mut self, request: &ChatRequest, answered: usize) {
-        let text = |message: &Message| match message {
-            Message::User(text) => text.len(),
-            Message::Model(turn) => turn.text.len(),
-            Message::Results(results) => results.iter().map(|result| result.text.len()).sum(),
+        let text = |message: &ChatMessage| match message {
+            ChatMessage::User(text) => text.len(),
+            ChatMessage::Model(turn) => turn.text.len(),
+            ChatMessage::Results(results) => results.iter().map(|result| result.text.len()).sum(),
         };
         let read = request.system.len() + request.messages.iter().map(text).sum::<usize>();
         let (input, output) = (estimated_tokens(read), estimated_tokens(answered));
-        self.usage = self.usage.plus(Usage { input, output, ..Usage::default() });
+        self.usage = self.usage.plus(TokenUsage { input, output, ..TokenUsage::default() });
         self.estimated = true;
     }
 }
 
 fn read<T: DeserializeOwned>(schema: &Value, answer: &ChatAnswer) -> Result<T, String> {
-    let cut = matches!(answer.stop, StopReason::MaxTokens | StopReason::ContextFull);
+    let cut = matches!(answer.stop, ModelStop::MaxTokens | ModelStop::ContextFull);
     let cut = if cut { "; it was cut at the limit of its length: be brief" } else { "" };
     let found = json_in(&answer.turn.text, schema).map_err(|problem| format!("{problem}{cut}"))?;
     serde_json::from_value(found).map_err(|error| format!("it does not fit: {error}{cut}"))

@@ -7,7 +7,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::domain::providers::chat::{AnswerSchema, Message, StopReason, Tool, Usage};
+use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelStop, ToolDefinition};
+use crate::domain::providers::prices::TokenUsage;
 
 use stub::{Reply, Stub};
 
@@ -33,8 +34,8 @@ fn request() -> ChatRequest {
     ChatRequest {
         model: "small".into(),
         system: "be brief".into(),
-        messages: vec![Message::User("hello".into())],
-        tools: vec![Tool { name: "bash".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
+        messages: vec![ChatMessage::User("hello".into())],
+        tools: vec![ToolDefinition { name: "bash".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
         max_tokens: 64,
         schema: None,
         cache: false,
@@ -67,9 +68,9 @@ async fn each_interface_is_called_and_understood() {
     ] {
         let stub = Stub::start([Reply::json(document)]).await;
         let answer = client(&stub.url, wire).complete(&request()).await.unwrap();
-        assert_eq!((answer.turn.text.as_str(), answer.stop, answer.model.as_str()), ("hi", StopReason::Tools, "v"));
+        assert_eq!((answer.turn.text.as_str(), answer.stop, answer.model.as_str()), ("hi", ModelStop::Tools, "v"));
         assert_eq!(answer.turn.calls[0].arguments, r#"{"command":"ls"}"#);
-        assert_eq!(answer.usage, Some(Usage { input: 5, output: 2, ..Usage::default() }));
+        assert_eq!(answer.usage, Some(TokenUsage { input: 5, output: 2, ..TokenUsage::default() }));
         let seen = stub.seen().remove(0);
         assert_eq!((seen.path.as_str(), seen.body["model"].as_str()), (path, Some("vendor-small-1")));
         assert_eq!(seen.headers[header.0], header.1);

@@ -11,7 +11,8 @@ pub(super) mod responses;
 
 use serde_json::Value;
 
-use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ToolCall};
+use crate::domain::providers::prices::TokenUsage;
 use fault::Fault;
 
 /// Longest name of a tool that servers take.
@@ -98,8 +99,8 @@ fn count(value: &Value) -> u64 {
 }
 
 /// What was used; `None` where the server did not count, as no call uses nothing.
-fn counted(usage: Usage) -> Option<Usage> {
-    (usage.all() > 0).then_some(usage)
+fn counted(usage: TokenUsage) -> Option<TokenUsage> {
+    (usage.total() > 0).then_some(usage)
 }
 
 /// Arguments as they are sent back: those that are no JSON object as an empty one.

@@ -1,12 +1,13 @@
 //! Every text as a snapshot, and what must hold of all of them whatever they are made of.
 
+use crate::domain::knowledge::memory::LearningKind;
 use proptest::strategy::Strategy;
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
 use super::samples::{all, escalation, iteration, loop_id, pull, status, with_lists, with_text};
 use super::*;
 use crate::domain::knowledge::intelligence::{
-    Context, GeneratedPrompt, Learning, LearningKind, ModelAdvice, PromptUrgency, ToolUse, count,
+    Context, GeneratedPrompt, PromptLearning, ModelAdvice, PromptUrgency, ToolUse, count,
 };
 use crate::domain::knowledge::prompt::*;
 use crate::domain::lifecycle::samples as samples_of_loops;
@@ -335,7 +336,7 @@ fn the_prompt_as_the_agent_gets_it() {
 }
 
 /// The prompt of a loop's iteration under way with all that needs no model, and with what a model wrote, if it did.
-fn prompt_of(current: &Loop, recall: Vec<Learning>, written: Option<&GeneratedPrompt>) -> String {
+fn prompt_of(current: &Loop, recall: Vec<PromptLearning>, written: Option<&GeneratedPrompt>) -> String {
     let mut context = Context::of(current, samples_of_loops::NOW);
     (context.session.backend, context.session.model) = ("claude".into(), "sonnet".into());
     context.recall = recall;
@@ -360,7 +361,7 @@ fn prompts_fit_the_moment() {
 
 #[test]
 fn learnings_are_told_as_facts() {
-    let learning = |id: &str, kind, text: &str| Learning { id: id.into(), kind, text: text.into(), confidence: 0.9 };
+    let learning = |id: &str, kind, text: &str| PromptLearning { id: id.into(), kind, text: text.into(), confidence: 0.9 };
     let recall = vec![
         learning("l-1", LearningKind::Strategy, "For parser bugs, add the failing input to tests/cases first."),
         learning("l-2", LearningKind::Antipattern, "Catching IndexError hides the cause."),

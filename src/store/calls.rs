@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::StoreResult;
 use crate::domain::model::ids::{LoopId, Money, RepoRef, Timestamp};
 use crate::domain::providers::backends::{
-    self, Advice, Backends, BackendsSettings, Blocked, Call, Change, Choice, Observation, Request, Role, Session, Why,
+    self, CallAdvice, Backends, BackendsSettings, Blocked, BackendCall, BackendChange, BackendChoice, BackendObservation, CallRequest, BackendRole, SessionUse, ChoiceReason,
 };
-use crate::domain::providers::money::{Account, Ending, Ledger, Permit, Reached, Reservation, day_of, likely_cost};
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::money::{CostAccount, Ending, CostAccounts, Permit, CostLimitReached, Reservation, day_of, likely_cost};
+use crate::domain::providers::prices::TokenUsage;
 
 /// Number of past calls that the expected cost is estimated from.
 const PAST: u32 = 20;
@@ -57,15 +57,15 @@ pub enum CallDecision {
         /// Model; `None` for the backend's default.
         model: Option<String>,
         /// Reason of the choice.
-        why: Why,
+        why: ChoiceReason,
         /// Whether an earlier session can be resumed.
-        session: Session,
+        session: SessionUse,
         /// Cost at which the call is stopped, by the limits as they are now.
         at_most: Option<Money>,
         /// Caller under which the cost is recorded during the call.
         caller: Box<Caller>,
         /// Changes of backends.
-        changes: Vec<Change>,
+        changes: Vec<BackendChange>,
     },
     /// No backend now; ask again at `until`.
     Wait {
@@ -80,16 +80,16 @@ pub enum CallDecision {
         reasons: Vec<Blocked>,
     },
     /// A cost limit is reached.
-    NoMoney(Reached),
+    NoMoney(CostLimitReached),
 }
 
 /// Effects of an observation on backends.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BackendChanges {
     /// Changes of backends.
-    pub changes: Vec<Change>,
+    pub changes: Vec<BackendChange>,
     /// Advice for the call.
-    pub advice: Option<Advice>,
+    pub advice: Option<CallAdvice>,
 }
 
 /// End of a call, to be recorded.
@@ -100,7 +100,7 @@ pub struct CallSettlement {
     /// Whether the cost is estimated by the service.
     pub estimated: bool,
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Outcome in one word.
     pub outcome: &'static str,
 }
@@ -123,7 +123,7 @@ pub struct CallRecord {
     /// Whether the cost is estimated by the service.
     pub estimated: bool,
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Outcome; `None` during the call.
     pub outcome: Option<String>,
 }
@@ -137,12 +137,12 @@ pub fn state(c: &Connection) -> StoreResult<Backends> {
 /// Updates the state of backends with an observation.
 pub fn observe(
     c: &Connection,
-    observation: &Observation,
+    observation: &BackendObservation,
     settings: &BackendsSettings,
     now: Timestamp,
 ) -> StoreResult<BackendChanges> {
     let before = state(c)?;
-    let transition = backends::next(before.clone(), observation, settings, now);
+    let transition = backends::transition(before.clone(), observation, settings, now);
     if transition.state != before {
         let data = serde_json::to_string(&transition.state)?;
         c.execute("INSERT INTO backends (id, data) VALUES (1, ?1) ON CONFLICT (id) DO UPDATE SET data = ?1", [data])?;
@@ -156,23 +156,23 @@ pub fn observe(
 pub fn begin(
     c: &Connection,
     caller: &Caller,
-    request: &Request,
+    request: &CallRequest,
     models: &dyn Fn(&str) -> Vec<String>,
     settings: &BackendsSettings,
     seed: u64,
     now: Timestamp,
 ) -> StoreResult<CallDecision> {
-    let elapsed = observe(c, &Observation::Elapsed, settings, now)?;
+    let elapsed = observe(c, &BackendObservation::Elapsed, settings, now)?;
     let likely = match request.likely_cost {
         Some(known) => known,
         None => likely(c, caller, request.role)?,
     };
-    let request = Request { likely_cost: Some(likely), ..request.clone() };
+    let request = CallRequest { likely_cost: Some(likely), ..request.clone() };
     let known = state(c)?;
     let (backend, why, session) = match backends::choose(&known, settings, &request, seed, now) {
-        Choice::Use { backend, why, session } => (backend, why, session),
-        Choice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
-        Choice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
+        BackendChoice::Use { backend, why, session } => (backend, why, session),
+        BackendChoice::Wait { until, reasons } => return Ok(CallDecision::Wait { until, reasons }),
+        BackendChoice::Never { reasons } => return Ok(CallDecision::Never { reasons }),
     };
     let (reserve, at_most) = match ledger(c, caller, now)?.permit(likely, now) {
         Permit::Yes { reserve, at_most } => (reserve, at_most),
@@ -182,17 +182,17 @@ pub fn begin(
     let lacks = |model: &&String| known.backends.get(&backend).is_some_and(|state| state.lacks_model(model, now));
     let model = models.iter().find(|model| !lacks(model)).or(models.first()).cloned();
     let same_model = request.session.as_ref().is_some_and(|session| session.model == model);
-    let session = if same_model { session } else { Session::Fresh };
-    let call = Call {
+    let session = if same_model { session } else { SessionUse::Fresh };
+    let call = BackendCall {
         key: caller.key.clone(),
         role: request.role,
         backend: backend.clone(),
         model: model.clone(),
         task_type: request.task_type,
-        resumed: session == Session::Resume,
+        resumed: session == SessionUse::Resume,
         previous: request.previous.clone(),
     };
-    let started = Observation::CallStarted { call: call.clone(), likely_cost: Some(likely) };
+    let started = BackendObservation::CallStarted { call: call.clone(), likely_cost: Some(likely) };
     let mut changes = elapsed.changes;
     changes.extend(observe(c, &started, settings, now)?.changes);
     c.prepare_cached(
@@ -222,12 +222,12 @@ pub fn answered(c: &Connection, key: &str, settings: &BackendsSettings, now: Tim
     let sql = "SELECT call FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let call: Option<String> = c.query_row(sql, [key], |row| row.get(0)).optional()?;
     let Some(call) = call else { return Ok(BackendChanges::default()) };
-    observe(c, &Observation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
+    observe(c, &BackendObservation::CallAnswered { call: serde_json::from_str(&call)? }, settings, now)
 }
 
 /// Records the cost of a running call so far, so that it is not lost with the process. Returns the limit that it reached, together
 /// with the cost and reservations of other running calls.
-pub fn record_cost(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<Reached>> {
+pub fn record_cost(c: &Connection, caller: &Caller, cost: Money, now: Timestamp) -> StoreResult<Option<CostLimitReached>> {
     let sql = "UPDATE calls SET shown = max(coalesce(shown, 0), ?2) WHERE key = ?1 AND ended_at IS NULL";
     c.prepare_cached(sql)?.execute(params![caller.key, cost.0])?;
     Ok(ledger(c, caller, now)?.goes_on(cost, now).err())
@@ -241,7 +241,7 @@ pub fn end(
     booking: &CallSettlement,
     settings: &BackendsSettings,
     now: Timestamp,
-    seen: impl FnOnce(Call, Option<Money>) -> Observation,
+    seen: impl FnOnce(BackendCall, Option<Money>) -> BackendObservation,
 ) -> StoreResult<BackendChanges> {
     let sql = "SELECT call, started_at, reserved, shown FROM calls WHERE key = ?1 AND ended_at IS NULL";
     let open = c.query_row(sql, [key], |row| {
@@ -277,16 +277,16 @@ pub fn abandon(
     of: &LoopId,
     settings: &BackendsSettings,
     now: Timestamp,
-) -> StoreResult<Vec<(String, Role, Money)>> {
+) -> StoreResult<Vec<(String, BackendRole, Money)>> {
     let mut statement = c.prepare("SELECT key FROM calls WHERE loop_id = ?1 AND ended_at IS NULL")?;
     let keys = statement.query_map([of.as_str()], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
     let mut lost = Vec::new();
-    let booking = CallSettlement { ending: Ending::Lost, estimated: true, usage: Usage::default(), outcome: "lost" };
+    let booking = CallSettlement { ending: Ending::Lost, estimated: true, usage: TokenUsage::default(), outcome: "lost" };
     for key in keys {
         let mut who = None;
         end(c, &key, &booking, settings, now, |call, cost| {
             who = Some((call.backend.clone(), call.role));
-            Observation::CallAbandoned { call, cost }
+            BackendObservation::CallAbandoned { call, cost }
         })?;
         if let Some((backend, role)) = who {
             lost.push((backend, role, cost_of(c, &key)?));
@@ -326,13 +326,13 @@ fn booked(row: &Row<'_>) -> rusqlite::Result<CallRecord> {
         started_at: Timestamp(row.get(4)?),
         cost: Money(row.get(5)?),
         estimated: row.get(6)?,
-        usage: Usage { input: tokens(7)?, output: tokens(8)?, cache_read: tokens(9)?, cache_write: tokens(10)? },
+        usage: TokenUsage { input: tokens(7)?, output: tokens(8)?, cache_read: tokens(9)?, cache_write: tokens(10)? },
         outcome: row.get(11)?,
     })
 }
 
 /// Returns the expected cost of a call, from the loop's own calls for the same purpose, else from all loops'.
-fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
+fn likely(c: &Connection, caller: &Caller, role: BackendRole) -> StoreResult<Money> {
     let past = |condition: &str, value: &str| -> StoreResult<Vec<Money>> {
         let sql = format!(
             "SELECT cost FROM calls WHERE {condition} AND role = ?2 AND purpose = ?3 AND outcome IN ('finished', 'failed')
@@ -348,7 +348,7 @@ fn likely(c: &Connection, caller: &Caller, role: Role) -> StoreResult<Money> {
 }
 
 /// Returns the accounts that a call is charged to, without the call itself.
-fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger> {
+fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<CostAccounts> {
     let limits = caller.limits;
     let settled = |condition: &str, values: &[&dyn rusqlite::ToSql]| -> StoreResult<Money> {
         let sql = format!("SELECT coalesce(sum(cost), 0) FROM calls WHERE ended_at IS NOT NULL AND {condition}");
@@ -366,23 +366,23 @@ fn ledger(c: &Connection, caller: &Caller, now: Timestamp) -> StoreResult<Ledger
     let (day, loop_id) = (day_of(now), caller.loop_id.as_str());
     let (forge, repo) = (caller.repo.forge.as_str(), caller.repo.id.0);
     let booked = settled("loop_id = ?1", &[&loop_id])?;
-    Ok(Ledger {
-        of_loop: Account {
+    Ok(CostAccounts {
+        of_loop: CostAccount {
             spent: booked.max(limits.loop_spent),
             reserved: held("loop_id = ?1", &[&loop_id])?,
             limit: limits.of_loop,
         },
-        of_purpose: Account {
+        of_purpose: CostAccount {
             spent: settled("loop_id = ?1 AND purpose = ?2", &[&loop_id, &caller.purpose])?,
             reserved: held("loop_id = ?1 AND purpose = ?2", &[&loop_id, &caller.purpose])?,
             limit: limits.of_purpose,
         },
-        of_repository: Account {
+        of_repository: CostAccount {
             spent: settled("forge = ?1 AND repo_id = ?2 AND day = ?3", &[&forge, &repo, &day])?,
             reserved: held("forge = ?1 AND repo_id = ?2", &[&forge, &repo])?,
             limit: limits.of_repository,
         },
-        of_service: Account {
+        of_service: CostAccount {
             spent: settled("day = ?1", &[&day])?,
             reserved: held("1", &[])?,
             limit: limits.of_service,
@@ -426,9 +426,9 @@ mod tests {
         }
     }
 
-    fn request() -> Request {
-        Request {
-            role: Role::Agent,
+    fn request() -> CallRequest {
+        CallRequest {
+            role: BackendRole::Agent,
             task_type: TaskType::TestFix,
             exclude: Vec::new(),
             avoid: Vec::new(),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     fn booking(ending: Ending) -> CallSettlement {
-        CallSettlement { ending, estimated: false, usage: Usage::default(), outcome: "finished" }
+        CallSettlement { ending, estimated: false, usage: TokenUsage::default(), outcome: "finished" }
     }
 
     #[tokio::test]
@@ -472,14 +472,14 @@ mod tests {
                 source: LimitSource::Stream,
                 evidence: "5-hour limit".into(),
             };
-            let seen = |call, cost| Observation::CallLimited { call, cost, limit, seed: 1 };
+            let seen = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
             let observed = end(c, "a/1", &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
-            assert!(matches!(&observed.changes[..], [Change::Parked { backend, .. }] if backend == "one"));
+            assert!(matches!(&observed.changes[..], [BackendChange::Parked { backend, .. }] if backend == "one"));
             assert_eq!(backend_of(&begun(c, "a/2", "a", CallLimits::default())?), "two");
             assert_eq!(backend_of(&begun(c, "b/1", "b", CallLimits::default())?), "two");
             // A repeated end changes nothing.
             let again = end(c, "a/1", &booking(Ending::Cost(Money(9))), &settings(), NOW, |call, cost| {
-                Observation::CallAbandoned { call, cost }
+                BackendObservation::CallAbandoned { call, cost }
             })?;
             assert_eq!(again, BackendChanges::default());
             Ok(())
@@ -491,7 +491,7 @@ mod tests {
     async fn backend_state_survives_restart_and_damage() {
         let store = Store::in_memory().expect("a store");
         on(&store, |c| {
-            let away = Observation::Disabled { backend: "one".into(), reason: "a holiday".into() };
+            let away = BackendObservation::Disabled { backend: "one".into(), reason: "a holiday".into() };
             observe(c, &away, &settings(), NOW)?;
             assert_eq!(backend_of(&begun(c, "a/1", "a", CallLimits::default())?), "two");
             c.execute("UPDATE backends SET data = '{'", [])?;
@@ -520,7 +520,7 @@ mod tests {
             assert!(reached.free_at.is_some_and(|at| at > NOW), "{reached}");
             record_cost(c, &caller("a/1", "a"), Money::from_usd(0.1), NOW)?;
             end(c, "a/1", &booking(Ending::Cost(Money::from_usd(0.01))), &settings(), NOW, |call, cost| {
-                Observation::CallSucceeded { call, tokens: 10, cost, progress: None }
+                BackendObservation::CallSucceeded { call, tokens: 10, cost, progress: None }
             })?;
             assert_eq!(backend_of(&begun(c, "b/1", "b", limits)?), "one");
             let booked = of_loop(c, &LoopId::new("a"))?;
@@ -564,7 +564,7 @@ mod tests {
                 let CallDecision::Call { model: Some(model), .. } = begun else { panic!("{begun:?}") };
                 let evidence = "no such model".into();
                 let limit = Limit { kind: LimitKind::ModelMissing, until: None, source: LimitSource::Stream, evidence };
-                let seen = |call, cost| Observation::CallLimited { call, cost, limit, seed: 1 };
+                let seen = |call, cost| BackendObservation::CallLimited { call, cost, limit, seed: 1 };
                 end(c, key, &booking(Ending::Cost(Money(0))), &settings(), NOW, seen)?;
                 StoreResult::Ok(model)
             };
@@ -586,7 +586,7 @@ mod tests {
             };
             let cost = |key: &str, usd: f64| {
                 let booking = booking(Ending::Cost(Money::from_usd(usd)));
-                end(c, key, &booking, &settings(), NOW, |call, cost| Observation::CallSucceeded {
+                end(c, key, &booking, &settings(), NOW, |call, cost| BackendObservation::CallSucceeded {
                     call,
                     tokens: 10,
                     cost,
@@ -613,7 +613,7 @@ mod tests {
             let limits = CallLimits { of_purpose: Some(Money::from_usd(0.03)), ..CallLimits::default() };
             let ask = |key: &str| {
                 let caller = Caller { limits, purpose: "prompt".into(), ..caller(key, "a") };
-                let request = Request { likely_cost: Some(Money::from_usd(0.01)), ..request() };
+                let request = CallRequest { likely_cost: Some(Money::from_usd(0.01)), ..request() };
                 begin(c, &caller, &request, &|_| Vec::new(), &settings(), 1, NOW)
             };
             // Calls for other purposes do not count.
@@ -635,12 +635,12 @@ mod tests {
             begun(c, "a/1/0", "a", CallLimits::default())?;
             begun(c, "a/2/question", "a", CallLimits::default())?;
             end(c, "a/2/question", &booking(Ending::Cost(Money::from_usd(0.05))), &settings(), NOW, |call, cost| {
-                Observation::CallAbandoned { call, cost }
+                BackendObservation::CallAbandoned { call, cost }
             })?;
             begun(c, "a/2/0", "a", CallLimits::default())?;
             record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.2), NOW)?;
             record_cost(c, &caller("a/2/0", "a"), Money::from_usd(0.1), NOW)?;
-            let lost = |usd| ("one".to_owned(), Role::Agent, Money::from_usd(usd));
+            let lost = |usd| ("one".to_owned(), BackendRole::Agent, Money::from_usd(usd));
             let settled = abandon(c, &LoopId::new("a"), &settings(), NOW)?;
             assert!(settled.len() == 2 && settled.contains(&lost(0.2)), "{settled:?}");
             assert_eq!(abandon(c, &LoopId::new("a"), &settings(), NOW)?, []);

@@ -24,7 +24,7 @@ pub use transfer::{ImportCounts, export, import, parse};
 
 use super::StoreResult;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{Asked, Content, Learning, Match, MemorySettings, State, Taken, take_in};
+use crate::domain::knowledge::memory::{ParsedQuery, Content, Learning, TermMatch, MemorySettings, LearningState, Taken, take_in};
 use crate::domain::loops::Estimate;
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::domain::model::similarity::words;
@@ -131,7 +131,7 @@ fn alike(c: &Connection, new: &Learning, now: Timestamp) -> StoreResult<Vec<Lear
     );
     let mut statement = c.prepare_cached(&sql)?;
     let mut rows = Vec::new();
-    for Match { row, .. } in recall::by_words(c, new.content.gist(), &few)? {
+    for TermMatch { row, .. } in recall::by_words(c, new.content.gist(), &few)? {
         if rows.len() == COMPARED {
             break;
         }
@@ -245,14 +245,14 @@ pub fn estimates(c: &Connection, repo: &RepoRef) -> StoreResult<BTreeMap<TaskTyp
 
 /// Returns the numbers of learnings by state.
 pub fn counts(c: &Connection) -> StoreResult<LearningCounts> {
-    let of = |state: State| {
+    let of = |state: LearningState| {
         let sql = "SELECT count(*) FROM learnings WHERE state = ?1";
         c.query_row(sql, [state.as_str()], |row| row.get::<_, i64>(0)).map(i64::unsigned_abs)
     };
     Ok(LearningCounts {
-        candidates: of(State::Candidate)?,
-        active: of(State::Active)?,
-        archived: of(State::Archived)?,
+        candidates: of(LearningState::Candidate)?,
+        active: of(LearningState::Active)?,
+        archived: of(LearningState::Archived)?,
         quarantined: quarantined(c)?,
     })
 }
@@ -278,7 +278,7 @@ pub fn forget(c: &Connection, ids: &[String]) -> StoreResult<usize> {
 }
 
 /// Archives or reactivates a learning. `None` if it does not exist.
-pub fn set_state(c: &Connection, id: &str, state: State, now: Timestamp) -> StoreResult<Option<Learning>> {
+pub fn set_state(c: &Connection, id: &str, state: LearningState, now: Timestamp) -> StoreResult<Option<Learning>> {
     let Some(mut learning) = get(c, id, now)? else { return Ok(None) };
     learning.state = state;
     learning.updated_at = now;
@@ -303,7 +303,7 @@ pub fn decay(c: &Connection, settings: &MemorySettings, now: Timestamp) -> Store
     let found = rows.len();
     for mut learning in sound(c, rows, now)? {
         learning.confidence = learning.confidence_at(now, settings);
-        learning.state = State::Archived;
+        learning.state = LearningState::Archived;
         learning.updated_at = now;
         save(c, &learning)?;
     }
@@ -329,7 +329,7 @@ pub fn set_aside(c: &Connection, damaged: &[DamagedLearning], now: Timestamp) ->
 }
 
 /// Returns every learning with all phrases of a query (any of them with `OR`), in any state.
-pub fn matching_all(c: &Connection, asked: &Asked) -> StoreResult<Vec<Learning>> {
+pub fn matching_all(c: &Connection, asked: &ParsedQuery) -> StoreResult<Vec<Learning>> {
     let Some(fts) = asked.to_fts() else { return Ok(Vec::new()) };
     Ok(recall::matches(c, &fts, None, usize::MAX >> 1)?.0)
 }

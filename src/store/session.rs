@@ -16,7 +16,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{StoreError, StoreResult};
 use crate::domain::knowledge::intelligence::ToolUse;
-use crate::domain::knowledge::session::{Event, EventKind, Role, Summary, Turn};
+use crate::domain::knowledge::session::{SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
 use crate::domain::model::ids::{LoopId, Money, Timestamp};
 use packed::{Packed, indexed, shortened};
 
@@ -31,14 +31,14 @@ const MAX_EVENT: usize = 16 * 1024;
 /// A turn, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct NewTurn {
-    turn: Turn,
+    turn: SessionTurn,
     prompt: Packed,
     response: Packed,
 }
 
 impl NewTurn {
     /// Compresses a turn whose texts are masked. The middle of texts longer than 1 MiB is omitted.
-    pub fn pack(mut turn: Turn) -> Self {
+    pub fn pack(mut turn: SessionTurn) -> Self {
         turn.prompt = shortened(std::mem::take(&mut turn.prompt), MAX_TEXT);
         turn.response = shortened(std::mem::take(&mut turn.response), MAX_TEXT);
         let (prompt, response) = (Packed::new(&turn.prompt), Packed::new(&turn.response));
@@ -51,13 +51,13 @@ impl NewTurn {
 /// An event, ready to be stored.
 #[derive(Debug, Clone)]
 pub struct NewEvent {
-    event: Event,
+    event: SessionEvent,
     text: Packed,
 }
 
 impl NewEvent {
     /// Compresses an event whose text is masked. The middle of texts longer than 16 KiB is omitted.
-    pub fn pack(mut event: Event) -> Self {
+    pub fn pack(mut event: SessionEvent) -> Self {
         event.text = shortened(std::mem::take(&mut event.text), MAX_EVENT);
         let text = Packed::new(&event.text);
         Self { event, text }
@@ -111,7 +111,7 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
     let mut words = c.prepare_cached("INSERT INTO session_events_words (rowid, scope, text) VALUES (?1, ?2, ?3)")?;
     let scope = scope(id);
     for NewEvent { event, text } in events {
-        let Event { iteration, kind, tool, path, failed, at, .. } = event;
+        let SessionEvent { iteration, kind, tool, path, failed, at, .. } = event;
         insert.execute(params![id.as_str(), iteration, kind.as_str(), tool, path, text, failed, at.0])?;
         let searched = [tool.as_deref(), path.as_deref(), Some(&event.text)].into_iter().flatten();
         words.execute(params![c.last_insert_rowid(), scope, searched.collect::<Vec<_>>().join("\n")])?;
@@ -120,7 +120,7 @@ pub fn add_events(c: &Connection, id: &LoopId, events: &[NewEvent]) -> StoreResu
 }
 
 /// Adds a summary whose texts are masked; replaces a summary of the same iterations.
-pub fn add_summary(c: &Connection, id: &LoopId, summary: &Summary) -> StoreResult<()> {
+pub fn add_summary(c: &Connection, id: &LoopId, summary: &SessionSummary) -> StoreResult<()> {
     let find = "SELECT id FROM session_summaries WHERE loop_id = ?1 AND from_iteration = ?2 AND to_iteration = ?3";
     let key = params![id.as_str(), summary.from, summary.to];
     let old: Option<i64> = c.query_row(find, key, |row| row.get(0)).optional()?;
@@ -142,7 +142,7 @@ pub fn add_summary(c: &Connection, id: &LoopId, summary: &Summary) -> StoreResul
 }
 
 /// Returns the turns of some iterations, in order.
-pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Turn>> {
+pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<SessionTurn>> {
     let mut statement = c.prepare_cached(
         "SELECT iteration, attempt, role, prompt, response, backend, model, tokens_in, tokens_out, tokens_cached, cost,
              estimated, error, learnings, started_at, ended_at
@@ -156,9 +156,9 @@ pub fn turns(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> St
     Ok(turns)
 }
 
-fn turn(row: &Row<'_>) -> StoreResult<Turn> {
+fn turn(row: &Row<'_>) -> StoreResult<SessionTurn> {
     let count = |at: usize| row.get::<_, i64>(at).map(|count| count.max(0) as u64);
-    Ok(Turn {
+    Ok(SessionTurn {
         iteration: row.get(0)?,
         attempt: row.get(1)?,
         role: role(&row.get::<_, String>(2)?)?,
@@ -178,13 +178,13 @@ fn turn(row: &Row<'_>) -> StoreResult<Turn> {
     })
 }
 
-fn role(name: &str) -> StoreResult<Role> {
-    let known = [Role::Agent, Role::Assistant].into_iter().find(|role| role.as_str() == name);
+fn role(name: &str) -> StoreResult<TurnRole> {
+    let known = [TurnRole::Agent, TurnRole::Assistant].into_iter().find(|role| role.as_str() == name);
     known.ok_or_else(|| StoreError::Bug { detail: format!("{name:?} is no role of a turn") })
 }
 
 /// Returns the events of some iterations, in order.
-pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<Event>> {
+pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> StoreResult<Vec<SessionEvent>> {
     let mut statement = c.prepare_cached(
         "SELECT iteration, kind, tool, path, text, failed, at FROM session_events
          WHERE loop_id = ?1 AND iteration BETWEEN ?2 AND ?3 ORDER BY iteration, id",
@@ -197,9 +197,9 @@ pub fn events(c: &Connection, id: &LoopId, iterations: RangeInclusive<u32>) -> S
     Ok(events)
 }
 
-fn event(row: &Row<'_>) -> StoreResult<Event> {
+fn event(row: &Row<'_>) -> StoreResult<SessionEvent> {
     let kind: String = row.get(1)?;
-    Ok(Event {
+    Ok(SessionEvent {
         iteration: row.get(0)?,
         kind: kind.parse().map_err(|detail| StoreError::Bug { detail })?,
         tool: row.get(2)?,
@@ -223,7 +223,7 @@ pub fn tools(c: &Connection, id: &LoopId) -> StoreResult<Vec<ToolUse>> {
 }
 
 /// Returns the summaries that cover iteration `since` or later, oldest first.
-pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<Summary>> {
+pub fn summaries(c: &Connection, id: &LoopId, since: u32) -> StoreResult<Vec<SessionSummary>> {
     let sql = "SELECT data FROM session_summaries WHERE loop_id = ?1 AND to_iteration >= ?2
         ORDER BY from_iteration, to_iteration";
     let mut statement = c.prepare_cached(sql)?;

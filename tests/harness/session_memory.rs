@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ralph_bot::domain::knowledge::session::{Event, EventKind, Role, Turn, extract};
+use ralph_bot::domain::knowledge::session::{SessionEvent, EventKind, TurnRole, SessionTurn, extract};
 use ralph_bot::domain::model::ids::{LoopId, Money, Timestamp};
 use ralph_bot::mcp::{self, ANSWER_TOKENS, Learnings, Session, TOKEN_VARIABLE, Token};
 use ralph_bot::store::Store;
@@ -109,7 +109,7 @@ fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<
     for turn in &turns {
         add_turn(c, id, &NewTurn::pack(turn.clone()))?;
     }
-    let result = |nth: u32| Event {
+    let result = |nth: u32| SessionEvent {
         iteration: 1,
         kind: EventKind::ToolResult,
         tool: Some("Bash".into()),
@@ -118,7 +118,7 @@ fn fill(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreResult<
         failed: true,
         at: Timestamp(i64::from(nth)),
     };
-    let events: Vec<Event> = (0..200).map(result).collect();
+    let events: Vec<SessionEvent> = (0..200).map(result).collect();
     add_events(c, id, &events.iter().cloned().map(NewEvent::pack).collect::<Vec<_>>())?;
     add_summary(c, id, &extract(1, 1, &turns[..1], &events[..3], Timestamp(1)))
 }
@@ -128,11 +128,11 @@ fn fill_other(c: &rusqlite::Connection, id: &LoopId) -> ralph_bot::store::StoreR
     add_turn(c, id, &NewTurn::pack(turn(1, "walrus of another loop"))).map(drop)
 }
 
-fn turn(iteration: u32, response: &str) -> Turn {
-    Turn {
+fn turn(iteration: u32, response: &str) -> SessionTurn {
+    SessionTurn {
         iteration,
         attempt: 1,
-        role: Role::Agent,
+        role: TurnRole::Agent,
         prompt: format!("Prompt number {iteration}."),
         response: response.into(),
         backend: "claude".into(),

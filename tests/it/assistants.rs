@@ -12,7 +12,7 @@ use fake_forge::Dialect;
 use ralph_bot::domain::knowledge::intelligence::count;
 use ralph_bot::domain::loops::{Loop, LoopState};
 use ralph_bot::domain::model::ids::Money;
-use ralph_bot::domain::providers::backends::Status;
+use ralph_bot::domain::providers::backends::BackendStatus;
 use ralph_bot::store::{calls, session};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -371,7 +371,7 @@ async fn limited_assistant_falls_back_to_next(dialect: Dialect) {
         assert_eq!(limited.purposes(), ["prompt"], "it is parked for all further questions");
         assert_eq!(models.purposes(), ["message", "prompt", "prompt", "reflection"]);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(matches!(known.backends["first"].status, Status::Parked(_)), "{:?}", known.backends["first"]);
+        assert!(matches!(known.backends["first"].status, BackendStatus::Parked(_)), "{:?}", known.backends["first"]);
         let told = booked(world).await;
         let line = |purpose: &str, backend: &str, outcome: &str| (purpose.into(), backend.into(), outcome.into());
         assert_eq!(told[..2], [line("prompt", "first", "limited"), line("prompt", "second", "finished")]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ralph_bot::clock::Clock;
 use ralph_bot::domain::knowledge::memory::{MemorySettings, remembered};
-use ralph_bot::domain::knowledge::session::{Role, Turn};
+use ralph_bot::domain::knowledge::session::{TurnRole, SessionTurn};
 use ralph_bot::domain::loops::{LoopStart, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{
@@ -149,10 +149,10 @@ async fn with_a_loop(folder: &Path) {
         hidden_removed: 0,
         round: 1,
     };
-    let turn = Turn {
+    let turn = SessionTurn {
         iteration: 2,
         attempt: 1,
-        role: Role::Agent,
+        role: TurnRole::Agent,
         prompt: "Mend\u{1b}[2J the parser".into(),
         response: "done".into(),
         backend: "mine".into(),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fake_forge::Dialect;
-use ralph_bot::domain::knowledge::session::{EventKind, Query};
+use ralph_bot::domain::knowledge::session::{EventKind, SessionQuery};
 use ralph_bot::domain::loops::{LoopState, LoopStep};
 use ralph_bot::domain::model::ids::Money;
-use ralph_bot::domain::providers::backends::Status;
+use ralph_bot::domain::providers::backends::BackendStatus;
 use ralph_bot::store::{calls, session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -67,7 +67,7 @@ async fn refused_run_continues_on_next_backend(dialect: Dialect) {
         assert_eq!(served.backend, "mine");
         assert!(served.switched.iter().any(|text| text.contains("claude was left")), "{:?}", served.switched);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(matches!(known.backends["claude"].status, Status::Parked(_)), "{:?}", known.backends["claude"]);
+        assert!(matches!(known.backends["claude"].status, BackendStatus::Parked(_)), "{:?}", known.backends["claude"]);
         let id = done.id.clone();
         let booked = world.engine().store.read(move |c| calls::of_loop(c, &id)).await.expect("calls");
         let told: Vec<_> = booked.iter().map(|call| (call.backend.as_str(), call.outcome.as_deref())).collect();
@@ -175,7 +175,7 @@ async fn logged_out_backend_needs_a_person(dialect: Dialect) {
         let done = world.run().await;
         assert_eq!((done.state, done.spent.iterations), (LoopState::Review, 1), "{}", done.why);
         let known = world.engine().store.read(calls::state).await.expect("a state");
-        assert!(matches!(known.backends["claude"].status, Status::Disabled { .. }), "{:?}", known.backends["claude"]);
+        assert!(matches!(known.backends["claude"].status, BackendStatus::Disabled { .. }), "{:?}", known.backends["claude"]);
     })
     .await;
 }
@@ -247,7 +247,7 @@ async fn prompts_are_stored_with_their_turns(dialect: Dialect) {
         assert!(turns[0].prompt.contains(&done.task.title) && turns[0].backend == "mine", "{}", turns[0].prompt);
         // What people wrote comes back to agents by search, and without their secrets.
         assert!(turns[0].prompt.contains("42, says ***") && !turns[0].prompt.contains(&token), "{}", turns[0].prompt);
-        let asked = Query { query: token, ..Query::default() };
+        let asked = SessionQuery { query: token, ..SessionQuery::default() };
         let found = world.engine().store.read(move |c| session::search(c, &of, &asked)).await.expect("searched");
         assert!(!format!("{found:?}").contains("ghp_a1B2"), "{found:?}");
     })
@@ -290,7 +290,7 @@ async fn session_events_are_searchable(dialect: Dialect) {
         let held = world.the_loop().await;
         assert_eq!(held.state, LoopState::Paused, "{}", held.why);
         let found = async |kind: EventKind| {
-            let (id, asked) = (held.id.clone(), Query { event_types: vec![kind], ..Query::default() });
+            let (id, asked) = (held.id.clone(), SessionQuery { event_types: vec![kind], ..SessionQuery::default() });
             let found = world.engine().store.read(move |c| session::search(c, &id, &asked)).await.expect("searched");
             format!("{found:#?}")
         };

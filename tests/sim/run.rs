@@ -9,7 +9,7 @@ use ralph_bot::domain::loops::{Loop, LoopInput, LoopStart, LoopState, LoopTask};
 use ralph_bot::domain::model::ids::IssueRef;
 use ralph_bot::domain::model::ids::{ForgeName, LoopId, Number, RepoId, RepoRef, Timestamp};
 use ralph_bot::domain::trust::command::{Command, RunOptions};
-use ralph_bot::domain::trust::policy::{Policy, Progress};
+use ralph_bot::domain::trust::policy::{Policy, ProgressReport};
 use ralph_bot::store::loops::Slots;
 use ralph_bot::store::memory::StepMemory;
 use ralph_bot::store::outbox::{self, Claimed, EffectOutcome};
@@ -219,7 +219,7 @@ impl Sim {
     fn start(&mut self, issue: u64, sequence: u64) {
         let place = Self::place(issue);
         let round = self.round.get(&issue).copied().unwrap_or(0) + 1;
-        let mut policy = Policy { progress: Progress::Comments, ..Policy::default() };
+        let mut policy = Policy { progress: ProgressReport::Comments, ..Policy::default() };
         policy.limits.iterations = self.script.iterations;
         policy.limits.timeout_s = 30 * 24 * 3600;
         let start = LoopStart {

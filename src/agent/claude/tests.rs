@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::transcript::{ended, spoilt_text};
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 use crate::process::Ended;
 
 const INIT: &str = r#"{"type":"system","subtype":"init","cwd":"/t","session_id":"e845fb08","tools":["Bash"],"model":"claude-sonnet-4-5","permissionMode":"bypassPermissions"}"#;
@@ -51,7 +51,7 @@ fn a_whole_run_is_read() {
         errors: vec!["a tool failed: Exit code 3".into()],
         denied: vec!["Write".into()],
         stop_reason: "completed".into(),
-        signals: Signals { succeeded: true, exit_code: Some(0), ..Signals::default() },
+        signals: LimitSignals { succeeded: true, exit_code: Some(0), ..LimitSignals::default() },
     };
     assert_eq!(reading, expected);
     assert_eq!(
@@ -215,7 +215,7 @@ fn what_tells_of_a_limit_is_gathered() {
         r#""subtype":"success","is_error":true,"api_error_status":429,"api_error":"usage_limit_reached","result":"You've hit your limit","stop_reason":null"#,
     );
     let (reading, _) = read(&[INIT, LIMIT, &refusal], Ended::Exited(1), "first\n    at x (y)\nlast\n");
-    let expected = Signals {
+    let expected = LimitSignals {
         succeeded: false,
         exit_code: Some(1),
         status: Some(429),
@@ -223,7 +223,7 @@ fn what_tells_of_a_limit_is_gathered() {
         resets_at: Some(Timestamp(1_790_000_000_000)),
         headers: vec![],
         messages: vec!["You've hit your limit".into(), "first".into(), "last".into()],
-        ..Signals::default()
+        ..LimitSignals::default()
     };
     assert_eq!(reading.signals, expected);
     let (reading, _) = read(&[INIT, RETRY], Ended::Stopped("it waited".into()), "");

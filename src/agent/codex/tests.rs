@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::agent::transcript::{played, recorded, spoilt};
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 
 fn read(case: &str, code: i32) -> (Reading, Vec<AgentEvent>) {
     recorded((PRESET.reader)(), "codex", case, Ended::Exited(code))
@@ -27,7 +27,7 @@ fn a_whole_run_is_read() {
         errors: vec![],
         denied: vec![],
         stop_reason: "completed".into(),
-        signals: Signals { succeeded: true, exit_code: Some(0), ..Signals::default() },
+        signals: LimitSignals { succeeded: true, exit_code: Some(0), ..LimitSignals::default() },
     };
     assert_eq!(reading, expected);
     let command = "/bin/bash -lc 'echo made by the agent > made.txt; echo second'";

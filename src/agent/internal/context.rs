@@ -1,6 +1,6 @@
 //! Keeps a conversation within the model's context: what is old and long is shortened first, the task never.
 
-use crate::domain::providers::chat::{Message, ToolResult};
+use crate::domain::providers::chat::{ChatMessage, ToolResult};
 
 /// Results of the latest turns stay whole as long as anything else can be shortened.
 const FRESH: usize = 2;
@@ -14,17 +14,17 @@ const GAP: &str = "[Earlier steps were left out here to save room. `git diff` sh
 const FRAME: usize = 40;
 
 /// Length of the conversation as it is sent, in bytes, about.
-pub(super) fn size(messages: &[Message]) -> usize {
+pub(super) fn size(messages: &[ChatMessage]) -> usize {
     messages.iter().map(message_size).sum()
 }
 
-fn message_size(message: &Message) -> usize {
+fn message_size(message: &ChatMessage) -> usize {
     FRAME
         + match message {
-            Message::User(text) => text.len(),
-            Message::Results(results) => results.iter().map(|result| FRAME + result.text.len()).sum(),
-            Message::Model(turn) if turn.original.is_array() => turn.original.to_string().len(),
-            Message::Model(turn) => {
+            ChatMessage::User(text) => text.len(),
+            ChatMessage::Results(results) => results.iter().map(|result| FRAME + result.text.len()).sum(),
+            ChatMessage::Model(turn) if turn.original.is_array() => turn.original.to_string().len(),
+            ChatMessage::Model(turn) => {
                 turn.text.len() + turn.calls.iter().map(|call| FRAME + call.arguments.len()).sum::<usize>()
             }
         }
@@ -32,7 +32,7 @@ fn message_size(message: &Message) -> usize {
 
 /// Shortens the conversation where it is longer than `most` bytes, to two thirds of that, so that its beginning, which
 /// the provider may have cached, changes seldom. Gives whether anything was left out.
-pub(super) fn trim(messages: &mut Vec<Message>, most: usize) -> bool {
+pub(super) fn trim(messages: &mut Vec<ChatMessage>, most: usize) -> bool {
     if size(messages) <= most {
         return false;
     }
@@ -42,7 +42,7 @@ pub(super) fn trim(messages: &mut Vec<Message>, most: usize) -> bool {
     while size(messages) > aim && drop_oldest(messages) {}
     if size(messages) > aim {
         // What is left is the task and the latest turns: their results share what room there is.
-        let results = messages.iter().map(|m| if let Message::Results(r) = m { r.len() } else { 0 }).sum::<usize>();
+        let results = messages.iter().map(|m| if let ChatMessage::Results(r) = m { r.len() } else { 0 }).sum::<usize>();
         for result in results_of(messages).flatten() {
             shorten(result, (aim / 2 / results.max(1)).max(KEPT));
         }
@@ -50,11 +50,11 @@ pub(super) fn trim(messages: &mut Vec<Message>, most: usize) -> bool {
     size(messages) < before
 }
 
-fn results_of(messages: &mut [Message]) -> impl Iterator<Item = &mut Vec<ToolResult>> {
-    messages.iter_mut().filter_map(|message| if let Message::Results(results) = message { Some(results) } else { None })
+fn results_of(messages: &mut [ChatMessage]) -> impl Iterator<Item = &mut Vec<ToolResult>> {
+    messages.iter_mut().filter_map(|message| if let ChatMessage::Results(results) = message { Some(results) } else { None })
 }
 
-fn shorten_old(messages: &mut [Message], aim: usize) {
+fn shorten_old(messages: &mut [ChatMessage], aim: usize) {
     let mut excess = size(messages).saturating_sub(aim);
     let count = results_of(messages).count();
     for result in results_of(messages).take(count.saturating_sub(FRESH)).flatten() {
@@ -86,13 +86,13 @@ fn shorten(result: &mut ToolResult, keep: usize) {
 }
 
 /// Leaves out the oldest turn after the task, with all that answered it; not the last two turns.
-fn drop_oldest(messages: &mut Vec<Message>) -> bool {
+fn drop_oldest(messages: &mut Vec<ChatMessage>) -> bool {
     let turns: Vec<usize> =
-        messages.iter().enumerate().filter(|(_, m)| matches!(m, Message::Model(_))).map(|(at, _)| at).collect();
+        messages.iter().enumerate().filter(|(_, m)| matches!(m, ChatMessage::Model(_))).map(|(at, _)| at).collect();
     let [first, second, _, ..] = turns[..] else { return false };
     messages.drain(first..second);
-    if !messages[..first].iter().any(|message| *message == Message::User(GAP.to_owned())) {
-        messages.insert(first, Message::User(GAP.to_owned()));
+    if !messages[..first].iter().any(|message| *message == ChatMessage::User(GAP.to_owned())) {
+        messages.insert(first, ChatMessage::User(GAP.to_owned()));
     }
     true
 }
@@ -107,20 +107,20 @@ mod tests {
 
     const TASK: &str = "the task";
 
-    fn turn(number: usize, result: usize) -> [Message; 2] {
+    fn turn(number: usize, result: usize) -> [ChatMessage; 2] {
         let id = format!("c{number}");
         let call = ToolCall { id: id.clone(), name: "bash".into(), arguments: "{}".into() };
         let turn = ModelTurn { text: format!("turn {number}"), calls: vec![call], original: Value::Null };
-        [Message::Model(turn), Message::Results(vec![ToolResult { id, text: "ä".repeat(result / 2), failed: false }])]
+        [ChatMessage::Model(turn), ChatMessage::Results(vec![ToolResult { id, text: "ä".repeat(result / 2), failed: false }])]
     }
 
-    fn conversation(results: &[usize]) -> Vec<Message> {
+    fn conversation(results: &[usize]) -> Vec<ChatMessage> {
         let turns = results.iter().enumerate().flat_map(|(number, result)| turn(number, *result));
-        std::iter::once(Message::User(TASK.into())).chain(turns).collect()
+        std::iter::once(ChatMessage::User(TASK.into())).chain(turns).collect()
     }
 
-    fn lengths(messages: &[Message]) -> Vec<usize> {
-        messages.iter().filter_map(|m| if let Message::Results(r) = m { Some(r[0].text.len()) } else { None }).collect()
+    fn lengths(messages: &[ChatMessage]) -> Vec<usize> {
+        messages.iter().filter_map(|m| if let ChatMessage::Results(r) = m { Some(r[0].text.len()) } else { None }).collect()
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         assert!(lengths[0] < SHORT && lengths[1] == 100 && lengths[2] < SHORT, "{lengths:?}");
         assert!(lengths[3] < SHORT && lengths[4..] == [3_000; 2], "{lengths:?}");
         assert!(size(&messages) <= 10_000);
-        let Message::Results(first) = &messages[2] else { panic!() };
+        let ChatMessage::Results(first) = &messages[2] else { panic!() };
         assert!(first[0].text.contains("2840 bytes left out"), "{}", first[0].text);
     }
 
@@ -140,11 +140,11 @@ mod tests {
     fn then_whole_turns_go_and_a_mark_stays() {
         let mut messages = conversation(&[300; 40]);
         assert!(trim(&mut messages, 6_000));
-        assert_eq!(messages[0], Message::User(TASK.into()));
-        assert_eq!(messages[1], Message::User(GAP.into()));
+        assert_eq!(messages[0], ChatMessage::User(TASK.into()));
+        assert_eq!(messages[1], ChatMessage::User(GAP.into()));
         assert!(size(&messages) <= 4_000 && messages.len() > 10, "{}", messages.len());
         assert!(trim(&mut messages, 3_000));
-        assert_eq!(messages.iter().filter(|m| **m == Message::User(GAP.into())).count(), 1);
+        assert_eq!(messages.iter().filter(|m| **m == ChatMessage::User(GAP.into())).count(), 1);
     }
 
     #[test]
@@ -152,7 +152,7 @@ mod tests {
         let mut messages = conversation(&[50_000, 90_000]);
         assert!(trim(&mut messages, 12_000));
         assert!(size(&messages) <= 8_000, "{}", size(&messages));
-        let mut only_task = vec![Message::User("x".repeat(9_000))];
+        let mut only_task = vec![ChatMessage::User("x".repeat(9_000))];
         assert!(!trim(&mut only_task, 1_000));
         assert_eq!(size(&only_task), 9_000 + FRAME);
     }
@@ -165,14 +165,14 @@ mod tests {
             let before = size(&messages);
             trim(&mut messages, most);
             prop_assert!(size(&messages) <= before.max(most));
-            prop_assert_eq!(&messages[0], &Message::User(TASK.into()));
+            prop_assert_eq!(&messages[0], &ChatMessage::User(TASK.into()));
             for (at, message) in messages.iter().enumerate() {
-                if let Message::Model(turn) = message {
-                    let Some(Message::Results(results)) = messages.get(at + 1) else { panic!("no results") };
+                if let ChatMessage::Model(turn) = message {
+                    let Some(ChatMessage::Results(results)) = messages.get(at + 1) else { panic!("no results") };
                     prop_assert_eq!(&results[0].id, &turn.calls[0].id);
                 }
             }
-            let kept = messages.iter().filter(|m| matches!(m, Message::Model(_))).count();
+            let kept = messages.iter().filter(|m| matches!(m, ChatMessage::Model(_))).count();
             prop_assert!(kept >= results.len().min(2));
         }
     }

@@ -14,9 +14,10 @@ use crate::agent::{AgentEvent, AgentOutcome, AgentRun, AgentStatus, report};
 use crate::clock::Stopwatch;
 use crate::domain::model::ids::Money;
 use crate::domain::providers::chat::{
-    ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Tool, ToolCall, ToolResult, Usage, estimated_tokens,
+    ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop, ToolDefinition, ToolCall, ToolResult, estimated_tokens,
 };
-use crate::domain::providers::limit::{self, LimitKind, Signals};
+use crate::domain::providers::prices::TokenUsage;
+use crate::domain::providers::limit::{self, LimitKind, LimitSignals};
 
 /// Most errors that an outcome lists.
 const MAX_ERRORS: usize = 50;
@@ -46,14 +47,14 @@ struct Run<'a> {
     cancel: &'a CancellationToken,
     on_event: &'a mut (dyn FnMut(AgentEvent) + Send),
     watch: Stopwatch,
-    messages: Vec<Message>,
-    tools: Vec<Tool>,
+    messages: Vec<ChatMessage>,
+    tools: Vec<ToolDefinition>,
     /// Whether it may run commands.
     commands: bool,
     system: String,
     /// Tokens a byte of the conversation, by the last answer.
     density: f64,
-    usage: Usage,
+    usage: TokenUsage,
     cost: Option<Money>,
     tool_calls: u32,
     tool_errors: u32,
@@ -62,7 +63,7 @@ struct Run<'a> {
     /// Why the model stopped last, or what stopped it.
     stop_reason: String,
     /// What the last call left behind.
-    signals: Signals,
+    signals: LimitSignals,
     transcript: Transcript,
 }
 
@@ -87,18 +88,18 @@ pub(super) async fn run(
     let mut state = Run {
         shell: setup::shell(agent, run, &folders, &model),
         system: setup::instructions(agent, run),
-        messages: vec![Message::User(run.prompt.clone())],
+        messages: vec![ChatMessage::User(run.prompt.clone())],
         tools: setup::tools(commands),
         commands,
         density: 0.25,
-        usage: Usage::default(),
+        usage: TokenUsage::default(),
         cost: None,
         tool_calls: 0,
         tool_errors: 0,
         errors: Vec::new(),
         final_message: String::new(),
         stop_reason: String::new(),
-        signals: Signals::default(),
+        signals: LimitSignals::default(),
         transcript: Transcript::default(),
         agent,
         run,
@@ -122,17 +123,17 @@ impl Run<'_> {
             let answer = self.answer().await?;
             self.book(&answer);
             let nudge = match (&answer.stop, answer.turn.calls.is_empty()) {
-                (StopReason::Refused, _) => {
+                (ModelStop::Refused, _) => {
                     let reason = format!("the model would not go on: {}", self.shown(&answer.turn.text, MAX_ERROR));
                     return Err(AgentStatus::Failed { reason });
                 }
                 (_, false) => None,
-                (StopReason::ContextFull, true) => {
+                (ModelStop::ContextFull, true) => {
                     let half = context::size(&self.messages) / 2;
                     context::trim(&mut self.messages, half);
                     Some("Your answer was cut, as the conversation was too long; it is shorter now. Go on.")
                 }
-                (StopReason::MaxTokens, true) => Some("Your answer was cut at the limit of its length. Go on."),
+                (ModelStop::MaxTokens, true) => Some("Your answer was cut at the limit of its length. Go on."),
                 (_, true) if answer.turn.text.trim().is_empty() => {
                     Some("Your answer was empty. Call a tool, or say what you did if you are done.")
                 }
@@ -149,11 +150,11 @@ impl Run<'_> {
                 if said.text.trim().is_empty() {
                     said = ModelTurn { text: "(nothing)".to_owned(), ..ModelTurn::default() };
                 }
-                self.messages.extend([Message::Model(said), Message::User(nudge.to_owned())]);
+                self.messages.extend([ChatMessage::Model(said), ChatMessage::User(nudge.to_owned())]);
                 continue;
             }
             let results = self.use_tools(&said.calls, turns - turn).await?;
-            self.messages.extend([Message::Model(said), Message::Results(results)]);
+            self.messages.extend([ChatMessage::Model(said), ChatMessage::Results(results)]);
         }
         // Not an error of the work: the next iteration goes on from here.
         "max_turns".clone_into(&mut self.stop_reason);
@@ -171,7 +172,7 @@ impl Run<'_> {
             context::trim(&mut self.messages, most);
             let error = match self.call().await? {
                 Ok(answer) => {
-                    self.signals = Signals { succeeded: true, ..Signals::default() };
+                    self.signals = LimitSignals { succeeded: true, ..LimitSignals::default() };
                     return Ok(answer);
                 }
                 Err(error) => error,
@@ -221,7 +222,7 @@ impl Run<'_> {
     fn is_unusable(&self, status: Option<u16>) -> bool {
         match status {
             Some(401..=405) => true,
-            Some(200..=399) => self.usage == Usage::default(),
+            Some(200..=399) => self.usage == TokenUsage::default(),
             _ => false,
         }
     }
@@ -261,10 +262,10 @@ impl Run<'_> {
     fn book(&mut self, answer: &ChatAnswer) {
         let sent = self.system.len() + 4_000 + context::size(&self.messages);
         let calls = answer.turn.calls.iter().map(|call| call.arguments.len()).sum::<usize>();
-        let usage = answer.usage.unwrap_or_else(|| Usage {
+        let usage = answer.usage.unwrap_or_else(|| TokenUsage {
             input: estimated_tokens(sent),
             output: estimated_tokens(answer.turn.text.len() + calls),
-            ..Usage::default()
+            ..TokenUsage::default()
         });
         // Between a token for eight bytes and one for each.
         self.density = (usage.read() as f64 / sent as f64).clamp(0.125, 1.0);
@@ -300,7 +301,7 @@ impl Run<'_> {
             return Err(AgentStatus::OverBudget);
         }
         let most = self.agent.internal.bounds.tokens;
-        if self.usage.all() >= most {
+        if self.usage.total() >= most {
             self.note(&format!("it stopped at its limit of {most} tokens"));
             return Err(AgentStatus::OverBudget);
         }
@@ -391,7 +392,7 @@ impl Run<'_> {
     }
 
     /// Signals without what the settings want hidden.
-    fn masked(&self, mut signals: Signals) -> Signals {
+    fn masked(&self, mut signals: LimitSignals) -> LimitSignals {
         let values = signals.headers.iter_mut().map(|(_, value)| value);
         for text in values.chain(&mut signals.messages).chain(&mut signals.code) {
             *text = self.agent.secrets.mask(text).into_owned();

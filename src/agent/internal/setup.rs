@@ -4,7 +4,7 @@ use super::bash::{self, Shell};
 use super::{Internal, edit};
 use crate::agent::AgentRun;
 use crate::agent::place::{self, Folders};
-use crate::domain::providers::chat::Tool;
+use crate::domain::providers::chat::ToolDefinition;
 use crate::process::Spec;
 use crate::process::sandbox::Network;
 
@@ -44,8 +44,8 @@ pub(super) fn instructions(agent: &Internal, run: &AgentRun) -> String {
 }
 
 /// The tools that a run has.
-pub(super) fn tools(commands: bool) -> Vec<Tool> {
-    let tool = |name: &str, description: &str, parameters| Tool {
+pub(super) fn tools(commands: bool) -> Vec<ToolDefinition> {
+    let tool = |name: &str, description: &str, parameters| ToolDefinition {
         name: name.to_owned(),
         description: description.to_owned(),
         parameters,

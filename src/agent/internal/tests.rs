@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::agent::{AgentStatus, BackendKind};
 use crate::domain::model::ids::Timestamp;
-use crate::domain::providers::chat::{Message, ModelTurn, StopReason, ToolCall, ToolResult};
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::chat::{ChatMessage, ModelTurn, ModelStop, ToolCall, ToolResult};
+use crate::domain::providers::limit::LimitSignals;
 use crate::process::{Cookie, sandbox, survivors};
 use crate::provider::tests::stub::{Reply, Stub};
 use crate::provider::{ApiClient, ApiSettings, Wire};
@@ -84,7 +84,7 @@ impl Place {
         let mut settings = BackendSetup::new(BackendKind::Internal, self.at("config"), "/usr/bin:/bin");
         settings.env = vec![("MODEL_KEY".into(), SECRET.into())];
         settings.models = [("small".to_owned(), "vendor-small-1".to_owned())].into();
-        let price = |model: &str, usage: &Usage| (model != "free").then(|| Money(usage.all() as i64));
+        let price = |model: &str, usage: &TokenUsage| (model != "free").then(|| Money(usage.total() as i64));
         let internal = InternalSettings {
             model,
             default_model: "vendor-large-1".into(),
@@ -109,13 +109,13 @@ impl Place {
     /// What the model was told by the tools of its turn `turn`, from 0.
     fn results(&self, turn: usize) -> Vec<ToolResult> {
         match self.asked.lock().unwrap()[turn + 1].messages.last() {
-            Some(Message::Results(results)) => results.clone(),
+            Some(ChatMessage::Results(results)) => results.clone(),
             other => panic!("no results: {other:?}"),
         }
     }
 }
 
-fn answer(text: &str, calls: &[(&str, Value)], stop: StopReason) -> Answer {
+fn answer(text: &str, calls: &[(&str, Value)], stop: ModelStop) -> Answer {
     let calls = calls.iter().enumerate().map(|(number, (name, arguments))| ToolCall {
         id: format!("c{number}"),
         name: (*name).to_owned(),
@@ -124,17 +124,17 @@ fn answer(text: &str, calls: &[(&str, Value)], stop: StopReason) -> Answer {
     Ok(ChatAnswer {
         turn: ModelTurn { text: text.into(), calls: calls.collect(), original: Value::Null },
         stop,
-        usage: Some(Usage { input: 100, output: 10, cache_read: 1_000, cache_write: 0 }),
+        usage: Some(TokenUsage { input: 100, output: 10, cache_read: 1_000, cache_write: 0 }),
         model: "vendor-small-1".into(),
     })
 }
 
 fn says(text: &str) -> Answer {
-    answer(text, &[], StopReason::End)
+    answer(text, &[], ModelStop::End)
 }
 
 fn calls(calls: &[(&str, Value)]) -> Answer {
-    answer("", calls, StopReason::Tools)
+    answer("", calls, ModelStop::Tools)
 }
 
 fn bash(command: &str) -> Answer {
@@ -143,14 +143,14 @@ fn bash(command: &str) -> Answer {
 
 fn refused(status: u16, code: Option<&str>, resets_at: Option<i64>) -> Answer {
     let resets_at = resets_at.map(Timestamp);
-    let signals = Signals { status: Some(status), code: code.map(str::to_owned), resets_at, ..Signals::default() };
+    let signals = LimitSignals { status: Some(status), code: code.map(str::to_owned), resets_at, ..LimitSignals::default() };
     Err(CallError { signals, retryable: status >= 429, what: format!("own (host): HTTP {status}: {SECRET}") })
 }
 
 /// Finds a wrong sum, mends it, runs the test, reports.
 fn script() -> Vec<Answer> {
     vec![
-        answer("I look first.", &[("bash", json!({"command": "ls; sh test.sh"}))], StopReason::Tools),
+        answer("I look first.", &[("bash", json!({"command": "ls; sh test.sh"}))], ModelStop::Tools),
         calls(&[("edit", json!({"command": "view", "path": "sum.sh"}))]),
         calls(&[
             ("edit", json!({"command": "str_replace", "path": "sum.sh", "old_str": "$1 - $2", "new_str": "$1 + $2"})),
@@ -205,7 +205,7 @@ async fn a_small_task_is_solved() {
 
     let asked = place.asked.lock().unwrap().clone();
     assert_eq!((asked.len(), asked[0].model.as_str(), asked[0].tools.len()), (5, "vendor-small-1", 2));
-    assert!(asked.iter().all(|request| request.messages[0] == Message::User("mend the sum".into())));
+    assert!(asked.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
     assert!(asked[0].system.contains(place.at("tree").to_str().unwrap()));
     assert_eq!(place.results(1)[0].text, "     1\techo $(($1 - $2))\n");
     assert_eq!(place.results(2)[1].text, "good\nx\n");
@@ -427,21 +427,21 @@ async fn a_conversation_that_is_too_long_is_shortened() {
     let asked = place.asked.lock().unwrap();
     let most = asked.iter().map(|request| context::size(&request.messages)).max().unwrap_or(0);
     assert!(most < 45_000, "{most}");
-    assert!(asked.iter().all(|request| request.messages[0] == Message::User("mend the sum".into())));
+    assert!(asked.iter().all(|request| request.messages[0] == ChatMessage::User("mend the sum".into())));
 }
 
 #[tokio::test]
 async fn odd_ends_of_an_answer_are_met() {
-    let cut = |text: &str| answer(text, &[], StopReason::MaxTokens);
+    let cut = |text: &str| answer(text, &[], ModelStop::MaxTokens);
     let place = Place::new();
     let (outcome, _) = place.outcome([cut("I will"), says(""), says("done")]).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
     let asked = place.asked.lock().unwrap().clone();
-    assert!(matches!(&asked[1].messages[2], Message::User(text) if text.contains("was cut")));
-    assert!(matches!(&asked[2].messages[4], Message::User(text) if text.contains("was empty")));
+    assert!(matches!(&asked[1].messages[2], ChatMessage::User(text) if text.contains("was cut")));
+    assert!(matches!(&asked[2].messages[4], ChatMessage::User(text) if text.contains("was empty")));
 
     let place = Place::new();
-    let full = answer("I was", &[], StopReason::ContextFull);
+    let full = answer("I was", &[], ModelStop::ContextFull);
     let (outcome, _) = place.outcome([bash("seq 3000"), bash("seq 3000"), full, says("done")]).await;
     assert_eq!((outcome.status, outcome.final_message.as_str()), (AgentStatus::Finished, "done"));
     let sizes: Vec<usize> = place.asked.lock().unwrap().iter().map(|r| context::size(&r.messages)).collect();
@@ -450,7 +450,7 @@ async fn odd_ends_of_an_answer_are_met() {
     let (outcome, _) = Place::new().outcome([says(""), cut(""), says(" ")]).await;
     let reason = "the model's answers were cut or empty 3 times in a row".to_owned();
     assert_eq!(outcome.status, AgentStatus::Failed { reason });
-    let (outcome, _) = Place::new().outcome([answer("I must not.", &[], StopReason::Refused)]).await;
+    let (outcome, _) = Place::new().outcome([answer("I must not.", &[], ModelStop::Refused)]).await;
     assert_eq!(outcome.status, AgentStatus::Failed { reason: "the model would not go on: I must not.".into() });
 }
 

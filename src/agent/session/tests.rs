@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use serde_json::json;
 
 use super::*;
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
 
 struct Homes {
     root: tempfile::TempDir,
@@ -131,7 +131,7 @@ fn how_full_a_session_is_stands_in_its_newest_line() {
 #[test]
 fn a_session_is_unknown_only_where_nothing_was_done_and_an_error_says_so() {
     let reading = |status: AgentStatus, words: &str| {
-        let signals = Signals { messages: vec![words.to_owned()], ..Signals::default() };
+        let signals = LimitSignals { messages: vec![words.to_owned()], ..LimitSignals::default() };
         Reading { signals, ..Reading::only(status) }
     };
     let failed = || AgentStatus::Failed { reason: "it exited with 1".into() };

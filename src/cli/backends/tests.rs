@@ -3,7 +3,7 @@
 use super::*;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
-use crate::domain::providers::backends::Call;
+use crate::domain::providers::backends::BackendCall;
 use crate::domain::providers::limit::{Limit, LimitKind, LimitSource};
 
 const NOW: Timestamp = Timestamp(1_800_000_000_000);
@@ -13,14 +13,14 @@ fn settings() -> BackendsSettings {
     serde_json::from_str(text).expect("settings")
 }
 
-async fn see(store: &Store, observation: Observation) {
+async fn see(store: &Store, observation: BackendObservation) {
     store.write(move |c| calls::observe(c, &observation, &settings(), NOW)).await.expect("stored");
 }
 
-fn call() -> Call {
-    Call {
+fn call() -> BackendCall {
+    BackendCall {
         key: "r-1/1".into(),
-        role: Role::Agent,
+        role: BackendRole::Agent,
         backend: "claude".into(),
         model: None,
         task_type: TaskType::Other,
@@ -37,13 +37,13 @@ async fn state(store: &Store) -> BackendState {
 async fn a_backend_is_shown_as_it_is_and_brought_back() {
     let store = Store::in_memory().expect("opened");
     list(&store, settings(), false, NOW).await.expect("nothing is known yet");
-    see(&store, Observation::CallStarted { call: call(), likely_cost: None }).await;
+    see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
     let cost = Some(Money::from_usd(0.25));
-    see(&store, Observation::CallSucceeded { call: call(), tokens: 1_200, cost, progress: None }).await;
-    let cells = row("claude", &[Role::Agent], &state(&store).await, NOW);
+    see(&store, BackendObservation::CallSucceeded { call: call(), tokens: 1_200, cost, progress: None }).await;
+    let cells = row("claude", &[BackendRole::Agent], &state(&store).await, NOW);
     assert_eq!(cells.join("|"), "claude|agent|active|1|0|1200|$0.25|$0.25|-");
 
-    see(&store, Observation::CallStarted { call: call(), likely_cost: None }).await;
+    see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
     let until = NOW.plus_ms(HOUR_MS);
     let limit = Limit {
         kind: LimitKind::Quota,
@@ -51,12 +51,12 @@ async fn a_backend_is_shown_as_it_is_and_brought_back() {
         evidence: "You've hit your limit\u{1b}[2J".into(),
         source: LimitSource::Text,
     };
-    see(&store, Observation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
+    see(&store, BackendObservation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
     let parked = state(&store).await;
-    let cells = row("claude", &[Role::Agent], &parked, NOW);
+    let cells = row("claude", &[BackendRole::Agent], &parked, NOW);
     assert!(cells[2].starts_with("parked until 2027-01-15 09:0"), "{cells:?}");
     assert!(cells[8].starts_with("used-up quota: You've hit your limit") && !cells[8].contains('\u{1b}'), "{cells:?}");
-    let json = line("claude", &[Role::Agent], Duration::hours(1), &parked, NOW);
+    let json = line("claude", &[BackendRole::Agent], Duration::hours(1), &parked, NOW);
     assert_eq!(
         (json["state"].as_str(), json["calls"].as_u64(), json["failed"].as_u64()),
         (Some("parked"), Some(2), Some(1))
@@ -73,14 +73,14 @@ async fn a_backend_is_shown_as_it_is_and_brought_back() {
 async fn a_park_that_is_over_is_not_shown() {
     let store = Store::in_memory().expect("opened");
     let limit = Limit { kind: LimitKind::Rate, until: None, evidence: "slow down".into(), source: LimitSource::Text };
-    see(&store, Observation::CallStarted { call: call(), likely_cost: None }).await;
-    see(&store, Observation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
+    see(&store, BackendObservation::CallStarted { call: call(), likely_cost: None }).await;
+    see(&store, BackendObservation::CallLimited { call: call(), cost: None, limit, seed: 1 }).await;
     let later = NOW.plus_ms(2 * HOUR_MS);
     let known =
-        backends::next(store.read(calls::state).await.expect("read"), &Observation::Elapsed, &settings(), later);
-    let cells = row("claude", &[Role::Agent], &known.state.backends["claude"], later);
+        backends::transition(store.read(calls::state).await.expect("read"), &BackendObservation::Elapsed, &settings(), later);
+    let cells = row("claude", &[BackendRole::Agent], &known.state.backends["claude"], later);
     assert_eq!(cells[2], "active, on probation");
-    assert!(matches!(state(&store).await.status, Status::Parked(_)), "looking changes nothing");
+    assert!(matches!(state(&store).await.status, BackendStatus::Parked(_)), "looking changes nothing");
     list(&store, settings(), true, later).await.expect("listed");
 }
 
@@ -88,7 +88,7 @@ async fn a_park_that_is_over_is_not_shown() {
 fn a_disabled_backend_says_why() {
     let status = r#"{"is": "disabled", "since": 1, "kind": "auth", "reason": "401: invalid x-api-key"}"#;
     let state = BackendState { status: serde_json::from_str(status).unwrap(), ..BackendState::default() };
-    let cells = row("claude", &[Role::Agent, Role::Assistant], &state, NOW);
+    let cells = row("claude", &[BackendRole::Agent, BackendRole::Assistant], &state, NOW);
     assert_eq!(
         cells.join("|"),
         "claude|agent, assistant|disabled|0|0|0|$0.00|$0.00|not logged in: 401: invalid x-api-key"

@@ -14,7 +14,7 @@ use crate::app;
 use crate::cli::table;
 use crate::config::{BackendConfig, Config, Env};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{BackendThresholds, BackendType, Role};
+use crate::domain::providers::backends::{BackendThresholds, BackendType, BackendRole};
 
 /// Longest wait for one backend.
 const PATIENCE: Duration = Duration::from_secs(35);
@@ -90,7 +90,7 @@ pub struct Row {
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// What it is used for.
-    pub roles: Vec<Role>,
+    pub roles: Vec<BackendRole>,
     /// Its version, where it says one.
     pub version: Option<String>,
     /// Which models it is asked for.
@@ -133,8 +133,8 @@ pub(super) fn overview(findings: &[Finding]) -> String {
 
 fn cells(row: &Row) -> [String; 6] {
     let roles = row.roles.iter().map(|role| match role {
-        Role::Agent => "agent",
-        Role::Assistant => "assistant",
+        BackendRole::Agent => "agent",
+        BackendRole::Assistant => "assistant",
     });
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
     [
@@ -304,7 +304,7 @@ async fn ask_interface(config: &Config, name: &str, backend: &BackendConfig, env
         Err(why) => return Finding::fail(title(name), bare(name, &why), "mend its entry in `backends`"),
     };
     // Our own agent needs a shell here as well.
-    if backend.settings.roles.contains(&Role::Agent)
+    if backend.settings.roles.contains(&BackendRole::Agent)
         && let Err(why) = app::backend(config, name, env)
     {
         return Finding::fail(

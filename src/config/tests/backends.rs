@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::domain::model::quantity::{Duration, Usd};
-use crate::domain::providers::backends::{OutputFormatName, Role, RotationMode};
-use crate::domain::providers::rules::{ActionName, Facts, Rule};
+use crate::domain::providers::backends::{OutputFormatName, BackendRole, RotationMode};
+use crate::domain::providers::rules::{ActionName, RuleFacts, CompiledCondition};
 
 /// A file with these backends, in which `rest` stands as well.
 fn file(backends: &str, rest: &str) -> String {
@@ -44,8 +44,8 @@ fn all_backend_keys_are_parsed() {
     let config = Config::parse(&folder.path().join("c.yaml"), &file(&EVERYTHING[1..], ""), &env()).expect("valid");
     assert_eq!(config.backends.len(), 6, "one is off");
     let settings = config.backends_settings();
-    assert_eq!(settings.in_order(Role::Agent), ["claude", "local", "mine", "router"]);
-    assert_eq!(settings.in_order(Role::Assistant), ["router", "helper", "odd"]);
+    assert_eq!(settings.in_order(BackendRole::Agent), ["claude", "local", "mine", "router"]);
+    assert_eq!(settings.in_order(BackendRole::Assistant), ["router", "helper", "odd"]);
     assert!(settings.validate().iter().all(|problem| problem.message.contains("codex")), "one is off");
     assert_eq!((settings.rotation.mode, settings.rotation.interval), (RotationMode::TimeSliced, Duration::hours(2)));
     assert_eq!(
@@ -57,7 +57,7 @@ fn all_backend_keys_are_parsed() {
     assert_eq!((thresholds.max_cost_per_hour, thresholds.max_context_pct), (Some(Usd::dollars(5)), 70));
 
     let claude = &config.backends["claude"];
-    let facts = |consec_errors| Facts { consec_errors, ..Facts::default() };
+    let facts = |consec_errors| RuleFacts { consec_errors, ..RuleFacts::default() };
     assert_eq!(claude.rules.choose(&facts(0)).model.as_deref(), Some("sonnet"));
     assert_eq!(claude.rules.choose(&facts(2)).model.as_deref(), Some("opus"));
     assert_eq!(claude.prices.price("gpt-5.2").map(|price| price.output), Some(Money(6_000_000)));
@@ -68,7 +68,7 @@ fn all_backend_keys_are_parsed() {
     let wires: Vec<_> = ["helper", "router", "local", "odd", "mine"].map(|name| config.backends[name].wire).into();
     use WireName::{Chat, Messages, Responses};
     assert_eq!(wires, [Some(Messages), Some(Responses), Some(Chat), Some(Messages), None]);
-    assert_eq!(config.backends["helper"].settings.roles, [Role::Assistant], "it can do nothing else");
+    assert_eq!(config.backends["helper"].settings.roles, [BackendRole::Assistant], "it can do nothing else");
     assert_eq!(config.backends["odd"].api_key.as_ref().map(|key| key.expose_secret()), Some("k"));
     assert_eq!(config.backends["mine"].settings.output, Some(OutputFormatName::Jsonl));
 
@@ -306,11 +306,11 @@ fn reference_lists_all_names_of_conditions() {
         .collect();
     assert_eq!(names.len(), 19, "{names:?}");
     for name in &names {
-        let rule = Rule::compile(&format!("{name} == {name}"), "when");
+        let rule = CompiledCondition::compile(&format!("{name} == {name}"), "when");
         assert!(rule.is_ok(), "{name}: {rule:?}");
     }
     for example in ["consec_errors >= 2 && cost < 8", r#"task_type in ["lint", "docs"] || urgency == "critical""#] {
-        assert!(section.contains(example) && Rule::compile(example, "when").is_ok(), "{example}");
+        assert!(section.contains(example) && CompiledCondition::compile(example, "when").is_ok(), "{example}");
     }
 }
 
@@ -319,7 +319,7 @@ fn old_keys_are_read_with_a_warning() {
     let old = file("  claude: {}\n  codex: {}\n", "order: { agent: [codex] }\nparking: { longest: 2d }\n");
     let config = with_env(&old, &[("RALPH_PARKING__BACKOFF_MAX", "2h")]).expect("valid");
     let settings = config.backends_settings();
-    assert_eq!(settings.in_order(Role::Agent), ["codex", "claude"]);
+    assert_eq!(settings.in_order(BackendRole::Agent), ["codex", "claude"]);
     assert_eq!((settings.cooldown.longest, settings.cooldown.backoff_max), (Duration::days(2), Duration::hours(2)));
     let warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(warnings.join("\n"), @r"

@@ -10,14 +10,14 @@ use super::Validator;
 use crate::config::operator::OperatorFile;
 use crate::config::{BackendConfig, PRESETS};
 use crate::domain::model::settings::did_you_mean;
-use crate::domain::providers::backends::{BackendSettings, BackendType, BackendsSettings, Role, WireName};
+use crate::domain::providers::backends::{BackendSettings, BackendType, BackendsSettings, BackendRole, WireName};
 use crate::domain::providers::prices::PriceTable;
 use crate::domain::providers::rules::{ModelRules, Schedule};
 
 impl Validator<'_> {
     pub(super) fn backends(&mut self, backends: &BTreeMap<String, BackendSettings>) -> BTreeMap<String, BackendConfig> {
         let enabled: Vec<_> = backends.iter().filter(|(_, backend)| backend.enabled).collect();
-        if !enabled.iter().any(|(name, backend)| self.roles(name, backend).contains(&Role::Agent)) {
+        if !enabled.iter().any(|(name, backend)| self.roles(name, backend).contains(&BackendRole::Agent)) {
             self.wrong(
                 "backends",
                 "no backend with the role `agent` is enabled; add one, for example `claude: { enabled: true }`",
@@ -49,7 +49,7 @@ impl Validator<'_> {
     }
 
     pub(super) fn schedule(&mut self, file: &OperatorFile) {
-        let agents = file.backends.iter().filter(|(name, backend)| self.roles(name, backend).contains(&Role::Agent));
+        let agents = file.backends.iter().filter(|(name, backend)| self.roles(name, backend).contains(&BackendRole::Agent));
         let agents: Vec<&str> = agents.map(|(name, _)| name.as_str()).collect();
         if let Err(problems) = Schedule::compile(&file.schedule, "schedule", &agents) {
             self.rules(problems);
@@ -57,9 +57,9 @@ impl Validator<'_> {
     }
 
     /// Returns the roles of a backend; an `api` backend is an assistant by default.
-    fn roles(&self, name: &str, backend: &BackendSettings) -> Vec<Role> {
+    fn roles(&self, name: &str, backend: &BackendSettings) -> Vec<BackendRole> {
         if backend.kind == Some(BackendType::Api) && !self.root.has(&format!("backends.{name}.roles")) {
-            return vec![Role::Assistant];
+            return vec![BackendRole::Assistant];
         }
         backend.roles.clone()
     }
@@ -119,11 +119,11 @@ impl Validator<'_> {
     }
 
     /// Checks the keys of a backend on an HTTP API: those it needs and those it does not read.
-    fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[Role]) {
+    fn http(&mut self, key: &str, kind: BackendType, backend: &BackendSettings, roles: &[BackendRole]) {
         if backend.url.is_none() {
             self.wrong(key, "`url` is missing; set it to the address of the HTTP API");
         }
-        if kind == BackendType::Api && roles.contains(&Role::Agent) {
+        if kind == BackendType::Api && roles.contains(&BackendRole::Agent) {
             self.wrong(key, "an `api` backend cannot run agents; use `type: internal` or `roles: [assistant]`");
         }
         if backend.models.default.is_none() {
@@ -172,7 +172,7 @@ impl Validator<'_> {
     }
 
     /// Checks the keys of a command: those it needs and those it does not read.
-    fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[Role]) {
+    fn command(&mut self, key: &str, kind: Option<BackendType>, backend: &BackendSettings, roles: &[BackendRole]) {
         if kind.is_some() && backend.command.is_empty() {
             self.wrong(key, "`command` is missing; set it to a list of the program and its arguments");
         }
@@ -187,7 +187,7 @@ impl Validator<'_> {
             }
         }
         self.keys(key, backend);
-        if let Some(index) = roles.iter().position(|role| *role == Role::Assistant) {
+        if let Some(index) = roles.iter().position(|role| *role == BackendRole::Assistant) {
             let why = "a command cannot answer questions; use `type: api` or `type: internal`";
             self.wrong(&format!("{key}.roles[{index}]"), why);
         }

@@ -15,7 +15,7 @@ use crate::domain::model::task::{Check, CheckRule, CheckSource};
 
 pub use detect::detect;
 pub use issue::from_issue;
-pub use judge::{Verdict, judge};
+pub use judge::{CheckVerdict, judge};
 pub use kind::{TaskType, task_type};
 pub use spec::check_from_value;
 

@@ -1,7 +1,7 @@
 //! Intelligence layer, pure part: the context block within a token budget, sentences for the prompt, questions to
 //! models as values, and the evaluation of agents' claims.
 //!
-//! No model is called here. A [`Job`] states a question and how to validate its answer; the caller continues without
+//! No model is called here. A [`AssistantJob`] states a question and how to validate its answer; the caller continues without
 //! an answer if none arrives. [`Intelligence`](crate::domain::trust::policy::Intelligence) selects the parts that a
 //! loop uses.
 
@@ -26,14 +26,14 @@ mod tests;
 
 pub use adapt::{ToolUse, adapt};
 pub use analysis::{Analysis, GeneratedPrompt, PromptUrgency};
-pub use best::{Candidate, Standing, best, best_state};
+pub use best::{StateCandidate, SelectedState, best, best_state};
 pub use budget::usual;
-pub use claims::Claims;
+pub use claims::ClaimSums;
 pub use context::{
-    Block, Compressed, Compression, Context, ErrorSeen, FileTouched, History, Learning, LearningKind, Project, Session,
+    Block, Compressed, Compression, Context, RecurringError, FileTouched, History, PromptLearning, Project, LoopProgress,
     SummarySoFar, Try, token_budget,
 };
-pub use job::{Ask, Job, JobKind, ask};
+pub use job::{Ask, AssistantJob, JobKind, ask};
 pub use message::{MessageAnalysis, MessageReport, report_of, reported};
 pub use model_advice::ModelAdvice;
 pub use reflect::{Reflecting, ReflectionAnswer};

@@ -22,16 +22,16 @@ mod uplift;
 #[cfg(test)]
 mod tests;
 
-pub use extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected, from_iteration, from_loop, remembered};
-pub use learning::{Content, Kind, Learning, Source, State};
-pub use learning_confidence::{Credit, Evidence, credit, credit_of_iteration};
+pub use extract::{PullComment, LoopEnding, IterationFacts, LoopFacts, RedirectedApproach, from_iteration, from_loop, remembered};
+pub use learning::{Content, LearningKind, Learning, Source, LearningState};
+pub use learning_confidence::{Credit, LearningEvidence, credit, credit_of_iteration};
 pub use merge::{Taken, absorb, are_same, contradict, contradicts, promote, take_in};
 pub(in crate::domain) use observe::judged_anew;
-pub use observe::{Observation, observed, reflection};
+pub use observe::{MemoryObservation, observed, reflection};
 pub use paths::paths_in;
-pub use query::{Asked, correct};
+pub use query::{ParsedQuery, correct};
 pub use reflection::{Reflection, ReflectionFacts, ReflectionOutcome, latest, window};
-pub use retrieve::{Candidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, Query, Recalled, Weights, rank, rank_by};
+pub use retrieve::{LearningCandidate, EMBEDDING_FILES, Embedding, NO_EMBEDDINGS, LearningQuery, RankedLearning, Weights, rank, rank_by};
 pub use settings::MemorySettings;
-pub use terms::{Match, Term, best_first, rare_terms};
+pub use terms::{TermMatch, Term, best_first, rare_terms};
 pub use uplift::{Tally, Uplift};

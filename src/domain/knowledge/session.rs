@@ -18,22 +18,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::{Money, Timestamp};
 
-pub use answer::{Found, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
-pub use query::{Form, Iterations, MAX_LIMIT, Patterns, Query, Tier, forms, terms};
+pub use answer::{SearchResults, Hit, excerpt, fit, found_text, shortened, summaries_text, tokens, turns_text, word_finder};
+pub use query::{Form, Iterations, MAX_LIMIT, Patterns, SessionQuery, SessionTier, forms, terms};
 pub use step_events::step_events;
 pub use summary::{due, extract};
 
 /// Author of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TurnRole {
     /// The coding agent, in the work tree.
     Agent,
     /// A model that assists: advice, summaries.
     Assistant,
 }
 
-impl Role {
+impl TurnRole {
     /// Name in the store and in answers.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl Role {
 
 /// Prompt and answer: one run of an agent or one call of an assistant. Texts are masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct SessionTurn {
     /// 1-based iteration; 0 before the first.
     pub iteration: u32,
     /// Attempt of the iteration.
     pub attempt: u32,
     /// Author of the answer.
-    pub role: Role,
+    pub role: TurnRole,
     /// Prompt.
     pub prompt: String,
     /// Answer.
@@ -154,7 +154,7 @@ impl FromStr for EventKind {
 
 /// Event of an iteration. Its text is masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct SessionEvent {
     /// 1-based iteration; 0 before the first.
     pub iteration: u32,
     /// Kind.
@@ -184,7 +184,7 @@ pub struct ErrorPattern {
 
 /// Summary of several iterations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct SessionSummary {
     /// First iteration.
     pub from: u32,
     /// Last iteration.

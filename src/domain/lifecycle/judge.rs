@@ -4,7 +4,7 @@
 //! no effect that follows can run an agent.
 
 use super::{Turn, people};
-use crate::domain::knowledge::intelligence::{Standing, best_state};
+use crate::domain::knowledge::intelligence::{SelectedState, best_state};
 use crate::domain::knowledge::memory;
 use crate::domain::lifecycle::effect::Effect;
 use crate::domain::loops::{
@@ -406,7 +406,7 @@ pub(super) fn restore_at_limit(turn: &mut Turn, which: &str, why: &str) -> bool 
         return false;
     }
     let best = best_state(&turn.next).filter(|best| turn.next.head.as_ref() != Some(&best.commit));
-    let Some(Standing { iteration, commit: to, .. }) = best else { return false };
+    let Some(SelectedState { iteration, commit: to, .. }) = best else { return false };
     turn.drop_work();
     turn.close_open_iteration(why);
     restore(turn, iteration, to, StopReason::Limit { which: which.to_owned(), why: why.to_owned() });

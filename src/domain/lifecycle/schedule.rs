@@ -8,20 +8,20 @@ use crate::domain::checks::criteria::task_type;
 use crate::domain::knowledge::intelligence::usual;
 use crate::domain::loops::{Loop, LoopState, WaitReason};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::rules::{Action, Facts, Firing, Look, Schedule, ScheduleState};
+use crate::domain::providers::rules::{ScheduledAction, RuleFacts, Firing, Look, Schedule, ScheduleState};
 
 /// An hour, in milliseconds.
 const HOUR_MS: i64 = 3_600_000;
 
 impl Loop {
     /// What rules may ask of the loop; `backend` is the one that ran last or is about to run.
-    pub fn rule_facts(&self, backend: &str, now: Timestamp) -> Facts {
+    pub fn rule_facts(&self, backend: &str, now: Timestamp) -> RuleFacts {
         let judged = self.judged();
         let failed = |problem: &str| !problem.is_empty();
         let ended: Vec<_> = self.kept().filter(|i| i.ended_at.is_some()).collect();
         let recent = ended.iter().filter(|i| i.ended_at.is_some_and(|at| now.since(at) <= HOUR_MS));
-        let default = Facts::default();
-        Facts {
+        let default = RuleFacts::default();
+        RuleFacts {
             iteration: self.spent.iterations,
             max_iterations: self.limits.iterations,
             elapsed_minutes: u64::try_from(self.spent.time_at(now) / 60_000).unwrap_or_default(),
@@ -119,7 +119,7 @@ fn refused(turn: &mut Turn) -> Refused {
 }
 
 /// Looks at the schedule by what the loop is now; what came of it, and the backend that ran last.
-fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &Facts, &mut ScheduleState) -> Look) -> (Look, String) {
+fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &RuleFacts, &mut ScheduleState) -> Look) -> (Look, String) {
     let backend = turn.next.current().map(|i| i.served.backend.clone()).unwrap_or_default();
     // They were checked with the configuration; the names of backends are not known here.
     let names: Vec<&str> = turn.next.policy.schedule.iter().filter_map(|entry| entry.backend.as_deref()).collect();
@@ -137,24 +137,24 @@ fn look(turn: &mut Turn, how: impl FnOnce(&Schedule, &Facts, &mut ScheduleState)
 fn act(turn: &mut Turn, firing: Firing, backend: &str) -> bool {
     let why = format!("{} (by the schedule: {})", firing.reason, firing.trigger);
     match firing.action {
-        Action::Pause => {
+        ScheduledAction::Pause => {
             turn.stop(LoopState::Paused, &why);
             turn.escalate("schedule", "a rule of the service's schedule paused it; `/ralph resume` goes on");
             return true;
         }
-        Action::Abort => {
+        ScheduledAction::Abort => {
             turn.end(LoopState::Aborted, &why);
             return true;
         }
-        Action::Escalate => {
+        ScheduledAction::Escalate => {
             turn.next.why.clone_from(&why);
             turn.escalate("schedule", "the loop goes on; `/ralph pause` holds it");
         }
-        Action::SwitchBackend(to) => {
+        ScheduledAction::SwitchBackend(to) => {
             turn.next.wanted.other_than = to.is_none().then(|| backend.to_owned());
             turn.next.wanted.backend = to;
         }
-        Action::SetModel(model) => {
+        ScheduledAction::SetModel(model) => {
             let of =
                 turn.next.wanted.backend.clone().or_else(|| Some(backend.to_owned()).filter(|name| !name.is_empty()));
             (turn.next.wanted.model, turn.next.wanted.model_of) = (Some(model), of);

@@ -6,7 +6,7 @@ use super::schedule;
 use super::waits::{give_back, wait};
 use super::{MAX_AGENT_FAILURES, MAX_ATTEMPTS, Turn};
 use crate::domain::checks::criteria;
-use crate::domain::knowledge::intelligence::{self, Claims};
+use crate::domain::knowledge::intelligence::{self, ClaimSums};
 use crate::domain::lifecycle::effect::{CheckPurpose, Effect};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, CLEAN_MERGE, Guidance, GuidanceSource, Iteration, IterationChange, Loop, LoopInput,
@@ -15,7 +15,7 @@ use crate::domain::loops::{
 use crate::domain::model::ids::{Money, Ratio, Sha};
 use crate::domain::model::task::{AgentReport, CheckReport, DiffStat};
 use crate::domain::report;
-use crate::domain::trust::policy::Progress;
+use crate::domain::trust::policy::ProgressReport;
 
 /// An outcome of work; a late one is dropped.
 pub(super) fn outcome(turn: &mut Turn, input: LoopInput) {
@@ -525,7 +525,7 @@ fn checked(turn: &mut Turn, report: CheckReport) {
 
 fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     let all_hold = checks.all_hold();
-    let (now, claims, start) = (turn.now, Claims::of(&turn.next), turn.next.baseline.clone());
+    let (now, claims, start) = (turn.now, ClaimSums::of(&turn.next), turn.next.baseline.clone());
     let Some(current) = turn.next.current_mut() else {
         return turn.because("checks came where no iteration runs");
     };
@@ -538,7 +538,7 @@ fn iteration_checked(turn: &mut Turn, checks: CheckReport) {
     // What holds in the tree is judged by what it comes to in a fresh checkout.
     let verifies = all_hold && nobody_wants_more(&turn.next);
     let review = if verifies { None } else { judge::judge(turn) };
-    if turn.next.policy.progress == Progress::Comments
+    if turn.next.policy.progress == ProgressReport::Comments
         && let Some(view) = report::iteration(&turn.next)
     {
         turn.comment(&format!("iteration/{number}"), view);

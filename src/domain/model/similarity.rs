@@ -21,9 +21,9 @@ const LONGEST_EMPTY: usize = 7;
 
 /// Words of a text with their counts, as hashes in ascending order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Words(Vec<(u64, u32)>);
+pub struct WordCounts(Vec<(u64, u32)>);
 
-impl Words {
+impl WordCounts {
     /// Counts the words of a text; reads its first 64 KiB.
     pub fn of(text: &str) -> Self {
         let mut hashes = Vec::with_capacity(text.len().min(MAX_TEXT) / 6);
@@ -54,7 +54,7 @@ pub struct Rarity {
 
 impl Rarity {
     /// Counts over texts.
-    pub fn among<'a>(texts: impl IntoIterator<Item = &'a Words>) -> Self {
+    pub fn among<'a>(texts: impl IntoIterator<Item = &'a WordCounts>) -> Self {
         let mut count = 0.0;
         let mut all = Vec::new();
         for text in texts {
@@ -67,12 +67,12 @@ impl Rarity {
     }
 
     /// Similarity of two texts, from 0 (no common word) to 1 (same words, same counts); 0 if one has no words.
-    pub fn cosine(&self, a: &Words, b: &Words) -> f64 {
+    pub fn cosine(&self, a: &WordCounts, b: &WordCounts) -> f64 {
         self.weigh(a).cosine(&self.weigh(b))
     }
 
     /// Returns a text with the weights of its words, for comparison with many others.
-    pub fn weigh(&self, words: &Words) -> Weighed {
+    pub fn weigh(&self, words: &WordCounts) -> Weighed {
         let weighed: Vec<(u64, f64)> = words.0.iter().map(|(word, n)| (*word, self.weight(*word, *n))).collect();
         let length = weighed.iter().map(|(_, weight)| weight.powi(2)).sum::<f64>().sqrt();
         Weighed { words: weighed, length }
@@ -112,7 +112,7 @@ impl Weighed {
 
 /// Similarity of two texts, 0..1, with equal weights for all words.
 pub fn similarity(a: &str, b: &str) -> f64 {
-    Rarity::default().cosine(&Words::of(a), &Words::of(b))
+    Rarity::default().cosine(&WordCounts::of(a), &WordCounts::of(b))
 }
 
 /// Returns the words of a text as they are compared: lower case, without endings, in order.
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn rare_words_have_more_weight() {
         let texts =
-            ["test the parser", "test the lexer", "test the printer", "test the parser of headers"].map(Words::of);
+            ["test the parser", "test the lexer", "test the printer", "test the parser of headers"].map(WordCounts::of);
         let rarity = Rarity::among(&texts);
         assert!(rarity.cosine(&texts[0], &texts[3]) > rarity.cosine(&texts[0], &texts[1]));
     }

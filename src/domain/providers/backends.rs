@@ -1,7 +1,7 @@
 //! Backends as all loops share them: which may be called now, which are parked until when, and which one a call goes to.
 //!
-//! [`next()`] is the only thing that changes the state, [`choose()`] reads it. A caller that was given a backend reports
-//! [`Observation::CallStarted`] in the same transaction, so that two loops cannot take one free place; then one outcome.
+//! [`transition()`] is the only thing that changes the state, [`choose()`] reads it. A caller that was given a backend reports
+//! [`BackendObservation::CallStarted`] in the same transaction, so that two loops cannot take one free place; then one outcome.
 //! The end of a park is noticed by whatever is observed next, so no timer is needed for it.
 //!
 //! A backend that comes back from a park is on probation: one call tries it, all others stay where they are until it
@@ -9,7 +9,7 @@
 
 mod choose;
 mod ledger;
-mod next;
+mod transition;
 mod observation;
 mod parking;
 mod proactive;
@@ -20,17 +20,17 @@ mod state;
 mod tests;
 mod thompson;
 
-pub use choose::{Blocked, BlockedBy, Choice, Left, Request, Session, Why, choose};
-pub use ledger::Ledger;
-pub use next::next;
-pub use observation::{Advice, Call, Change, Observation, Transition};
+pub use choose::{Blocked, BlockedBy, BackendChoice, PreviousSession, CallRequest, SessionUse, ChoiceReason, choose};
+pub use ledger::UsageLedger;
+pub use transition::transition;
+pub use observation::{CallAdvice, BackendCall, BackendChange, BackendObservation, BackendTransition};
 pub use proactive::Threshold;
 pub use settings::{
     BackendModels, BackendPriority, BackendSettings, BackendThresholds, BackendType, BackendsSettings,
-    CooldownSettings, OutputFormatName, Role, RotationMode, RotationSettings, StdinUse, WireName,
+    CooldownSettings, OutputFormatName, BackendRole, RotationMode, RotationSettings, StdinUse, WireName,
 };
 pub use state::{
-    BackendState, Backends, DisabledFor, ErrorSeen, InFlight, Park, ParkedFor, Probation, RotationState, Status,
+    BackendState, Backends, DisabledFor, LastError, InFlight, Park, ParkedFor, Probation, RotationState, BackendStatus,
 };
 pub use thompson::{Posterior, Posteriors};
 

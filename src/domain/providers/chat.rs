@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::domain::providers::limit::Signals;
+use crate::domain::providers::limit::LimitSignals;
+use crate::domain::providers::prices::TokenUsage;
 
 /// One call to a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,9 +19,9 @@ pub struct ChatRequest {
     /// Standing instructions; empty for none.
     pub system: String,
     /// The conversation so far, oldest first; it begins with a user's message.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// What the model may ask for.
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ToolDefinition>,
     /// Most tokens that it may write.
     pub max_tokens: u32,
     /// The shape that the answer must have; text in any shape where there is none.
@@ -33,7 +34,7 @@ pub struct ChatRequest {
 
 /// A part of a conversation.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Message {
+pub enum ChatMessage {
     /// What we say.
     User(String),
     /// What the model said.
@@ -78,7 +79,7 @@ pub struct ToolResult {
 
 /// A tool, as the model is told of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Tool {
+pub struct ToolDefinition {
     /// Its name: letters, digits, `_` and `-`.
     pub name: String,
     /// What it does and when to take it.
@@ -102,16 +103,16 @@ pub struct ChatAnswer {
     /// Its turn. Where a schema was asked for and given natively, `text` is the JSON.
     pub turn: ModelTurn,
     /// Why it stopped.
-    pub stop: StopReason,
+    pub stop: ModelStop,
     /// Tokens used; `None` where the server does not say.
-    pub usage: Option<Usage>,
+    pub usage: Option<TokenUsage>,
     /// The model that answered, by the server's own word; the one asked for where it does not say.
     pub model: String,
 }
 
 /// Why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum StopReason {
+pub enum ModelStop {
     /// It was through.
     End,
     /// It waits for the results of tools.
@@ -126,7 +127,7 @@ pub enum StopReason {
     Other(String),
 }
 
-impl StopReason {
+impl ModelStop {
     /// In a word, for logs.
     pub fn word(&self) -> &str {
         match self {
@@ -140,46 +141,11 @@ impl StopReason {
     }
 }
 
-/// Tokens of one or more calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// Read at the full price.
-    pub input: u64,
-    /// Written, reasoning included.
-    pub output: u64,
-    /// Read from the provider's cache.
-    pub cache_read: u64,
-    /// Read and stored in the provider's cache.
-    pub cache_write: u64,
-}
-
-impl Usage {
-    /// Sum, saturating.
-    pub fn plus(self, other: Usage) -> Usage {
-        Usage {
-            input: self.input.saturating_add(other.input),
-            output: self.output.saturating_add(other.output),
-            cache_read: self.cache_read.saturating_add(other.cache_read),
-            cache_write: self.cache_write.saturating_add(other.cache_write),
-        }
-    }
-
-    /// Tokens read, from the cache and not.
-    pub fn read(self) -> u64 {
-        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
-    }
-
-    /// Tokens read and written.
-    pub fn all(self) -> u64 {
-        self.read().saturating_add(self.output)
-    }
-}
-
 /// A call that brought no answer. Nothing in it holds a secret.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallError {
     /// What can tell of a limit.
-    pub signals: Signals,
+    pub signals: LimitSignals,
     /// Whether the same call may go through in a moment: the server was in trouble, or the connection was.
     pub retryable: bool,
     /// In one sentence: what was asked of whom, and what came.
@@ -202,15 +168,6 @@ pub fn estimated_tokens(bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn usage_adds_up_and_saturates() {
-        let one = Usage { input: 1, output: 2, cache_read: 3, cache_write: 4 };
-        assert_eq!((one.read(), one.all()), (8, 10));
-        assert_eq!(one.plus(one), Usage { input: 2, output: 4, cache_read: 6, cache_write: 8 });
-        let most = Usage { input: u64::MAX, output: u64::MAX, cache_read: 1, cache_write: 1 };
-        assert_eq!((most.plus(one).input, most.read(), most.all()), (u64::MAX, u64::MAX, u64::MAX));
-    }
 
     #[test]
     fn tokens_are_estimated_from_bytes() {

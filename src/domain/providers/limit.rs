@@ -77,7 +77,7 @@ pub struct Limit {
 
 /// What a call to a provider left behind that can tell of a limit. Nothing in it is what a model said of its work.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Signals {
+pub struct LimitSignals {
     /// Whether the call reached its end; then there is no limit, whatever the words.
     pub succeeded: bool,
     /// Exit code of the program, where it had one.
@@ -100,7 +100,7 @@ pub struct Signals {
 }
 
 /// What sort of limit a call ran into, if it was one; as [`classify`] finds it, which also says until when.
-pub fn kind(signals: &Signals) -> Option<LimitKind> {
+pub fn kind(signals: &LimitSignals) -> Option<LimitKind> {
     classify(signals, Timestamp(0)).map(|limit| limit.kind)
 }
 
@@ -109,7 +109,7 @@ pub fn kind(signals: &Signals) -> Option<LimitKind> {
 /// The source is the first place that tells of a limit, the kind the most telling of all places (the words of a 429 say
 /// whether it is a rate or a plan), the time the first that holds: of the structured output, of the headers, of the words.
 /// Reads at most 128 KiB and some 400 lines of messages, from their ends.
-pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
+pub fn classify(signals: &LimitSignals, now: Timestamp) -> Option<Limit> {
     if signals.succeeded {
         return None;
     }
@@ -147,7 +147,7 @@ pub fn classify(signals: &Signals, now: Timestamp) -> Option<Limit> {
 }
 
 /// What the structured output or the exit code said, where there are no words.
-fn said(signals: &Signals) -> Option<String> {
+fn said(signals: &LimitSignals) -> Option<String> {
     let code = signals.code.clone();
     let status = || signals.status.map(|status| format!("status {status}"));
     code.or_else(status).or_else(|| signals.exit_code.map(|code| format!("exit code {code}")))

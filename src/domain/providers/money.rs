@@ -49,7 +49,7 @@ impl fmt::Display for LimitScope {
 
 /// What one limit stands at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Account {
+pub struct CostAccount {
     /// Settled: of the whole loop, or of this day.
     pub spent: Money,
     /// What the open reservations of other runs hold ([`Reservation::held`]), also those from before midnight.
@@ -58,7 +58,7 @@ pub struct Account {
     pub limit: Option<Money>,
 }
 
-impl Account {
+impl CostAccount {
     /// Settled and reserved.
     pub fn used(&self) -> Money {
         Money(self.spent.0.max(0)).plus(Money(self.reserved.0.max(0)))
@@ -80,15 +80,15 @@ impl Account {
 
 /// The accounts that a run is paid from, as they are before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct CostAccounts {
     /// The loop's.
-    pub of_loop: Account,
+    pub of_loop: CostAccount,
     /// That of the calls of the loop for the same purpose.
-    pub of_purpose: Account,
+    pub of_purpose: CostAccount,
     /// The repository's.
-    pub of_repository: Account,
+    pub of_repository: CostAccount,
     /// The service's.
-    pub of_service: Account,
+    pub of_service: CostAccount,
 }
 
 /// Whether a run may begin.
@@ -102,12 +102,12 @@ pub enum Permit {
         at_most: Option<Money>,
     },
     /// It may not.
-    No(Reached),
+    No(CostLimitReached),
 }
 
 /// A limit that is in the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reached {
+pub struct CostLimitReached {
     /// Which one.
     pub scope: LimitScope,
     /// Settled and reserved.
@@ -120,14 +120,14 @@ pub struct Reached {
     pub free_at: Option<Timestamp>,
 }
 
-impl fmt::Display for Reached {
+impl fmt::Display for CostLimitReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { scope, used, limit, wanted, .. } = self;
         write!(f, "{scope} is {limit}, of which {used} are used or reserved; about {wanted} more are needed")
     }
 }
 
-impl Ledger {
+impl CostAccounts {
     /// Whether a run that is likely to cost `likely` may begin now. Of several limits in its way, one that time does not
     /// lift is told first. A run that costs nothing always may.
     pub fn permit(&self, likely: Money, now: Timestamp) -> Permit {
@@ -152,9 +152,9 @@ impl Ledger {
     ///
     /// # Errors
     /// The limit that is reached; the run is to be ended.
-    pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), Reached> {
+    pub fn goes_on(&self, shown: Money, now: Timestamp) -> Result<(), CostLimitReached> {
         let reached_by =
-            |account: &Account| account.left().is_some_and(|left| shown > left || (shown == left && shown.0 > 0));
+            |account: &CostAccount| account.left().is_some_and(|left| shown > left || (shown == left && shown.0 > 0));
         match self.accounts().into_iter().find(|(_, account)| reached_by(account)) {
             Some((scope, account)) => Err(reached(scope, account, shown, now)),
             None => Ok(()),
@@ -166,7 +166,7 @@ impl Ledger {
         self.accounts().into_iter().filter_map(|(_, account)| account.left()).min()
     }
 
-    fn accounts(&self) -> [(LimitScope, &Account); 4] {
+    fn accounts(&self) -> [(LimitScope, &CostAccount); 4] {
         [
             (LimitScope::Loop, &self.of_loop),
             (LimitScope::Purpose, &self.of_purpose),
@@ -176,9 +176,9 @@ impl Ledger {
     }
 }
 
-fn reached(scope: LimitScope, account: &Account, wanted: Money, now: Timestamp) -> Reached {
+fn reached(scope: LimitScope, account: &CostAccount, wanted: Money, now: Timestamp) -> CostLimitReached {
     let free_at = matches!(scope, LimitScope::RepositoryDay | LimitScope::ServiceDay).then(|| next_midnight(now));
-    Reached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
+    CostLimitReached { scope, used: account.used(), limit: account.limit.unwrap_or_default(), wanted, free_at }
 }
 
 /// The day of a moment in UTC, in whole days since 1970-01-01; what limits a day are counted by.

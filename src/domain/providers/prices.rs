@@ -24,7 +24,7 @@ const PRICE_MAX_USD: f64 = 10_000.0;
 /// Tokens of one call or of several together. No token is in two fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Tokens read, without those from a cache and those written into one.
     pub input: u64,
     /// Tokens written, with those of its thinking.
@@ -35,7 +35,7 @@ pub struct Usage {
     pub cache_write: u64,
 }
 
-impl Usage {
+impl TokenUsage {
     /// Of a call whose `read` tokens, as most CLIs count them, include those that came from a cache or went into one.
     pub fn with_cached_in(read: u64, output: u64, cache_read: u64, cache_write: u64) -> Self {
         let input = read.saturating_sub(cache_read.saturating_add(cache_write));
@@ -45,6 +45,11 @@ impl Usage {
     /// From an interface whose count of tokens read includes those from a cache (OpenAI, Gemini, Moonshot).
     pub fn with_cache_in_input(input: u64, output: u64, cached: u64) -> Self {
         Self { input: input.saturating_sub(cached), output, cache_read: cached.min(input), cache_write: 0 }
+    }
+
+    /// Returns the tokens read, including those read from or written to a cache; saturates.
+    pub fn read(&self) -> u64 {
+        self.input.saturating_add(self.cache_read).saturating_add(self.cache_write)
     }
 
     /// All tokens; saturates.
@@ -59,8 +64,8 @@ impl Usage {
     }
 
     /// Sum, field by field; saturates.
-    pub fn plus(self, other: Usage) -> Usage {
-        Usage {
+    pub fn plus(self, other: TokenUsage) -> TokenUsage {
+        TokenUsage {
             input: self.input.saturating_add(other.input),
             output: self.output.saturating_add(other.output),
             cache_read: self.cache_read.saturating_add(other.cache_read),
@@ -106,7 +111,7 @@ pub struct PriceEntry {
 
 /// Price of a model: money for a million tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Price {
+pub struct TokenPrice {
     /// Tokens read.
     pub input: Money,
     /// Tokens written.
@@ -117,7 +122,7 @@ pub struct Price {
     pub cache_write: Money,
 }
 
-impl Price {
+impl TokenPrice {
     /// From figures in dollars that are known to be in range.
     fn of(entry: &PriceEntry) -> Self {
         let input = Money::from_usd(entry.input);
@@ -130,7 +135,7 @@ impl Price {
     }
 
     /// What `usage` costs, rounded up to a millionth of a dollar; saturates, never negative.
-    pub fn cost(&self, usage: &Usage) -> Money {
+    pub fn cost(&self, usage: &TokenUsage) -> Money {
         const MILLION: i128 = 1_000_000;
         let part = |tokens: u64, price: Money| i128::from(tokens) * i128::from(price.0.max(0));
         let sum = part(usage.input, self.input)
@@ -145,7 +150,7 @@ impl Price {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriceTable {
     /// The configuration's; whole names, and beginnings where the flag is set.
-    own: Vec<(String, bool, Price)>,
+    own: Vec<(String, bool, TokenPrice)>,
 }
 
 impl PriceTable {
@@ -165,7 +170,7 @@ impl PriceTable {
         for (name, entry) in entries {
             problem_with(&format!("{key}.{name}"), name, entry, &mut problems);
             let (begins, is_beginning) = name.strip_suffix('*').map_or((name.as_str(), false), |rest| (rest, true));
-            own.push((name::canonical(begins), is_beginning, Price::of(entry)));
+            own.push((name::canonical(begins), is_beginning, TokenPrice::of(entry)));
         }
         if problems.is_empty() { Ok(Self { own }) } else { Err(problems) }
     }
@@ -173,25 +178,25 @@ impl PriceTable {
     /// The price of `model`, which can have a provider before it and a date behind it. Of several that fit, the
     /// configuration's whole names count first, then its longest beginning, then the published ones; `None` where nothing
     /// fits: an unknown model is not free.
-    pub fn price(&self, model: &str) -> Option<Price> {
+    pub fn price(&self, model: &str) -> Option<TokenPrice> {
         let model = name::canonical(model);
         if model.is_empty() {
             return None;
         }
-        let whole = |(name, is_beginning, price): &(String, bool, Price)| {
+        let whole = |(name, is_beginning, price): &(String, bool, TokenPrice)| {
             (!is_beginning && name::is_version_of(&model, name)).then_some((name.len(), *price))
         };
-        let beginning = |(name, is_beginning, price): &(String, bool, Price)| {
+        let beginning = |(name, is_beginning, price): &(String, bool, TokenPrice)| {
             (*is_beginning && model.starts_with(name.as_str())).then_some((name.len(), *price))
         };
-        let longest = |found: Option<(usize, Price)>| found.map(|(_, price)| price);
+        let longest = |found: Option<(usize, TokenPrice)>| found.map(|(_, price)| price);
         longest(self.own.iter().filter_map(whole).max_by_key(|found| found.0))
             .or_else(|| longest(self.own.iter().filter_map(beginning).max_by_key(|found| found.0)))
             .or_else(|| published::price(&model))
     }
 
     /// What `usage` of `model` costs, by the table; `None` where the model's price is not known.
-    pub fn estimate(&self, usage: &Usage, model: &str) -> Option<Cost> {
+    pub fn estimate(&self, usage: &TokenUsage, model: &str) -> Option<Cost> {
         let money = self.price(model)?.cost(usage);
         Some(Cost { money, source: CostSource::Estimated })
     }

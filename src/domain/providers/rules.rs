@@ -1,7 +1,7 @@
 //! Rules that a configuration states about a loop: which model runs, and what happens when.
 //!
 //! Conditions are expressions of the Common Expression Language (CEL). They are parsed by a library and then typed here,
-//! with a smaller language than CEL is: names of [`Facts`], figures, texts, `&& || !`, comparisons, `+ - * / %`, `in` with
+//! with a smaller language than CEL is: names of [`RuleFacts`], figures, texts, `&& || !`, comparisons, `+ - * / %`, `in` with
 //! a list, `? :`, and a few functions. There is nothing that repeats, so an evaluation takes no longer than its text is
 //! long. What is wrong is told when the configuration is read, never in the middle of a loop.
 
@@ -21,12 +21,12 @@ use cel::common::ast::IdedExpr;
 use cel::parser::Parser;
 use cel::{Context, Env, ExecutionError, Value};
 
-pub use facts::Facts;
+pub use facts::RuleFacts;
 pub(in crate::domain) use models::INVALID_NAME;
 pub use models::{ModelChoice, ModelRule, ModelRules, valid_model_name};
-pub use schedule::{Action, ActionName, Firing, Look, Schedule, ScheduleEntry, ScheduleState, Trigger};
+pub use schedule::{ScheduledAction, ActionName, Firing, Look, Schedule, ScheduleEntry, ScheduleState, Trigger};
 
-use typing::{Finding, Typing};
+use typing::{ExpressionProblem, Typing};
 
 /// Most characters of an expression.
 pub const EXPRESSION_MAX: usize = 500;
@@ -84,21 +84,21 @@ pub enum RuleOutcome {
 
 /// A condition that was parsed and typed.
 #[derive(Debug, Clone)]
-pub struct Rule {
+pub struct CompiledCondition {
     text: String,
     expression: IdedExpr,
-    /// The names that it uses, as [`Facts`] knows them.
+    /// The names that it uses, as [`RuleFacts`] knows them.
     names: Vec<&'static str>,
 }
 
-impl Rule {
+impl CompiledCondition {
     /// Reads an expression. `key` is where it was written, for the message.
     ///
     /// # Errors
     /// It is empty, too long or nested too deeply; it is not an expression; it uses a name or a function that there is
     /// not, or figures, texts and conditions where others are needed; it could never be anything but false.
     pub fn compile(text: &str, key: &str) -> Result<Self, RuleProblem> {
-        let problem = |finding: Finding| {
+        let problem = |finding: ExpressionProblem| {
             let at = finding.offset.map(|offset| text::line_and_column(text, offset));
             RuleProblem { key: key.to_owned(), at, message: finding.message }
         };
@@ -115,7 +115,7 @@ impl Rule {
     }
 
     /// What the rule says of `facts`. Nothing in it can panic or take long.
-    pub fn evaluate(&self, facts: &Facts) -> RuleOutcome {
+    pub fn evaluate(&self, facts: &RuleFacts) -> RuleOutcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
         for name in &self.names {
             if let Some(value) = facts.value(name) {
@@ -135,7 +135,7 @@ impl Rule {
     }
 }
 
-impl PartialEq for Rule {
+impl PartialEq for CompiledCondition {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
     }

@@ -10,7 +10,7 @@ use crate::domain::supervision::TaskFacts;
 use crate::domain::supervision::experience::{Earlier, Experience};
 use crate::domain::supervision::oversight::{Decision, Kind, Level};
 use crate::domain::supervision::{Evidence, Supervision, SupervisionSettings};
-use crate::domain::trust::policy::Limits;
+use crate::domain::trust::policy::PolicyLimits;
 
 /// Completion that must be gained for a rule to see progress, 0..1.
 const PROGRESS: f64 = 0.01;
@@ -236,7 +236,7 @@ impl<'a> Player<'a> {
 /// What a real loop says of the task where no loop came before: limits of time and money in the proportion that the
 /// defaults have to the limit of iterations, and, where that is asked for, how long such a task usually takes.
 fn facts(max_iterations: u32, estimated: bool) -> TaskFacts {
-    let limits = Limits::default();
+    let limits = PolicyLimits::default();
     let scale = f64::from(max_iterations) / f64::from(limits.iterations);
     TaskFacts {
         task: TASK.to_owned(),

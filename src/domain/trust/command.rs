@@ -11,7 +11,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
-use words::Words;
+use words::WordReader;
 
 pub use options::RunOptions;
 
@@ -177,7 +177,7 @@ pub fn parse(comment: &str) -> Vec<Result<Command, CommandError>> {
 /// `line` begins with the prefix; `after` is what follows it up to the next command or the end of the comment.
 fn parse_one(line: &str, after: &str) -> Result<Command, CommandError> {
     let fail = |(problem, nearest)| error(line, problem, nearest);
-    let mut words = Words::new(line.get(PREFIX.len()..).unwrap_or_default());
+    let mut words = WordReader::new(line.get(PREFIX.len()..).unwrap_or_default());
     let name = words.bare();
     let command = match name {
         "run" => {

@@ -13,10 +13,10 @@ const USUAL_PORTS: [u16; 2] = [443, 80];
 /// after it. Without a port it stands for the usual ones at public addresses; with one for that port alone, wherever the
 /// host is: who writes the port means this server.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Hosts(Vec<Entry>);
+pub struct Hosts(Vec<HostEntry>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct HostEntry {
     /// As [`Target::host`].
     name: String,
     /// Whether what lies below the name is meant, and not the name itself.
@@ -94,7 +94,7 @@ impl Hosts {
     pub fn parse<S: AsRef<str>>(entries: impl IntoIterator<Item = S>) -> Result<Self, String> {
         let entry = |text: S| {
             let text = text.as_ref();
-            Entry::parse(text).ok_or_else(|| {
+            HostEntry::parse(text).ok_or_else(|| {
                 format!("`{text}` is no host; write `example.org`, `*.example.org` or `models.lan:8080`")
             })
         };
@@ -103,7 +103,7 @@ impl Hosts {
 
     /// Adds a server, which may be reached wherever it is.
     pub fn add(&mut self, target: Target) {
-        self.0.push(Entry { name: target.host, below: false, port: Some(target.port) });
+        self.0.push(HostEntry { name: target.host, below: false, port: Some(target.port) });
     }
 
     /// Adds all of another list.
@@ -113,7 +113,7 @@ impl Hosts {
 
     /// Whether a target may be reached.
     pub fn admits(&self, target: &Target) -> Admission {
-        let by_entry = |entry: &Entry| match entry.port {
+        let by_entry = |entry: &HostEntry| match entry.port {
             _ if !entry.matches(&target.host) => Admission::Refused,
             Some(port) if port == target.port => Admission::Anywhere,
             None if USUAL_PORTS.contains(&target.port) => Admission::Public,
@@ -135,7 +135,7 @@ impl Hosts {
     }
 }
 
-impl Entry {
+impl HostEntry {
     fn parse(text: &str) -> Option<Self> {
         let (below, rest) = text.strip_prefix("*.").map_or((false, text), |rest| (true, rest));
         let (host, port) = split(rest)?;

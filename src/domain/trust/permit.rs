@@ -11,7 +11,7 @@ use crate::domain::model::ids::{AccountKind, User, UserId};
 /// What an account may do in a repository, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum AccessLevel {
     /// Nothing beyond the public.
     None,
     /// Read.
@@ -28,14 +28,14 @@ pub enum Level {
 
 /// A team of an organisation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Team {
+pub struct TeamRef {
     /// Login of the organisation.
     pub org: String,
     /// Name of the team as it stands in addresses.
     pub name: String,
 }
 
-impl Team {
+impl TeamRef {
     /// Reads `organisation/team`.
     pub fn parse(text: &str) -> Option<Self> {
         let sensible = |part: &str| {
@@ -49,7 +49,7 @@ impl Team {
     }
 }
 
-impl fmt::Display for Team {
+impl fmt::Display for TeamRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.org, self.name)
     }
@@ -57,9 +57,9 @@ impl fmt::Display for Team {
 
 /// What the answer depends on besides the account and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts<'a> {
+pub struct PermitFacts<'a> {
     /// Lowest level that is enough, as configured.
-    pub floor: Level,
+    pub floor: AccessLevel,
     /// People who may whatever their level.
     pub allowed: &'a [UserId],
     /// Whether the account is in a team that may whatever the level, asked of the forge now.
@@ -72,7 +72,7 @@ pub struct Facts<'a> {
 
 /// Whether it may happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Authorization {
     /// It may.
     Allow,
     /// It may not.
@@ -94,20 +94,20 @@ pub enum DenyAnswer {
 }
 
 /// Whether `actor`, whose level in the repository is `permission`, may.
-pub fn may(actor: &User, permission: Level, facts: &Facts<'_>) -> Verdict {
-    let deny = |reason: String, answer| Verdict::Deny { reason, answer };
+pub fn may(actor: &User, permission: AccessLevel, facts: &PermitFacts<'_>) -> Authorization {
+    let deny = |reason: String, answer| Authorization::Deny { reason, answer };
     if actor.id == facts.own {
         return deny("it is the bot's own account".into(), DenyAnswer::Silent);
     }
     if actor.kind == AccountKind::Bot {
         return if facts.allowed_bots.contains(&actor.id) {
-            Verdict::Allow
+            Authorization::Allow
         } else {
             deny(format!("account {} is a bot and not on the list of allowed bots", actor.id), DenyAnswer::Silent)
         };
     }
     if facts.allowed.contains(&actor.id) || facts.in_allowed_team || permission >= facts.floor {
-        return Verdict::Allow;
+        return Authorization::Allow;
     }
     let reason = format!("account {} has {permission:?} and needs {:?}", actor.id, facts.floor);
     deny(reason, DenyAnswer::ThumbsDown)
@@ -121,20 +121,20 @@ mod tests {
     const FRIEND: UserId = UserId(123_456);
     const BOT: UserId = UserId(77);
 
-    fn verdict(id: i64, kind: AccountKind, level: Level, floor: Level) -> &'static str {
+    fn verdict(id: i64, kind: AccountKind, level: AccessLevel, floor: AccessLevel) -> &'static str {
         let actor = User { id: UserId(id), login: "same-login".into(), kind };
-        let facts = Facts { floor, allowed: &[FRIEND], in_allowed_team: false, allowed_bots: &[BOT], own: OWN };
+        let facts = PermitFacts { floor, allowed: &[FRIEND], in_allowed_team: false, allowed_bots: &[BOT], own: OWN };
         match may(&actor, level, &facts) {
-            Verdict::Allow => "allow",
-            Verdict::Deny { answer: DenyAnswer::Silent, .. } => "silent",
-            Verdict::Deny { answer: DenyAnswer::ThumbsDown, .. } => "thumbs down",
+            Authorization::Allow => "allow",
+            Authorization::Deny { answer: DenyAnswer::Silent, .. } => "silent",
+            Authorization::Deny { answer: DenyAnswer::ThumbsDown, .. } => "thumbs down",
         }
     }
 
     #[test]
     fn the_table_of_who_may() {
         use AccountKind::{Bot, User};
-        use Level::*;
+        use AccessLevel::*;
         let table = [
             (5, User, Admin, Write, "allow"),
             (5, User, Maintain, Write, "allow"),
@@ -162,21 +162,21 @@ mod tests {
 
     #[test]
     fn a_team_lets_people_in_and_no_bots() {
-        let facts = Facts { floor: Level::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
-        let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, Level::None, &facts);
-        assert_eq!(of(AccountKind::User), Verdict::Allow);
-        assert!(matches!(of(AccountKind::Bot), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
+        let facts = PermitFacts { floor: AccessLevel::Admin, allowed: &[], in_allowed_team: true, allowed_bots: &[], own: OWN };
+        let of = |kind| may(&User { id: UserId(5), login: "ann".into(), kind }, AccessLevel::None, &facts);
+        assert_eq!(of(AccountKind::User), Authorization::Allow);
+        assert!(matches!(of(AccountKind::Bot), Authorization::Deny { answer: DenyAnswer::Silent, .. }));
     }
 
     #[test]
     fn a_team_is_written_with_its_organisation() {
-        let team = Team::parse("acme/maintainers").expect("a team");
+        let team = TeamRef::parse("acme/maintainers").expect("a team");
         assert_eq!(
             (team.org.as_str(), team.name.as_str(), team.to_string().as_str()),
             ("acme", "maintainers", "acme/maintainers")
         );
         for wrong in ["", "acme", "acme/", "/maintainers", "a/b/c", "acme/a b", "../x", "acme/..", "acme/a?b"] {
-            assert_eq!(Team::parse(wrong), None, "{wrong}");
+            assert_eq!(TeamRef::parse(wrong), None, "{wrong}");
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
     fn our_own_account_may_not_even_when_it_is_allowed() {
         let actor = User { id: OWN, login: "ralph".into(), kind: AccountKind::Bot };
         let facts =
-            Facts { floor: Level::None, allowed: &[OWN], in_allowed_team: true, allowed_bots: &[OWN], own: OWN };
-        assert!(matches!(may(&actor, Level::Admin, &facts), Verdict::Deny { answer: DenyAnswer::Silent, .. }));
+            PermitFacts { floor: AccessLevel::None, allowed: &[OWN], in_allowed_team: true, allowed_bots: &[OWN], own: OWN };
+        assert!(matches!(may(&actor, AccessLevel::Admin, &facts), Authorization::Deny { answer: DenyAnswer::Silent, .. }));
     }
 }

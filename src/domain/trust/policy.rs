@@ -11,7 +11,7 @@ use crate::domain::model::settings::overlay;
 use crate::domain::model::task::{Check, DiffStat};
 use crate::domain::providers::rules::ScheduleEntry;
 use crate::domain::supervision::SupervisionSettings;
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 
 /// Paths that an agent may not change unless configured otherwise: CI, ownership, the bot's own file, agents'
 /// configuration, hooks. Globs from the top of the tree.
@@ -96,7 +96,7 @@ pub enum Floor {
 /// How a loop reports on its issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Progress {
+pub enum ProgressReport {
     /// A comment an iteration, beside the status comment.
     #[default]
     Comments,
@@ -143,7 +143,7 @@ impl Default for Protected {
 
 /// Where the bot stops by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct PolicyLimits {
     /// Iterations of one loop.
     pub iterations: u32,
     /// Running time of one loop, in seconds.
@@ -165,7 +165,7 @@ pub struct Limits {
     pub comments_per_hour: u32,
 }
 
-impl Default for Limits {
+impl Default for PolicyLimits {
     fn default() -> Self {
         Self {
             iterations: 10,
@@ -210,13 +210,13 @@ pub struct Policy {
     pub allow: Vec<UserId>,
     /// Teams of this forge whose members may, whatever their right.
     #[serde(default)]
-    pub teams: Vec<Team>,
+    pub teams: Vec<TeamRef>,
     /// Bot accounts of this forge that are listened to.
     pub allow_bots: Vec<UserId>,
     /// Where the bot stops by itself.
-    pub limits: Limits,
+    pub limits: PolicyLimits,
     /// How a loop reports.
-    pub progress: Progress,
+    pub progress: ProgressReport,
     /// Whether checks may be found from the tree where nobody named any.
     pub detect_checks: bool,
     /// What an agent may not change.
@@ -269,8 +269,8 @@ impl Default for Policy {
             allow: Vec::new(),
             teams: Vec::new(),
             allow_bots: Vec::new(),
-            limits: Limits::default(),
-            progress: Progress::default(),
+            limits: PolicyLimits::default(),
+            progress: ProgressReport::default(),
             detect_checks: true,
             protected: Protected::default(),
             reviewers: Vec::new(),
@@ -318,7 +318,7 @@ pub struct RepositorySettings {
     /// The sort of work its issues ask for.
     pub task_type: Option<TaskType>,
     /// How loops report.
-    pub progress: Option<Progress>,
+    pub progress: Option<ProgressReport>,
     /// What happens to a change of a protected path; can be stricter than the operator's, never laxer.
     pub protected: Option<ProtectedPolicy>,
     /// Protected paths beside the operator's.

@@ -96,13 +96,13 @@ impl Default for TamperContext {
 /// that is no diff gives none. Globs that do not compile match nothing.
 pub fn scan(diff: &str, context: &TamperContext) -> Vec<TamperFinding> {
     let files = diff::parse(diff);
-    let places = Places {
+    let places = ProtectedPaths {
         check_config: globs(&context.check_config),
         ralph_files: globs(&context.ralph_files),
         workflows: globs(&context.workflows),
     };
     let mut findings = Findings::default();
-    let whole = tests_lost::Whole::of(&files);
+    let whole = tests_lost::DiffSummary::of(&files);
     for file in &files {
         let place = places.of(file);
         if let Some(kind) = place {
@@ -130,13 +130,13 @@ pub fn flagged_manifests(stat: &DiffStat) -> Vec<String> {
 }
 
 /// The configured places, compiled.
-struct Places {
+struct ProtectedPaths {
     check_config: GlobSet,
     ralph_files: GlobSet,
     workflows: GlobSet,
 }
 
-impl Places {
+impl ProtectedPaths {
     /// What a file is by where it lies or lay, if any change of it matters.
     fn of(&self, file: &FileDiff) -> Option<TamperKind> {
         let is = |set: &GlobSet| file.paths().any(|path| set.is_match(path));

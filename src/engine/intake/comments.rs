@@ -9,7 +9,7 @@ use crate::domain::model::ids::{RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{CommandReply, View};
 use crate::domain::trust::command::{self, Command, CommandError};
-use crate::domain::trust::permit::{DenyAnswer, Verdict};
+use crate::domain::trust::permit::{DenyAnswer, Authorization};
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
 use crate::forge::ForgeErrorKind;
@@ -59,7 +59,7 @@ impl Engine {
         }
         let place = IssueRef { repo, issue: issue.number };
         let at = CommentRef { on: issue.number, id: Some(comment.id) };
-        if let Verdict::Deny { reason, answer } = self.permitted(seat, &place.repo, &sender).await? {
+        if let Authorization::Deny { reason, answer } = self.permitted(seat, &place.repo, &sender).await? {
             if answer == DenyAnswer::ThumbsDown {
                 self.say(&place, Effect::React { comment: comment.id, mark: Mark::Refused }).await?;
             }

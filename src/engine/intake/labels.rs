@@ -9,7 +9,7 @@ use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::report;
 use crate::domain::report::view::{View, WhoMayView};
 use crate::domain::trust::command::RunOptions;
-use crate::domain::trust::permit::{Level, Verdict};
+use crate::domain::trust::permit::{AccessLevel, Authorization};
 use crate::domain::trust::sanitize;
 use crate::engine::{Engine, ForgeSeat};
 use crate::failpoint::kill_point;
@@ -105,7 +105,7 @@ impl Engine {
             Ok(_) => {}
         }
         let place = IssueRef { repo: repo.clone(), issue: issue.number };
-        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             self.tell_who_may(&place, &sender).await?;
             return ignored(format!("{} may not start a loop: {reason}", sender.login));
         }
@@ -130,7 +130,7 @@ impl Engine {
         origin: &Origin,
     ) -> Intake {
         let author_trusted = match &issue.author {
-            Some(author) => level(seat.forge.permission(&place.repo, author).await?) >= Level::Write,
+            Some(author) => level(seat.forge.permission(&place.repo, author).await?) >= AccessLevel::Write,
             None => false,
         };
         let unconfirmed_editor = self.outside_editor(seat, &place, &issue, origin.received_at).await?;
@@ -193,7 +193,7 @@ impl Engine {
             editors.extend(recent.filter_map(|e| e.editor));
         }
         for editor in editors {
-            if level(seat.forge.permission(&place.repo, &editor).await?) < Level::Write {
+            if level(seat.forge.permission(&place.repo, &editor).await?) < AccessLevel::Write {
                 return Ok(Some(editor.login));
             }
         }
@@ -227,7 +227,7 @@ impl Engine {
             }
             Ok(_) => {}
         }
-        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not pause a loop: {reason}", sender.login));
         }
         self.tell_open(&repo, number, IssueRole::Issue, LoopInput::RunLabelRemoved { by: Some(sender) }, origin).await

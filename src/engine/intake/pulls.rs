@@ -7,7 +7,7 @@ use crate::domain::model::event::{CommentSnapshot, PullSnapshot, ReviewVerdict};
 use crate::domain::model::ids::IssueRef;
 use crate::domain::model::ids::{LoopId, Number, RepoRef, Timestamp, User};
 use crate::domain::trust::command::{self};
-use crate::domain::trust::permit::Verdict;
+use crate::domain::trust::permit::Authorization;
 use crate::engine::{Engine, ForgeSeat};
 use crate::forge::ReviewRemark;
 use crate::store::loops::{self, IssueRole};
@@ -60,7 +60,7 @@ impl Engine {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &review.sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &review.sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", review.sender.login));
         }
         let place = IssueRef { repo: repo.clone(), issue: pull.number };
@@ -122,7 +122,7 @@ impl Engine {
             let theirs = theirs.filter(|remark| !holds_commands(&remark.comment.body)).cloned();
             let mut items: Vec<_> = said.into_iter().chain(theirs.map(|remark| item(remark, &sender))).collect();
             items.retain(|(key, _)| !known.contains(key));
-            if items.is_empty() || matches!(self.permitted(seat, repo, &sender).await?, Verdict::Deny { .. }) {
+            if items.is_empty() || matches!(self.permitted(seat, repo, &sender).await?, Authorization::Deny { .. }) {
                 continue;
             }
             known.extend(items.iter().map(|(key, _)| key.clone()));
@@ -183,7 +183,7 @@ impl Engine {
         let Some(current) = self.open_loop(&repo, pull.number).await? else {
             return ignored("no loop is open there");
         };
-        if let Verdict::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
+        if let Authorization::Deny { reason, .. } = self.permitted(seat, &repo, &sender).await? {
             return ignored(format!("{} may not ask for changes: {reason}", sender.login));
         }
         let place = IssueRef { repo: repo.clone(), issue: pull.number };

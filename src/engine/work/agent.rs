@@ -16,8 +16,8 @@ use crate::domain::knowledge::prompt::{self, Extras};
 use crate::domain::knowledge::session;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, Loop, LoopInput};
 use crate::domain::model::ids::{Money, RepoRef, Sha, Timestamp};
-use crate::domain::providers::backends::{Advice, Role, Session};
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::backends::{CallAdvice, BackendRole, SessionUse};
+use crate::domain::providers::prices::TokenUsage;
 use crate::domain::trust::egress::Egress;
 use crate::engine::Engine;
 use crate::engine::assist::Questions;
@@ -65,7 +65,7 @@ pub(super) struct Chosen {
 struct Said {
     prompt: String,
     learnings: Vec<String>,
-    events: Vec<session::Event>,
+    events: Vec<session::SessionEvent>,
     started: Timestamp,
 }
 
@@ -115,7 +115,7 @@ impl Engine {
         });
         let (lost, cost) = ended.await?;
         for (backend, role, cost) in lost {
-            self.metrics.call((&backend, role.word()), "lost", Usage::default().by_kind(), cost.usd());
+            self.metrics.call((&backend, role.word()), "lost", TokenUsage::default().by_kind(), cost.usd());
         }
         Ok(cost)
     }
@@ -150,7 +150,7 @@ impl Engine {
             let wish = Wish {
                 key,
                 purpose: "agent",
-                role: Role::Agent,
+                role: BackendRole::Agent,
                 exclude: exclude.clone(),
                 model: None,
                 likely: None,
@@ -159,7 +159,7 @@ impl Engine {
             };
             let chosen = match self.begin_call(task.current, wish).await? {
                 CallDecision::Call { backend, model, at_most, session, caller, .. } => {
-                    let session = left.take().filter(|_| session == Session::Resume);
+                    let session = left.take().filter(|_| session == SessionUse::Resume);
                     Chosen { caller: *caller, backend, model, at_most, session, number }
                 }
                 CallDecision::Wait { until, reasons } => {
@@ -195,12 +195,12 @@ impl Engine {
                 (None, status) => CallEnd::Failed(status.words()),
             };
             let used = self.used(&chosen, &outcome);
-            let advice = self.end_call(&chosen.caller.key, (&chosen.backend, Role::Agent), &end, used).await?;
+            let advice = self.end_call(&chosen.caller.key, (&chosen.backend, BackendRole::Agent), &end, used).await?;
             kill_point("K18c");
             let refused = limit.is_some() || matches!(outcome.status, AgentStatus::Unavailable { .. });
             let why = limit.as_ref().map_or_else(|| outcome.status.words(), |limit| limit.evidence.clone());
             // The same iteration goes on, with a fresh session of whichever backend comes first now.
-            let fresh = outcome.session_unknown || advice == Some(Advice::FreshSession);
+            let fresh = outcome.session_unknown || advice == Some(CallAdvice::FreshSession);
             if fresh {
                 tracing::info!(loop_id = %task.current.id, backend = chosen.backend, why, "a fresh session is begun");
             }
@@ -214,10 +214,10 @@ impl Engine {
                 sum.served.switched.push(format!("{} was left{kind}: {why}", chosen.backend));
             }
             let helpless = match advice {
-                Some(Advice::ShorterPrompt { .. }) => !task.aids.shorten(),
-                Some(Advice::OtherModel { .. }) => {
+                Some(CallAdvice::ShorterPrompt { .. }) => !task.aids.shorten(),
+                Some(CallAdvice::OtherModel { .. }) => {
                     lacking.push((chosen.backend.clone(), chosen.model.clone()));
-                    let all = self.models_of(&chosen.backend, task.current, Role::Agent, self.clock.now());
+                    let all = self.models_of(&chosen.backend, task.current, BackendRole::Agent, self.clock.now());
                     all.into_iter().all(|model| lacking.contains(&(chosen.backend.clone(), Some(model))))
                 }
                 _ => limit.is_none(),
@@ -435,7 +435,7 @@ impl Engine {
     /// What a run used; where the backend says no cost, by the price table.
     fn used(&self, chosen: &Chosen, outcome: &AgentOutcome) -> Used {
         let usage =
-            Usage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
+            TokenUsage::with_cached_in(outcome.tokens_in, outcome.tokens_out, outcome.cache_read, outcome.cache_write);
         let mut models = [chosen.model.as_deref(), outcome.model.as_deref()].into_iter();
         let estimate = || models.find_map(|model| self.estimated(&chosen.backend, model, &usage));
         let cost = outcome.cost.or_else(estimate);
@@ -447,10 +447,10 @@ impl Engine {
         let Said { prompt, learnings, events, started } = said;
         let used = self.used(chosen, outcome);
         let failed = !matches!(outcome.status, AgentStatus::Finished);
-        let turn = session::Turn {
+        let turn = session::SessionTurn {
             iteration: task.iteration,
             attempt: task.attempt,
-            role: session::Role::Agent,
+            role: session::TurnRole::Agent,
             // What the agent said is masked as it comes; what it was told has people's words in it.
             prompt: self.checks.masker.mask(&prompt).into_owned(),
             response: outcome.final_message.clone(),

@@ -13,7 +13,7 @@ use crate::domain::knowledge::intelligence::{
     Summarising, ToolUse, count, token_budget,
 };
 use crate::domain::knowledge::memory::Reflection;
-use crate::domain::knowledge::session::Summary;
+use crate::domain::knowledge::session::SessionSummary;
 use crate::domain::loops::Estimate;
 use crate::domain::loops::{AgentEnd, AgentRunFacts, Iteration, Loop};
 use crate::domain::model::ids::{Money, RepoRef};
@@ -149,7 +149,7 @@ impl Engine {
     }
 
     /// Has a model write the newest summary, where that is wanted and none has.
-    async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&Summary) -> bool) {
+    async fn sum_up_in_words(&self, questions: &Questions<'_>, wanted: impl Fn(&SessionSummary) -> bool) {
         let current = questions.current;
         if !self.asks(current) {
             return;
@@ -163,7 +163,7 @@ impl Engine {
         let decisions = if answer.key_decisions.is_empty() { newest.decisions } else { answer.key_decisions };
         let made_at = self.clock.now();
         // Files and errors are counted, not told.
-        let summary = Summary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
+        let summary = SessionSummary { text: answer.summary, decisions, extractive: false, made_at, ..newest };
         let id = current.id.clone();
         if let Err(error) = self.store.write(move |c| session::add_summary(c, &id, &summary)).await {
             tracing::warn!(loop_id = %current.id, %error, "a summary could not be kept");

@@ -4,15 +4,15 @@ use super::agent::Chosen;
 use crate::agent::{AgentOutcome, AgentStatus};
 use crate::domain::loops::{AgentEnd, AgentRunFacts, AgentSession, ServedBy};
 use crate::domain::model::ids::{Money, Timestamp};
-use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, Signals, classify};
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::limit::{Limit, LimitKind, LimitSource, LimitSignals, classify};
+use crate::domain::providers::prices::TokenUsage;
 use crate::engine::providers::Used;
 
 /// Makes what reads refusals ready.
 pub(super) fn warm_up() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        let sample = Signals { messages: vec!["rate limit, try again in 1s".to_owned()], ..Signals::default() };
+        let sample = LimitSignals { messages: vec!["rate limit, try again in 1s".to_owned()], ..LimitSignals::default() };
         classify(&sample, Timestamp(0));
     });
 }
@@ -101,7 +101,7 @@ pub(super) fn add(
 
 /// What was asked beside a run is paid with it.
 pub(super) fn charge(run: &mut AgentRunFacts, used: Used) {
-    let Usage { input, output, cache_read, cache_write } = used.usage;
+    let TokenUsage { input, output, cache_read, cache_write } = used.usage;
     run.cost = [run.cost, used.cost].into_iter().flatten().reduce(Money::plus);
     run.tokens_in = run.tokens_in.saturating_add(input).saturating_add(cache_read).saturating_add(cache_write);
     run.tokens_out = run.tokens_out.saturating_add(output);

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::AgentEvent;
 use crate::clock::Clock;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{MemorySettings, Query};
-use crate::domain::knowledge::session::{Event, EventKind};
+use crate::domain::knowledge::memory::{MemorySettings, LearningQuery};
+use crate::domain::knowledge::session::{SessionEvent, EventKind};
 use crate::domain::loops::Loop;
 use crate::domain::model::ids::{Money, RepoRef, Timestamp};
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 use crate::embed::StaticModel;
 use crate::engine::Engine;
 use crate::failpoint::kill_point;
@@ -48,7 +48,7 @@ pub(super) struct Hearing {
     /// The tool that was called last; empty before the first.
     pub tool: String,
     /// What was kept of it.
-    pub events: Vec<Event>,
+    pub events: Vec<SessionEvent>,
 }
 
 /// What of a run's events is heard: the first word, what things cost, and no more of the rest than is kept. A flood, which
@@ -99,7 +99,7 @@ impl Hearing {
                 self.keep(engine.clock.now(), EventKind::Error, String::new(), None, reason, true);
             }
             AgentEvent::Used { tokens_in, tokens_out, cache_read, cache_write, cost, model } => {
-                let usage = Usage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
+                let usage = TokenUsage::with_cached_in(tokens_in, tokens_out, cache_read, cache_write);
                 // Whoever chose it may have a name for it that has no price.
                 let mut models = [self.model.as_deref(), model.as_deref()].into_iter();
                 let estimate = || models.find_map(|model| engine.estimated(&self.backend, model, &usage));
@@ -138,7 +138,7 @@ impl Hearing {
     fn keep(&mut self, at: Timestamp, kind: EventKind, tool: String, path: Option<String>, text: String, failed: bool) {
         if self.events.len() < MOST_EVENTS {
             let tool = Some(tool).filter(|tool| !tool.is_empty());
-            self.events.push(Event { iteration: self.iteration, kind, tool, path, text, failed, at });
+            self.events.push(SessionEvent { iteration: self.iteration, kind, tool, path, text, failed, at });
         }
     }
 }
@@ -158,7 +158,7 @@ impl mcp::Learnings for RepositoryLearnings {
     async fn search(&self, query: &str) -> Result<Vec<String>, String> {
         let embedding = self.embedder.as_ref().map(|model| model.embed(query));
         let (task_type, repository) = (self.task_type, self.repository.clone());
-        let query = Query { text: query.to_owned(), task_type, repository, embedding };
+        let query = LearningQuery { text: query.to_owned(), task_type, repository, embedding };
         let now = self.clock.now();
         let found = memory::recall(&self.store, query, self.settings.clone(), now).await;
         let found = found.map_err(|error| format!("the memory cannot be read now: {error}"))?;

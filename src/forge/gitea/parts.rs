@@ -10,7 +10,7 @@ use super::client::under;
 use super::map::{WireLabel, WirePermission, WirePull, WireTeam, WireTeams, WireUser};
 use super::{Gitea, lock};
 use crate::domain::model::ids::{Number, RepoRef, User};
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 use crate::forge::ForgeErrorKind::{Denied, NotFound};
 use crate::forge::contents::{Found, Whole};
 use crate::forge::http::{error, json as read};
@@ -42,7 +42,7 @@ impl Gitea {
     }
 
     /// Whether an account is a member of a team of an organisation that we see.
-    pub(super) async fn member_of(&self, team: &Team, user: &User) -> ForgeResult<bool> {
+    pub(super) async fn member_of(&self, team: &TeamRef, user: &User) -> ForgeResult<bool> {
         let what = format!("ask whether {} is in the team {team}", user.login);
         if user.login.is_empty() || user.id.0 <= 0 {
             return Ok(false);
@@ -61,14 +61,14 @@ impl Gitea {
     }
 
     /// A team, among those that the server shows us; `NotFound` where it does not show the organisation.
-    async fn team(&self, what: &str, team: &Team) -> ForgeResult<Option<WireTeam>> {
+    async fn team(&self, what: &str, team: &TeamRef) -> ForgeResult<Option<WireTeam>> {
         let query = [("q", team.name.as_str()), ("limit", "50")];
         let found: WireTeams = self.client.get(what, &["orgs", &team.org, "teams", "search"], &query).await?;
         Ok(found.data.into_iter().find(|known| known.name.eq_ignore_ascii_case(&team.name)))
     }
 
     /// Whether we can tell who is in a team.
-    pub(super) async fn team_sight(&self, team: &Team) -> ForgeResult<TeamSight> {
+    pub(super) async fn team_sight(&self, team: &TeamRef) -> ForgeResult<TeamSight> {
         const SCOPE: &str =
             "give the token read for organization, and make the bot's account a member of the team or an owner";
         let what = format!("look for the team {team}");

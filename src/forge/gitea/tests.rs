@@ -232,7 +232,7 @@ async fn a_repository_is_followed_by_its_id() {
 #[tokio::test]
 async fn a_teams_members_are_known_by_id() {
     let (search, member) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members/ann");
-    let leads = Team::parse("acme/leads").unwrap();
+    let leads = TeamRef::parse("acme/leads").unwrap();
     for (server, forge) in servers() {
         let teams = json!({ "ok": true, "data": [{ "id": 2, "name": "leads-old" }, { "id": 3, "name": "Leads" }] });
         for (status, body, expected) in
@@ -258,7 +258,7 @@ async fn a_teams_members_are_known_by_id() {
 #[tokio::test]
 async fn it_is_told_why_a_team_cannot_be_asked() {
     let (search, members) = ("/orgs/acme/teams/search?q=leads&limit=50", "/teams/3/members?limit=1");
-    let leads = Team::parse("acme/leads").unwrap();
+    let leads = TeamRef::parse("acme/leads").unwrap();
     let teams = json!({ "ok": true, "data": [{ "id": 3, "name": "leads" }] });
     let no = || json!({ "message": "no" });
     for (server, forge) in servers() {

@@ -10,7 +10,7 @@ use super::auth::{Purpose, Scope};
 use super::client::Call;
 use super::{EVENTS, GitHub, understood, wire};
 use crate::domain::model::ids::{RepoRef, Sha, User};
-use crate::domain::trust::permit::Team;
+use crate::domain::trust::permit::TeamRef;
 use crate::forge::contents::{Found, Whole};
 use crate::forge::http::{error, json as read_json};
 use crate::forge::{Branch, ForgeErrorKind, ForgeResult, Permission, Repository, TeamSight, TextFile};
@@ -188,7 +188,7 @@ impl GitHub {
 
     /// Whether an account is a member of a team. GitHub answers for a login, which counts only while it is the very
     /// account's.
-    pub(super) async fn member_of(&self, repo: &RepoRef, team: &Team, user: &User) -> ForgeResult<bool> {
+    pub(super) async fn member_of(&self, repo: &RepoRef, team: &TeamRef, user: &User) -> ForgeResult<bool> {
         let what = format!("ask whether {} is in the team {team}", user.login);
         let scope = Scope::Repository(repo, Purpose::Members);
         let path = ["orgs", &team.org, "teams", &team.name, "memberships", &user.login];
@@ -206,7 +206,7 @@ impl GitHub {
 
     /// Whether we can tell who is in a team. Of an App, its installation says it; to a personal token, GitHub answers for
     /// a team that it hides as for one that we are not in.
-    pub(super) async fn team_sight(&self, repo: &RepoRef, team: &Team) -> ForgeResult<TeamSight> {
+    pub(super) async fn team_sight(&self, repo: &RepoRef, team: &TeamRef) -> ForgeResult<TeamSight> {
         if !self.is_app() {
             let own = self.ask_own_account().await?;
             return match self.member_of(repo, team, &own).await {

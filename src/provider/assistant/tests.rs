@@ -51,14 +51,14 @@ impl Assistant for Script {
 fn said(text: &str) -> Result<ChatAnswer, CallError> {
     Ok(ChatAnswer {
         turn: ModelTurn { text: text.into(), ..ModelTurn::default() },
-        stop: StopReason::End,
-        usage: Some(Usage { input: 10, output: 5, ..Usage::default() }),
+        stop: ModelStop::End,
+        usage: Some(TokenUsage { input: 10, output: 5, ..TokenUsage::default() }),
         model: "m-full".into(),
     })
 }
 
 fn refused(status: u16) -> Result<ChatAnswer, CallError> {
-    let signals = Signals { status: Some(status), ..Signals::default() };
+    let signals = LimitSignals { status: Some(status), ..LimitSignals::default() };
     Err(CallError { signals, retryable: false, what: format!("HTTP {status}") })
 }
 
@@ -87,7 +87,7 @@ async fn json_is_found_wherever_the_model_puts_it() {
         let (result, requests) = asked([said(&text)]).await;
         let result = result.unwrap_or_else(|failure| panic!("{text}: {failure}"));
         assert_eq!(result.value, Plan { approach: "pivot".into(), steps: vec!["a".into()] });
-        assert_eq!((result.spent.calls, result.spent.usage.all(), requests.len()), (1, 15, 1));
+        assert_eq!((result.spent.calls, result.spent.usage.total(), requests.len()), (1, 15, 1));
         assert_eq!(result.spent.model, "m-full");
         assert!(requests[0].system.starts_with("You plan.\n\nAnswer with one JSON value"));
     }
@@ -106,7 +106,7 @@ async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
         let (result, requests) = asked([said(wrong), said(GOOD)]).await;
         let result = result.unwrap();
         assert_eq!((result.spent.calls, result.spent.usage.input, requests.len()), (2, 20, 2), "{wrong}");
-        let Message::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
+        let ChatMessage::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
         assert!(complaint.contains(words), "{wrong}: {complaint}");
 
         let (result, requests) = asked([said(wrong), said(wrong), said(GOOD)]).await;
@@ -118,9 +118,9 @@ async fn a_wrong_answer_is_asked_for_once_more_with_what_is_wrong() {
 
 #[tokio::test]
 async fn an_answer_that_was_cut_is_told_so() {
-    let cut = said(r#"{"approach":"pivot","st"#).map(|answer| ChatAnswer { stop: StopReason::MaxTokens, ..answer });
+    let cut = said(r#"{"approach":"pivot","st"#).map(|answer| ChatAnswer { stop: ModelStop::MaxTokens, ..answer });
     let (_, requests) = asked([cut, said(GOOD)]).await;
-    let Message::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
+    let ChatMessage::User(complaint) = &requests[1].messages[2] else { panic!("{requests:?}") };
     assert!(complaint.contains("be brief"), "{complaint}");
 }
 
@@ -141,7 +141,7 @@ async fn calls_that_fail_are_not_repeated_but_without_the_schema() {
 
 #[tokio::test]
 async fn a_refusal_and_a_hang_are_failures() {
-    let no = said("I must not").map(|answer| ChatAnswer { stop: StopReason::Refused, ..answer });
+    let no = said("I must not").map(|answer| ChatAnswer { stop: ModelStop::Refused, ..answer });
     let (result, requests) = asked([no, said(GOOD)]).await;
     assert!(result.unwrap_err().what.contains("would not answer: I must not") && requests.len() == 1);
 

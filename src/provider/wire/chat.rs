@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop};
+use crate::domain::providers::prices::TokenUsage;
 
 /// Fields in which servers give reasoning; some refuse the next request without it.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning_details", "reasoning"];
@@ -19,7 +20,7 @@ pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     let mut body = json!({ "model": request.model, "messages": messages, "stream": false });
     body[longest] = request.max_tokens.into();
     if !request.tools.is_empty() {
-        let tool = |tool: &crate::domain::providers::chat::Tool| {
+        let tool = |tool: &crate::domain::providers::chat::ToolDefinition| {
             json!({
                 "type": "function",
                 "function": { "name": tool.name, "description": tool.description, "parameters": tool.parameters },
@@ -36,13 +37,13 @@ pub(super) fn to_json(request: &ChatRequest, vendor: bool) -> Value {
     body
 }
 
-fn entries(message: &Message) -> Vec<Value> {
+fn entries(message: &ChatMessage) -> Vec<Value> {
     match message {
-        Message::User(text) => vec![json!({ "role": "user", "content": text })],
-        Message::Results(results) => {
+        ChatMessage::User(text) => vec![json!({ "role": "user", "content": text })],
+        ChatMessage::Results(results) => {
             results.iter().map(|r| json!({ "role": "tool", "tool_call_id": r.id, "content": r.text })).collect()
         }
-        Message::Model(turn) => vec![assistant(turn)],
+        ChatMessage::Model(turn) => vec![assistant(turn)],
     }
 }
 
@@ -90,13 +91,13 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         turn.original = Value::Object(reasoning);
     }
     let stop = match choice["finish_reason"].as_str().unwrap_or_default() {
-        "length" => StopReason::MaxTokens,
-        "content_filter" => StopReason::Refused,
-        _ if refusal.is_some() => StopReason::Refused,
+        "length" => ModelStop::MaxTokens,
+        "content_filter" => ModelStop::Refused,
+        _ if refusal.is_some() => ModelStop::Refused,
         // Some servers say `stop` with their calls.
-        _ if !turn.calls.is_empty() => StopReason::Tools,
-        "" | "stop" | "tool_calls" | "function_call" => StopReason::End,
-        other => StopReason::Other(other.to_owned()),
+        _ if !turn.calls.is_empty() => ModelStop::Tools,
+        "" | "stop" | "tool_calls" | "function_call" => ModelStop::End,
+        other => ModelStop::Other(other.to_owned()),
     };
     Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
 }
@@ -110,12 +111,12 @@ fn text_of(content: &Value) -> String {
     }
 }
 
-fn usage(usage: &Value) -> Option<Usage> {
+fn usage(usage: &Value) -> Option<TokenUsage> {
     let details = &usage["prompt_tokens_details"];
     let cached = &details["cached_tokens"];
     let stored = count(&details["cache_write_tokens"]);
     let cached = count(if cached.is_null() { &usage["prompt_cache_hit_tokens"] } else { cached });
-    counted(Usage {
+    counted(TokenUsage {
         input: count(&usage["prompt_tokens"]).saturating_sub(cached).saturating_sub(stored),
         output: count(&usage["completion_tokens"]),
         cache_read: cached,

@@ -6,7 +6,8 @@
 use serde_json::{Value, json};
 
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop};
+use crate::domain::providers::prices::TokenUsage;
 
 /// The body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -57,10 +58,10 @@ fn mark(block: &mut Value) {
 }
 
 /// `None` for one that would be empty, which is refused.
-fn message(message: &Message) -> Option<Value> {
+fn message(message: &ChatMessage) -> Option<Value> {
     let (role, content) = match message {
-        Message::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
-        Message::Results(results) => {
+        ChatMessage::User(text) => ("user", vec![json!({ "type": "text", "text": text })]),
+        ChatMessage::Results(results) => {
             let block = |result: &crate::domain::providers::chat::ToolResult| {
                 json!({
                     "type": "tool_result", "tool_use_id": result.id, "content": result.text, "is_error": result.failed,
@@ -68,7 +69,7 @@ fn message(message: &Message) -> Option<Value> {
             };
             ("user", results.iter().map(block).collect())
         }
-        Message::Model(turn) => ("assistant", turn_blocks(turn)),
+        ChatMessage::Model(turn) => ("assistant", turn_blocks(turn)),
     };
     (!content.is_empty()).then(|| json!({ "role": role, "content": content }))
 }
@@ -118,26 +119,26 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         turn.original = Value::Array(content.clone());
     }
     let mut stop = match document["stop_reason"].as_str().unwrap_or_default() {
-        "end_turn" | "stop_sequence" => StopReason::End,
-        "tool_use" => StopReason::Tools,
-        "max_tokens" => StopReason::MaxTokens,
-        "refusal" => StopReason::Refused,
-        "model_context_window_exceeded" => StopReason::ContextFull,
-        "" if !turn.calls.is_empty() => StopReason::Tools,
-        "" => StopReason::End,
-        other => StopReason::Other(other.to_owned()),
+        "end_turn" | "stop_sequence" => ModelStop::End,
+        "tool_use" => ModelStop::Tools,
+        "max_tokens" => ModelStop::MaxTokens,
+        "refusal" => ModelStop::Refused,
+        "model_context_window_exceeded" => ModelStop::ContextFull,
+        "" if !turn.calls.is_empty() => ModelStop::Tools,
+        "" => ModelStop::End,
+        other => ModelStop::Other(other.to_owned()),
     };
     if let Some(given) = given {
         turn.text = given;
-        if stop == StopReason::Tools && turn.calls.is_empty() {
-            stop = StopReason::End;
+        if stop == ModelStop::Tools && turn.calls.is_empty() {
+            stop = ModelStop::End;
         }
     }
     Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
 }
 
-fn usage(usage: &Value) -> Option<Usage> {
-    counted(Usage {
+fn usage(usage: &Value) -> Option<TokenUsage> {
+    counted(TokenUsage {
         input: count(&usage["input_tokens"]),
         output: count(&usage["output_tokens"]),
         cache_read: count(&usage["cache_read_input_tokens"]),

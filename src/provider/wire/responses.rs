@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::fault::{self, Fault};
 use super::{Unread, add_call, arguments_object, count, counted, model_of, safe_name};
-use crate::domain::providers::chat::{ChatAnswer, ChatRequest, Message, ModelTurn, StopReason, Usage};
+use crate::domain::providers::chat::{ChatAnswer, ChatRequest, ChatMessage, ModelTurn, ModelStop};
+use crate::domain::providers::prices::TokenUsage;
 
 /// The body of a request.
 pub(super) fn to_json(request: &ChatRequest) -> Value {
@@ -20,7 +21,7 @@ pub(super) fn to_json(request: &ChatRequest) -> Value {
         body["instructions"] = Value::String(request.system.clone());
     }
     if !request.tools.is_empty() {
-        let tool = |tool: &crate::domain::providers::chat::Tool| {
+        let tool = |tool: &crate::domain::providers::chat::ToolDefinition| {
             json!({
                 "type": "function", "name": tool.name, "description": tool.description,
                 "parameters": tool.parameters, "strict": false,
@@ -49,14 +50,14 @@ fn reasons(model: &str) -> bool {
         || (name.strip_prefix("gpt-").and_then(number).is_some_and(|n| n >= 5) && !name.contains("chat"))
 }
 
-fn items(message: &Message) -> Vec<Value> {
+fn items(message: &ChatMessage) -> Vec<Value> {
     match message {
-        Message::User(text) => vec![json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })],
-        Message::Results(results) => results
+        ChatMessage::User(text) => vec![json!({ "role": "user", "content": [{ "type": "input_text", "text": text }] })],
+        ChatMessage::Results(results) => results
             .iter()
             .map(|r| json!({ "type": "function_call_output", "call_id": r.id, "output": r.text }))
             .collect(),
-        Message::Model(turn) => match &turn.original {
+        ChatMessage::Model(turn) => match &turn.original {
             Value::Array(items) if !items.is_empty() => items.clone(),
             _ => turn_items(turn),
         },
@@ -116,23 +117,23 @@ pub(super) fn from_json(request: &ChatRequest, document: &Value) -> Result<ChatA
         turn.original = Value::Array(kept);
     }
     let stop = match document["incomplete_details"]["reason"].as_str() {
-        Some("max_output_tokens") => StopReason::MaxTokens,
-        Some("content_filter") => StopReason::Refused,
-        Some(other) => StopReason::Other(other.to_owned()),
-        None if refused => StopReason::Refused,
-        None if !turn.calls.is_empty() => StopReason::Tools,
+        Some("max_output_tokens") => ModelStop::MaxTokens,
+        Some("content_filter") => ModelStop::Refused,
+        Some(other) => ModelStop::Other(other.to_owned()),
+        None if refused => ModelStop::Refused,
+        None if !turn.calls.is_empty() => ModelStop::Tools,
         None => match document["status"].as_str() {
-            None | Some("completed") => StopReason::End,
-            Some(other) => StopReason::Other(other.to_owned()),
+            None | Some("completed") => ModelStop::End,
+            Some(other) => ModelStop::Other(other.to_owned()),
         },
     };
     Ok(ChatAnswer { turn, stop, usage: usage(&document["usage"]), model: model_of(document, request) })
 }
 
-fn usage(usage: &Value) -> Option<Usage> {
+fn usage(usage: &Value) -> Option<TokenUsage> {
     let details = &usage["input_tokens_details"];
     let (cached, stored) = (count(&details["cached_tokens"]), count(&details["cache_write_tokens"]));
-    counted(Usage {
+    counted(TokenUsage {
         input: count(&usage["input_tokens"]).saturating_sub(cached).saturating_sub(stored),
         output: count(&usage["output_tokens"]),
         cache_read: cached,

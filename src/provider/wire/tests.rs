@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::domain::providers::chat::{AnswerSchema, Message, ModelTurn, StopReason, Tool, ToolResult};
+use crate::domain::providers::chat::{AnswerSchema, ChatMessage, ModelTurn, ModelStop, ToolDefinition, ToolResult};
 
 const ALL: [Wire; 3] = [Wire::Messages, Wire::Responses, Wire::Chat];
 
@@ -13,7 +13,7 @@ fn request() -> ChatRequest {
     ChatRequest {
         model: "m-1".into(),
         system: "be brief".into(),
-        messages: vec![Message::User("hello".into())],
+        messages: vec![ChatMessage::User("hello".into())],
         tools: Vec::new(),
         max_tokens: 100,
         schema: None,
@@ -31,15 +31,15 @@ fn with_tools() -> ChatRequest {
     let result = |id: &str, text: &str, failed| ToolResult { id: id.into(), text: text.into(), failed };
     ChatRequest {
         messages: vec![
-            Message::User("count the files".into()),
-            Message::Model(ModelTurn {
+            ChatMessage::User("count the files".into()),
+            ChatMessage::Model(ModelTurn {
                 text: "I look.".into(),
                 calls: vec![call("a", "bash", r#"{"command":"ls"}"#), call("b", "my tool", "{\"command\":")],
                 original: Value::Null,
             }),
-            Message::Results(vec![result("a", "two", false), result("b", "no such tool", true)]),
+            ChatMessage::Results(vec![result("a", "two", false), result("b", "no such tool", true)]),
         ],
-        tools: vec![Tool {
+        tools: vec![ToolDefinition {
             name: "bash".into(),
             description: "Runs a command.".into(),
             parameters: json!({"type": "object"}),
@@ -163,7 +163,7 @@ fn an_answer_by_schema_is_asked_for_in_each_servers_way() {
     let given = json!({"content": [{"type": "tool_use", "id": "x", "name": "plan", "input": {"a": 1}}],
         "stop_reason": "tool_use"});
     let answer = Wire::Messages.answer(&asked, &given).unwrap();
-    assert_eq!((answer.turn.text.as_str(), answer.turn.calls.len(), answer.stop), (r#"{"a":1}"#, 0, StopReason::End));
+    assert_eq!((answer.turn.text.as_str(), answer.turn.calls.len(), answer.stop), (r#"{"a":1}"#, 0, ModelStop::End));
     let tools = ChatRequest { tools: with_tools().tools, ..asked };
     assert_eq!(Wire::Messages.body(&tools, false)["tool_choice"], json!({"type": "any"}));
 }
@@ -184,13 +184,13 @@ fn messages_are_read() {
     );
     let call = ToolCall { id: "toolu_1".into(), name: "bash".into(), arguments: r#"{"command":"ls"}"#.into() };
     assert_eq!(answer.turn, ModelTurn { text: "I will look.".into(), calls: vec![call], original: Value::Null });
-    assert_eq!((answer.stop, answer.model.as_str()), (StopReason::Tools, "claude-x-20260101"));
-    assert_eq!(answer.usage, Some(Usage { input: 12, output: 25, cache_read: 2000, cache_write: 30 }));
+    assert_eq!((answer.stop, answer.model.as_str()), (ModelStop::Tools, "claude-x-20260101"));
+    assert_eq!(answer.usage, Some(TokenUsage { input: 12, output: 25, cache_read: 2000, cache_write: 30 }));
 
     let content = json!([{"type": "thinking", "thinking": "hm", "signature": "c2ln"}, {"type": "text", "text": "yes"}]);
     let sealed = good(Wire::Messages, json!({"content": content, "stop_reason": "end_turn"}));
     assert_eq!((sealed.turn.text.as_str(), &sealed.turn.original), ("yes", &content));
-    let again = ChatRequest { messages: vec![Message::Model(sealed.turn)], ..request() };
+    let again = ChatRequest { messages: vec![ChatMessage::Model(sealed.turn)], ..request() };
     assert_eq!(Wire::Messages.body(&again, false)["messages"][0]["content"], content);
     assert_eq!((sealed.usage, sealed.model.as_str()), (None, "m-1"));
 }
@@ -215,10 +215,10 @@ fn responses_are_read() {
                 "output_tokens_details": {"reasoning_tokens": 15}, "total_tokens": 120},
         }),
     );
-    assert_eq!((answer.turn.text.as_str(), answer.stop), ("On it.", StopReason::Tools));
+    assert_eq!((answer.turn.text.as_str(), answer.stop), ("On it.", ModelStop::Tools));
     assert_eq!(answer.turn.calls[0].id, "call_9");
-    assert_eq!(answer.usage, Some(Usage { input: 10, output: 20, cache_read: 60, cache_write: 30 }));
-    let again = ChatRequest { messages: vec![Message::Model(answer.turn)], ..request() };
+    assert_eq!(answer.usage, Some(TokenUsage { input: 10, output: 20, cache_read: 60, cache_write: 30 }));
+    let again = ChatRequest { messages: vec![ChatMessage::Model(answer.turn)], ..request() };
     assert_eq!(
         Wire::Responses.body(&again, false)["input"],
         json!([
@@ -249,15 +249,15 @@ fn chat_completions_are_read() {
     );
     let calls: Vec<_> = answer.turn.calls.iter().map(|c| (c.id.as_str(), c.arguments.as_str())).collect();
     assert_eq!(calls, [("call_1_bash", r#"{"command":"ls"}"#), ("c", "{\"comm"), ("call_3_edit", "{}")]);
-    assert_eq!(answer.stop, StopReason::Tools, "whatever it says: there are calls");
-    assert_eq!(answer.usage, Some(Usage { input: 20, output: 7, cache_read: 30, cache_write: 0 }));
-    let again = ChatRequest { messages: vec![Message::Model(answer.turn)], ..request() };
+    assert_eq!(answer.stop, ModelStop::Tools, "whatever it says: there are calls");
+    assert_eq!(answer.usage, Some(TokenUsage { input: 20, output: 7, cache_read: 30, cache_write: 0 }));
+    let again = ChatRequest { messages: vec![ChatMessage::Model(answer.turn)], ..request() };
     assert_eq!(Wire::Chat.body(&again, false)["messages"][1]["reasoning_content"], "let me see");
 
     let parts = json!({"choices": [{"message": {"content": [{"type": "text", "text": "a"}, {"text": "b"}, 3]}}],
         "usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 4}});
     let parts = good(Wire::Chat, parts);
-    assert_eq!((parts.turn.text.as_str(), parts.stop), ("ab", StopReason::End));
+    assert_eq!((parts.turn.text.as_str(), parts.stop), ("ab", ModelStop::End));
     assert_eq!(parts.usage.map(|usage| (usage.input, usage.cache_read)), Some((5, 4)));
 }
 
@@ -269,34 +269,34 @@ fn each_end_has_its_reason() {
             "output": [{"type": "message", "content": [{"type": part, part: "t"}]}]})
     };
     let chat = |reason: Value| json!({"choices": [{"message": {"content": "t"}, "finish_reason": reason}]});
-    let other = |word: &str| StopReason::Other(word.into());
+    let other = |word: &str| ModelStop::Other(word.into());
     for (wire, document, stop) in [
-        (Wire::Messages, messages("end_turn".into()), StopReason::End),
-        (Wire::Messages, messages("stop_sequence".into()), StopReason::End),
-        (Wire::Messages, messages("max_tokens".into()), StopReason::MaxTokens),
-        (Wire::Messages, messages("refusal".into()), StopReason::Refused),
-        (Wire::Messages, messages("model_context_window_exceeded".into()), StopReason::ContextFull),
+        (Wire::Messages, messages("end_turn".into()), ModelStop::End),
+        (Wire::Messages, messages("stop_sequence".into()), ModelStop::End),
+        (Wire::Messages, messages("max_tokens".into()), ModelStop::MaxTokens),
+        (Wire::Messages, messages("refusal".into()), ModelStop::Refused),
+        (Wire::Messages, messages("model_context_window_exceeded".into()), ModelStop::ContextFull),
         (Wire::Messages, messages("pause_turn".into()), other("pause_turn")),
-        (Wire::Messages, messages(Value::Null), StopReason::End),
-        (Wire::Responses, responses("completed", Value::Null, "text"), StopReason::End),
-        (Wire::Responses, responses("completed", Value::Null, "refusal"), StopReason::Refused),
+        (Wire::Messages, messages(Value::Null), ModelStop::End),
+        (Wire::Responses, responses("completed", Value::Null, "text"), ModelStop::End),
+        (Wire::Responses, responses("completed", Value::Null, "refusal"), ModelStop::Refused),
         (
             Wire::Responses,
             responses("incomplete", json!({"reason": "max_output_tokens"}), "text"),
-            StopReason::MaxTokens,
+            ModelStop::MaxTokens,
         ),
-        (Wire::Responses, responses("incomplete", json!({"reason": "content_filter"}), "text"), StopReason::Refused),
+        (Wire::Responses, responses("incomplete", json!({"reason": "content_filter"}), "text"), ModelStop::Refused),
         (Wire::Responses, responses("incomplete", json!({"reason": "novel"}), "text"), other("novel")),
         (Wire::Responses, responses("cancelled", Value::Null, "text"), other("cancelled")),
-        (Wire::Chat, chat("stop".into()), StopReason::End),
-        (Wire::Chat, chat("length".into()), StopReason::MaxTokens),
-        (Wire::Chat, chat("content_filter".into()), StopReason::Refused),
+        (Wire::Chat, chat("stop".into()), ModelStop::End),
+        (Wire::Chat, chat("length".into()), ModelStop::MaxTokens),
+        (Wire::Chat, chat("content_filter".into()), ModelStop::Refused),
         (Wire::Chat, chat("novel".into()), other("novel")),
-        (Wire::Chat, chat(Value::Null), StopReason::End),
+        (Wire::Chat, chat(Value::Null), ModelStop::End),
         (
             Wire::Chat,
             json!({"choices": [{"message": {"content": null, "refusal": "no"}, "finish_reason": "stop"}]}),
-            StopReason::Refused,
+            ModelStop::Refused,
         ),
     ] {
         assert_eq!(good(wire, document.clone()).stop, stop, "{document}");

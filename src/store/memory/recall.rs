@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{DamagedLearning, Stored, opened, set_aside, vectors};
 use crate::domain::knowledge::memory::{
-    Asked, Candidate, Learning, Match, MemorySettings, Query, Recalled, best_first, rank, rare_terms,
+    ParsedQuery, LearningCandidate, Learning, TermMatch, MemorySettings, LearningQuery, RankedLearning, best_first, rank, rare_terms,
 };
 use crate::domain::model::ids::{RepoRef, Timestamp};
 use crate::store::{Store, StoreResult};
@@ -19,7 +19,7 @@ const NEAR: usize = 20;
 const CONVENTIONS: usize = 8;
 
 /// Returns the rows of learnings with any of a text's rarest words, best first.
-pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<Match>> {
+pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) -> StoreResult<Vec<TermMatch>> {
     let mut frequency = c.prepare_cached("SELECT learnings FROM learnings_terms WHERE term = ?1")?;
     let terms = rare_terms(text, settings, |word| -> StoreResult<u64> {
         let learnings: Option<i64> = frequency.query_row([word], |row| row.get(0)).optional()?;
@@ -32,9 +32,9 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
     let mut postings = Vec::new();
     for term in terms {
         let weight = term.weight(all.unwrap_or(0).unsigned_abs());
-        let asked = Asked { phrases: vec![term.word], ..Asked::default() }.to_fts();
+        let asked = ParsedQuery { phrases: vec![term.word], ..ParsedQuery::default() }.to_fts();
         for row in holding.query_map([asked], |row| row.get(0))? {
-            postings.push(Match { row: row?, weight });
+            postings.push(TermMatch { row: row?, weight });
         }
     }
     Ok(best_first(postings))
@@ -43,10 +43,10 @@ pub(super) fn by_words(c: &Connection, text: &str, settings: &MemorySettings) ->
 /// Returns the learnings for a prompt, best first, and quarantines damaged ones.
 pub async fn recall(
     store: &Store,
-    query: Query,
+    query: LearningQuery,
     settings: MemorySettings,
     now: Timestamp,
-) -> StoreResult<Vec<Recalled>> {
+) -> StoreResult<Vec<RankedLearning>> {
     if !settings.enabled || settings.limit == 0 {
         return Ok(Vec::new());
     }
@@ -61,22 +61,22 @@ pub async fn recall(
 /// A look-up on the caller's connection.
 pub struct Lookup<'a> {
     /// The query.
-    pub query: &'a Query,
+    pub query: &'a LearningQuery,
     /// Limits.
     pub settings: &'a MemorySettings,
 }
 
 impl Lookup<'_> {
     /// Returns the learnings for a prompt, and the damaged ones.
-    pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<Recalled>, Vec<DamagedLearning>)> {
+    pub fn run(&self, c: &Connection, now: Timestamp) -> StoreResult<(Vec<RankedLearning>, Vec<DamagedLearning>)> {
         let (found, damaged) = self.candidates(c)?;
         Ok((rank(self.query, found, self.settings, now), damaged))
     }
 
     /// Returns the candidates before ranking, and the damaged ones.
-    pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<Candidate>, Vec<DamagedLearning>)> {
+    pub fn candidates(&self, c: &Connection) -> StoreResult<(Vec<LearningCandidate>, Vec<DamagedLearning>)> {
         let (mut rows, mut weights) = (Vec::new(), HashMap::new());
-        for Match { row, weight } in by_words(c, &self.query.text, self.settings)? {
+        for TermMatch { row, weight } in by_words(c, &self.query.text, self.settings)? {
             if rows.len() == FOUND {
                 break;
             }
@@ -100,7 +100,7 @@ impl Lookup<'_> {
         let place_near = |row: &Stored| Some((row.id.clone(), near.iter().position(|near| *near == row.row)?));
         let places_near: HashMap<String, usize> = rows.iter().filter_map(place_near).collect();
         let (learnings, damaged) = opened(rows);
-        let found = learnings.into_iter().map(|learning| Candidate {
+        let found = learnings.into_iter().map(|learning| LearningCandidate {
             by_words: weights.get(&learning.id).copied(),
             by_vector: places_near.get(&learning.id).copied(),
             learning,
@@ -164,13 +164,13 @@ pub type Found = (Vec<Learning>, Vec<DamagedLearning>);
 
 /// Returns learnings for a query, best first, of one repository or of all, in any state. If no learning has all phrases, those
 /// with some of them are returned.
-pub fn search(c: &Connection, asked: &Asked, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
+pub fn search(c: &Connection, asked: &ParsedQuery, repo: Option<&RepoRef>, limit: usize) -> StoreResult<Found> {
     let Some(all) = asked.to_fts() else { return Ok(Found::default()) };
     let (learnings, damaged) = matches(c, &all, repo, limit)?;
     if !learnings.is_empty() || asked.any || asked.phrases.len() < 2 {
         return Ok((learnings, damaged));
     }
-    let some = Asked { any: true, ..asked.clone() };
+    let some = ParsedQuery { any: true, ..asked.clone() };
     matches(c, &some.to_fts().unwrap_or(all), repo, limit)
 }
 

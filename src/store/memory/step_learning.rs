@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use super::{LearnOutcome, LoopCredit, add_reflection, credit_iteration, credit_loop, learn, save};
 use crate::domain::knowledge::memory::{
-    Learning, MemorySettings, Observation, State, from_iteration, from_loop, observed, remembered,
+    Learning, MemorySettings, MemoryObservation, LearningState, from_iteration, from_loop, observed, remembered,
 };
 use crate::domain::knowledge::session;
 use crate::domain::loops::{Loop, LoopInput};
@@ -87,11 +87,11 @@ impl StepMemory {
         Ok(())
     }
 
-    fn take(&self, c: &Connection, current: &Loop, observation: Observation, now: Timestamp) -> StoreResult<()> {
+    fn take(&self, c: &Connection, current: &Loop, observation: MemoryObservation, now: Timestamp) -> StoreResult<()> {
         let (id, settings) = (&current.id, &self.settings);
         let mut learnt = Vec::new();
         match observation {
-            Observation::Iteration { facts, reflection } => {
+            MemoryObservation::Iteration { facts, reflection } => {
                 // Learnings of the prompt are credited before this iteration adds new ones.
                 let did = (facts.approach.as_str(), facts.gained());
                 if !facts.agent_failed {
@@ -100,7 +100,7 @@ impl StepMemory {
                 add_reflection(c, &self.masker, id, &reflection, now)?;
                 learnt = from_iteration(&facts, settings, now);
             }
-            Observation::Ended { facts, succeeded } => {
+            MemoryObservation::Ended { facts, succeeded } => {
                 if let Some(succeeded) = succeeded {
                     let (repository, task_type) = (facts.repository.clone(), facts.task_type);
                     credit_loop(
@@ -112,7 +112,7 @@ impl StepMemory {
                 }
                 learnt = from_loop(&facts, settings, now);
             }
-            Observation::Rule { text } => self.keep_rule(c, current, &text, id, now)?,
+            MemoryObservation::Rule { text } => self.keep_rule(c, current, &text, id, now)?,
         }
         for learning in learnt {
             learn(c, &self.masker, learning, settings, now)?;
@@ -129,6 +129,6 @@ impl StepMemory {
             return Ok(());
         }
         let Learning { confidence, evidence, .. } = rule;
-        save(c, &Learning { state: State::Active, confidence, evidence, updated_at: now, ..known })
+        save(c, &Learning { state: LearningState::Active, confidence, evidence, updated_at: now, ..known })
     }
 }

@@ -5,7 +5,7 @@ mod vectors;
 
 use super::*;
 use crate::domain::checks::criteria::TaskType;
-use crate::domain::knowledge::memory::{Content, Evidence, Query, Reflection, ReflectionFacts, Source, correct};
+use crate::domain::knowledge::memory::{Content, LearningEvidence, LearningQuery, Reflection, ReflectionFacts, Source, correct};
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef};
 use crate::store::{Store, StoreError};
@@ -32,11 +32,11 @@ fn strategy(approach: &str) -> Content {
 /// An active learning that prompts may carry.
 fn active(repo: i64, content: Content) -> Learning {
     let learning = Learning::new(&repository(repo), TaskType::TestFix, content, 0.9, source("r-1"), NOW);
-    Learning { state: State::Active, evidence: Evidence { successes: 4.0, failures: 0.0 }, ..learning }
+    Learning { state: LearningState::Active, evidence: LearningEvidence { successes: 4.0, failures: 0.0 }, ..learning }
 }
 
-fn query(repo: i64, text: &str) -> Query {
-    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(repo), embedding: None }
+fn query(repo: i64, text: &str) -> LearningQuery {
+    LearningQuery { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(repo), embedding: None }
 }
 
 async fn keep(store: &Store, learning: Learning) -> LearnOutcome {
@@ -44,7 +44,7 @@ async fn keep(store: &Store, learning: Learning) -> LearnOutcome {
     store.write(move |c| learn(c, &Masker::default(), learning, &settings, NOW)).await.expect("stored")
 }
 
-async fn told(store: &Store, query: Query, settings: MemorySettings) -> Vec<String> {
+async fn told(store: &Store, query: LearningQuery, settings: MemorySettings) -> Vec<String> {
     let recalled = recall(store, query, settings, NOW).await.expect("recalled");
     recalled.into_iter().map(|one| one.learning.content.gist().to_owned()).collect()
 }
@@ -137,13 +137,13 @@ async fn equal_learnings_are_merged_and_contradictions_lowered() {
         source("r-1"),
         NOW,
     );
-    assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Stored(one) if one.state == State::Candidate));
+    assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Stored(one) if one.state == LearningState::Candidate));
     assert!(matches!(keep(&store, first.clone()).await, LearnOutcome::Known(_)), "the same iteration told again");
     let content = strategy("bisecting the failing parser tests");
     let reworded = Learning::new(&repository(1), TaskType::TestFix, content, 0.7, source("r-2"), NOW);
     let merged = keep(&store, reworded).await;
     assert!(
-        matches!(&merged, LearnOutcome::Merged(one) if one.id == first.id && one.state == State::Active && one.seen == 2)
+        matches!(&merged, LearnOutcome::Merged(one) if one.id == first.id && one.state == LearningState::Active && one.seen == 2)
     );
     let pattern = "Bisect the failing parser test".to_owned();
     let against = Content::Antipattern { pattern, consequence: String::new(), alternative: String::new() };
@@ -338,8 +338,8 @@ async fn learnings_are_deleted_archived_and_decay() {
     let again = store.write(move |c| decay(c, &MemorySettings::default(), later)).await.expect("decayed");
     assert_eq!((again, counted(&store).await.archived), (0, 1));
     let id = used.id.clone();
-    let archived = store.write(move |c| set_state(c, &id, State::Archived, NOW)).await.expect("archived");
-    assert!(archived.is_some_and(|one| one.state == State::Archived));
+    let archived = store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived");
+    assert!(archived.is_some_and(|one| one.state == LearningState::Archived));
     assert_eq!(counted(&store).await, LearningCounts { archived: 2, ..LearningCounts::default() });
 }
 

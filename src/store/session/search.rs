@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::{event, packed, role, scope};
-use crate::domain::knowledge::session::{Found, Hit, Patterns, Query, Tier, excerpt, forms, terms, word_finder};
+use crate::domain::knowledge::session::{SearchResults, Hit, Patterns, SessionQuery, SessionTier, excerpt, forms, terms, word_finder};
 use crate::domain::model::ids::LoopId;
 use crate::store::{StoreError, StoreResult};
 
@@ -14,7 +14,7 @@ const MAX_SCANNED: u64 = 5_000;
 
 /// A match whose text is not read yet.
 struct Match {
-    tier: Tier,
+    tier: SessionTier,
     id: i64,
 }
 
@@ -49,7 +49,7 @@ impl From<rusqlite::Error> for Failed {
 ///
 /// # Errors
 /// The database fails or contains values of another version.
-pub fn search(c: &Connection, id: &LoopId, query: &Query) -> StoreResult<Found> {
+pub fn search(c: &Connection, id: &LoopId, query: &SessionQuery) -> StoreResult<SearchResults> {
     let mut notes = Vec::new();
     let filter = Filter::new(id, query, &mut notes);
     let forms = forms(&query.query);
@@ -95,13 +95,13 @@ impl Failed {
 /// The filters of a query.
 struct Filter<'a> {
     id: &'a LoopId,
-    query: &'a Query,
+    query: &'a SessionQuery,
     tools: Patterns,
     paths: Patterns,
 }
 
 impl<'a> Filter<'a> {
-    fn new(id: &'a LoopId, query: &'a Query, notes: &mut Vec<String>) -> Self {
+    fn new(id: &'a LoopId, query: &'a SessionQuery, notes: &mut Vec<String>) -> Self {
         let tools = Patterns::of_names(&query.tools, notes);
         let paths = Patterns::of_paths(&query.paths, notes);
         if query.tier.is_some_and(|tier| query.tiers() != [tier]) {
@@ -114,7 +114,7 @@ impl<'a> Filter<'a> {
         self.query.tiers().into_iter().map(|tier| self.tier(c, tier, expression)).collect()
     }
 
-    fn tier(&self, c: &Connection, tier: Tier, expression: Option<&str>) -> Result<Scan, Failed> {
+    fn tier(&self, c: &Connection, tier: SessionTier, expression: Option<&str>) -> Result<Scan, Failed> {
         let (sql, values) = self.statement(tier, expression);
         let mut statement = c.prepare_cached(&sql)?;
         let mut rows = statement.query(params_from_iter(values))?;
@@ -139,19 +139,19 @@ impl<'a> Filter<'a> {
     }
 
     /// Builds the statement that selects id, tool and path of matches, best first.
-    fn statement(&self, tier: Tier, expression: Option<&str>) -> (String, Vec<Value>) {
+    fn statement(&self, tier: SessionTier, expression: Option<&str>) -> (String, Vec<Value>) {
         let (table, columns, weights) = match tier {
-            Tier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
-            Tier::Events => ("session_events", "{text}", "0.0, 1.0"),
-            Tier::Summaries => ("session_summaries", "{text}", "0.0, 1.0"),
+            SessionTier::Raw => ("session_turns", "{prompt response}", "0.0, 0.3, 1.0"),
+            SessionTier::Events => ("session_events", "{text}", "0.0, 1.0"),
+            SessionTier::Summaries => ("session_summaries", "{text}", "0.0, 1.0"),
         };
-        let (tool, path) = if tier == Tier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
-        let (first, last) = if tier == Tier::Summaries {
+        let (tool, path) = if tier == SessionTier::Events { ("t.tool", "t.path") } else { ("NULL", "NULL") };
+        let (first, last) = if tier == SessionTier::Summaries {
             ("t.from_iteration", "t.to_iteration")
         } else {
             ("t.iteration", "t.iteration")
         };
-        let failed = if tier == Tier::Raw { "(t.error IS NOT NULL)" } else { "t.failed" };
+        let failed = if tier == SessionTier::Raw { "(t.error IS NOT NULL)" } else { "t.failed" };
         let range = self.query.iterations;
         let mut values: Vec<Value> = vec![
             self.id.as_str().to_owned().into(),
@@ -162,7 +162,7 @@ impl<'a> Filter<'a> {
         if let Some(wanted) = self.query.has_error {
             conditions.push_str(&format!(" AND {failed} = {}", u8::from(wanted)));
         }
-        if tier == Tier::Events && !self.query.event_types.is_empty() {
+        if tier == SessionTier::Events && !self.query.event_types.is_empty() {
             let kinds: Vec<String> = self.query.event_types.iter().map(|kind| format!("'{kind}'")).collect();
             conditions.push_str(&format!(" AND t.kind IN ({})", kinds.join(", ")));
         }
@@ -184,26 +184,26 @@ impl<'a> Filter<'a> {
 fn found(
     c: &Connection,
     scans: Vec<Scan>,
-    query: &Query,
+    query: &SessionQuery,
     finder: Option<&Regex>,
     notes: Vec<String>,
-) -> StoreResult<Found> {
+) -> StoreResult<SearchResults> {
     let matched: u64 = scans.iter().map(|scan| scan.matches.len() as u64 + scan.more).sum();
     let at_least = scans.iter().any(|scan| scan.at_least);
     let longest = scans.iter().map(|scan| scan.matches.len()).max().unwrap_or_default();
     let in_turn = (0..longest).flat_map(|nth| scans.iter().filter_map(move |scan| scan.matches.get(nth)));
     let hits = in_turn.take(query.limit()).map(|found| hit(c, found, finder)).collect::<StoreResult<Vec<_>>>()?;
     let more = matched.saturating_sub(hits.len() as u64);
-    Ok(Found { hits, more, at_least, notes })
+    Ok(SearchResults { hits, more, at_least, notes })
 }
 
 fn hit(c: &Connection, found: &Match, finder: Option<&Regex>) -> StoreResult<Hit> {
     let sql = match found.tier {
-        Tier::Raw => {
+        SessionTier::Raw => {
             "SELECT iteration, attempt, role, backend, model, error, response, prompt FROM session_turns WHERE id = ?1"
         }
-        Tier::Events => "SELECT iteration, kind, tool, path, text, failed, at FROM session_events WHERE id = ?1",
-        Tier::Summaries => "SELECT data FROM session_summaries WHERE id = ?1",
+        SessionTier::Events => "SELECT iteration, kind, tool, path, text, failed, at FROM session_events WHERE id = ?1",
+        SessionTier::Summaries => "SELECT data FROM session_summaries WHERE id = ?1",
     };
     let mut statement = c.prepare_cached(sql)?;
     let mut rows = statement.query([found.id])?;
@@ -211,7 +211,7 @@ fn hit(c: &Connection, found: &Match, finder: Option<&Regex>) -> StoreResult<Hit
         return Err(StoreError::Bug { detail: "a row of the session memory has words but no text".to_owned() });
     };
     match found.tier {
-        Tier::Raw => {
+        SessionTier::Raw => {
             let response = packed::text(row.get_ref(6)?)?;
             let prompt = packed::text(row.get_ref(7)?)?;
             let in_prompt = finder.is_some_and(|finder| !finder.is_match(&response) && finder.is_match(&prompt));
@@ -225,11 +225,11 @@ fn hit(c: &Connection, found: &Match, finder: Option<&Regex>) -> StoreResult<Hit
                 excerpt: excerpt(if in_prompt { &prompt } else { &response }, finder),
             })
         }
-        Tier::Events => {
+        SessionTier::Events => {
             let mut event = event(row)?;
             event.text = excerpt(&event.text, finder);
             Ok(Hit::Event(event))
         }
-        Tier::Summaries => Ok(Hit::Summary(serde_json::from_str(&row.get::<_, String>(0)?)?)),
+        SessionTier::Summaries => Ok(Hit::Summary(serde_json::from_str(&row.get::<_, String>(0)?)?)),
     }
 }

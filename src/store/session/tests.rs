@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rusqlite_migration::Migrations;
 
 use super::*;
-use crate::domain::knowledge::session::{EventKind, Found, Hit, Iterations, Query, Tier, extract};
+use crate::domain::knowledge::session::{EventKind, SearchResults, Hit, Iterations, SessionQuery, SessionTier, extract};
 use crate::store::MIGRATIONS;
 
 const DAY: i64 = 24 * 60 * 60 * 1000;
@@ -31,11 +31,11 @@ fn other() -> LoopId {
     LoopId::new("r-2-bbbbbb")
 }
 
-fn sample(iteration: u32, response: &str) -> Turn {
-    Turn {
+fn sample(iteration: u32, response: &str) -> SessionTurn {
+    SessionTurn {
         iteration,
         attempt: 1,
-        role: Role::Agent,
+        role: TurnRole::Agent,
         prompt: "Mend the crash of the importer.".into(),
         response: response.into(),
         backend: "claude".into(),
@@ -71,17 +71,17 @@ fn tools_are_counted_by_name() {
     assert_eq!(told, [("Bash", 2, 1), ("Edit", 1, 0)]);
 }
 
-fn happened(iteration: u32, kind: EventKind, tool: &str, path: &str, text: &str, failed: bool) -> Event {
+fn happened(iteration: u32, kind: EventKind, tool: &str, path: &str, text: &str, failed: bool) -> SessionEvent {
     let part = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let at = Timestamp(i64::from(iteration) * 1000);
-    Event { iteration, kind, tool: part(tool), path: part(path), text: text.into(), failed, at }
+    SessionEvent { iteration, kind, tool: part(tool), path: part(path), text: text.into(), failed, at }
 }
 
-fn add(c: &Connection, id: &LoopId, turn: Turn) {
+fn add(c: &Connection, id: &LoopId, turn: SessionTurn) {
     assert!(add_turn(c, id, &NewTurn::pack(turn)).expect("added"));
 }
 
-fn tell(c: &Connection, id: &LoopId, events: &[Event]) {
+fn tell(c: &Connection, id: &LoopId, events: &[SessionEvent]) {
     let new: Vec<NewEvent> = events.iter().cloned().map(NewEvent::pack).collect();
     add_events(c, id, &new).expect("added");
 }
@@ -90,7 +90,7 @@ fn tell(c: &Connection, id: &LoopId, events: &[Event]) {
 fn filled() -> Connection {
     let c = database();
     add(&c, &own(), sample(1, "The importer crashed on empty rows; I gave up on regular expressions."));
-    add(&c, &own(), Turn { error: Some("timed out".into()), ..sample(2, "Wrote a streaming parser.") });
+    add(&c, &own(), SessionTurn { error: Some("timed out".into()), ..sample(2, "Wrote a streaming parser.") });
     add(&c, &other(), sample(1, "secret of another loop about the importer"));
     let events = [
         happened(1, EventKind::ToolCall, "Bash", "", "cargo test importer", false),
@@ -106,11 +106,11 @@ fn filled() -> Connection {
     c
 }
 
-fn ask(c: &Connection, query: &str) -> Found {
+fn ask(c: &Connection, query: &str) -> SearchResults {
     search(c, &own(), &serde_json::from_str(query).expect("a query")).expect("an answer")
 }
 
-fn kinds(found: &Found) -> Vec<String> {
+fn kinds(found: &SearchResults) -> Vec<String> {
     let kind = |hit: &Hit| match hit {
         Hit::Turn { iteration, .. } => format!("turn {iteration}"),
         Hit::Event(event) => format!("{} {}", event.kind, event.iteration),
@@ -125,7 +125,7 @@ fn turns_and_events_are_read_unchanged() {
     let long = "A line of a long answer, which is packed.\n".repeat(500);
     let packed = sample(1, &long);
     let failed =
-        Turn { attempt: 2, role: Role::Assistant, error: Some("no".into()), model: None, ..sample(1, "short") };
+        SessionTurn { attempt: 2, role: TurnRole::Assistant, error: Some("no".into()), model: None, ..sample(1, "short") };
     add(&c, &own(), packed.clone());
     add(&c, &own(), failed.clone());
     assert!(
@@ -133,7 +133,7 @@ fn turns_and_events_are_read_unchanged() {
         "the same turn again is nothing new"
     );
     assert_eq!(turns(&c, &own(), 1..=1).expect("turns"), [packed, failed]);
-    let events_made: Vec<Event> =
+    let events_made: Vec<SessionEvent> =
         EventKind::ALL.iter().map(|k| happened(2, *k, "t", "p", &long[..5_000], true)).collect();
     tell(&c, &own(), &events_made);
     assert_eq!(events(&c, &own(), 0..=9).expect("events"), events_made);
@@ -172,7 +172,7 @@ fn summaries_replace_those_of_the_same_iterations() {
     assert_eq!(summarised_to(&c, &own()).expect("a number"), 2);
     assert_eq!(summarised_to(&c, &other()).expect("a number"), 0);
     let better =
-        Summary { text: "Better words: zebra.".into(), extractive: false, ..extract(1, 2, &[], &[], Timestamp(1)) };
+        SessionSummary { text: "Better words: zebra.".into(), extractive: false, ..extract(1, 2, &[], &[], Timestamp(1)) };
     add_summary(&c, &own(), &better).expect("added");
     add_summary(&c, &own(), &extract(3, 4, &[], &[], Timestamp(1))).expect("added");
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2);
@@ -253,7 +253,7 @@ fn search_never_returns_other_loops() {
         "s* OR l*",
     ];
     for query in tries {
-        for hit in search(&c, &own(), &Query { query: query.into(), ..Query::default() }).expect("an answer").hits {
+        for hit in search(&c, &own(), &SessionQuery { query: query.into(), ..SessionQuery::default() }).expect("an answer").hits {
             let text = format!("{hit:?}");
             assert!(!text.contains("another loop"), "{query}: {text}");
         }
@@ -266,8 +266,8 @@ fn expired_rows_are_removed() {
     let now = Timestamp(100 * DAY);
     for (id, days) in [(own(), 40), (own(), 20), (LoopId::new("r-3-cccccc"), 40)] {
         let at = now.plus_ms(-days * DAY);
-        add(&c, &id, Turn { started: at, ended: at, ..sample(days as u32, "oldword") });
-        let events = [Event { at, ..happened(days as u32, EventKind::Error, "", "", "oldword", true) }];
+        add(&c, &id, SessionTurn { started: at, ended: at, ..sample(days as u32, "oldword") });
+        let events = [SessionEvent { at, ..happened(days as u32, EventKind::Error, "", "", "oldword", true) }];
         tell(&c, &id, &events);
         add_summary(&c, &id, &extract(days as u32, days as u32, &[], &events, at)).expect("added");
     }
@@ -277,8 +277,8 @@ fn expired_rows_are_removed() {
     assert_eq!(summaries(&c, &own(), 0).expect("summaries").len(), 2, "an open loop's summaries stay");
     assert_eq!(apply_retention(&c, SessionRetention::default(), now).expect("applied"), RemovedRows::default());
     for iteration in 100..110 {
-        add(&c, &own(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
-        add(&c, &other(), Turn { started: now, ended: now, ..sample(iteration, "newword") });
+        add(&c, &own(), SessionTurn { started: now, ended: now, ..sample(iteration, "newword") });
+        add(&c, &other(), SessionTurn { started: now, ended: now, ..sample(iteration, "newword") });
     }
     let few = SessionRetention { max_raw_turns: 3, ..SessionRetention::default() };
     assert_eq!(apply_retention(&c, few, now).expect("applied").turns, 8 + 7);
@@ -293,7 +293,7 @@ fn expired_rows_are_removed() {
 #[test]
 fn removing_much_takes_several_calls() {
     let c = database();
-    let events: Vec<Event> = (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
+    let events: Vec<SessionEvent> = (0..4_500).map(|_| happened(1, EventKind::ToolCall, "Bash", "", "ls", false)).collect();
     tell(&c, &own(), &events);
     let now = Timestamp(40 * DAY);
     let calls: Vec<RemovedRows> =
@@ -331,9 +331,9 @@ proptest! {
     ) {
         let c = SHARED.lock().expect("no panic");
         let globs = |wanted: bool| if wanted { vec![glob.clone()] } else { Vec::new() };
-        let tier = (!narrow.0).then_some(Tier::Raw);
+        let tier = (!narrow.0).then_some(SessionTier::Raw);
         let iterations = Iterations { from, to: None };
-        let query = Query { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
+        let query = SessionQuery { query, tier, iterations, event_types: Vec::new(), tools: globs(narrow.0 && narrow.1),
             paths: globs(narrow.1), has_error, limit };
         let found = search(&c, &own(), &query);
         prop_assert!(found.is_ok(), "{:?}: {:?}", query, found);
@@ -355,7 +355,7 @@ fn deep_and_long_expressions_are_answered() {
     ];
     for query in queries {
         let short: String = query.chars().take(30).collect();
-        let found = search(&c, &own(), &Query { query, ..Query::default() });
+        let found = search(&c, &own(), &SessionQuery { query, ..SessionQuery::default() });
         assert!(found.is_ok(), "{short}: {found:?}");
     }
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::*;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::knowledge::memory::{
-    Candidate, Content, Evidence, Learning, MemorySettings, Query, Source, State, Weights, rank_by,
+    LearningCandidate, Content, LearningEvidence, Learning, MemorySettings, LearningQuery, Source, LearningState, Weights, rank_by,
 };
 use crate::domain::model::ids::{ForgeName, LoopId, RepoId, RepoRef, Timestamp};
 use crate::store::Store;
@@ -87,8 +87,8 @@ fn repository() -> RepoRef {
 
 /// A query, with what the store found for it and what BM25 gives.
 struct Case {
-    query: Query,
-    found: Vec<Candidate>,
+    query: LearningQuery,
+    found: Vec<LearningCandidate>,
     relevant: HashMap<String, u32>,
     plain: f64,
 }
@@ -107,8 +107,8 @@ impl Labelled {
         for one in labelled {
             let source = Source { loop_id: LoopId::new("r-1"), iteration: None };
             let learning = Learning::new(&repository(), one.task_type, one.content, 0.9, source, NOW).about(&one.about);
-            let evidence = Evidence { successes: 4.0, failures: 0.0 };
-            let learning = Learning { state: State::Active, evidence, ..learning };
+            let evidence = LearningEvidence { successes: 4.0, failures: 0.0 };
+            let learning = Learning { state: LearningState::Active, evidence, ..learning };
             texts.push((one.key.clone(), learning.search_text()));
             assert!(keys.insert(learning.id.clone(), one.key).is_none(), "two learnings are one: {}", learning.line());
             learnings.push(learning);
@@ -121,7 +121,7 @@ impl Labelled {
         for LabelledQuery { text, task_type, relevant } in queries {
             assert!(relevant.keys().all(|key| keys.values().any(|known| known == key)), "{text}");
             let plain = ndcg(&plain.find(&text), &relevant);
-            let query = Query { text, task_type, repository: repository(), embedding: None };
+            let query = LearningQuery { text, task_type, repository: repository(), embedding: None };
             let (asked, settings) = (query.clone(), settings.clone());
             let look = move |c: &Connection| Lookup { query: &asked, settings: &settings }.candidates(c);
             let (found, _) = store.read(look).await.expect("found");

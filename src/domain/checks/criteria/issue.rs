@@ -73,7 +73,7 @@ pub fn from_issue(body: &str) -> Result<Vec<Check>, CriteriaError> {
 
 /// Findings of one pass over the Markdown.
 #[derive(Default)]
-struct Found {
+struct IssueChecks {
     /// Texts of `ralph` blocks, each with whether its fence is closed.
     blocks: Vec<(String, bool)>,
     /// Checks of the criteria sections.
@@ -89,8 +89,8 @@ struct Item {
 
 /// Position of the reader in the Markdown.
 #[derive(Default)]
-struct Reader {
-    found: Found,
+struct IssueReader {
+    found: IssueChecks,
     quotes: usize,
     /// Level of the criteria heading of the current section.
     section: Option<HeadingLevel>,
@@ -101,16 +101,16 @@ struct Reader {
     hidden: usize,
 }
 
-fn read(body: &str) -> Found {
+fn read(body: &str) -> IssueChecks {
     let options = Options::ENABLE_TASKLISTS | Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH;
-    let mut reader = Reader::default();
+    let mut reader = IssueReader::default();
     for (event, range) in Parser::new_ext(body, options).into_offset_iter() {
         reader.take(event, range, body);
     }
     reader.found
 }
 
-impl Reader {
+impl IssueReader {
     fn take(&mut self, event: Event<'_>, range: Range<usize>, body: &str) {
         match event {
             Event::Start(Tag::BlockQuote(_)) => self.quotes += 1,

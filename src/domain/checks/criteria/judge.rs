@@ -9,7 +9,7 @@ use crate::domain::model::task::CheckRule;
 
 /// Judgement of one run of a check.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
+pub struct CheckVerdict {
     /// Whether the check passed.
     pub holds: bool,
     /// Reason of the failure, in one sentence without a full stop; empty if it passed.
@@ -28,9 +28,9 @@ static NOT_FOUND: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Judges a command that exited, or was ended by a signal (`exit` is `None`). `output` is standard output and error. A
 /// command that could not be run (126, 127) or was killed never passes.
-pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
-    let no = |why: String| Verdict { holds: false, why, measured: None, wanted: None };
-    let off = |why, found, wanted| Verdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
+pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> CheckVerdict {
+    let no = |why: String| CheckVerdict { holds: false, why, measured: None, wanted: None };
+    let off = |why, found, wanted| CheckVerdict { holds: false, why, measured: Some(found), wanted: Some(wanted) };
     match exit {
         None => return no("was ended by a signal".to_owned()),
         Some(127) => return no(not_found(output)),
@@ -66,8 +66,8 @@ pub fn judge(rule: &CheckRule, exit: Option<i32>, output: &str) -> Verdict {
     }
 }
 
-fn yes(measured: Option<f64>) -> Verdict {
-    Verdict { holds: true, why: String::new(), measured, wanted: None }
+fn yes(measured: Option<f64>) -> CheckVerdict {
+    CheckVerdict { holds: true, why: String::new(), measured, wanted: None }
 }
 
 fn not_found(output: &str) -> String {

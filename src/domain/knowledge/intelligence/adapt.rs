@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::claims::Claims;
+use super::claims::ClaimSums;
 use super::text;
 use crate::domain::loops::Loop;
 use crate::domain::model::signature::normalise;
@@ -41,7 +41,7 @@ pub fn adapt(current: &Loop, tools: &[ToolUse]) -> Vec<String> {
     sentences.extend(blocked(current, &assessment));
     sentences.extend(pace(current, &assessment));
     sentences.extend(phase(current, &assessment));
-    sentences.extend(claims(&Claims::of(current)));
+    sentences.extend(claims(&ClaimSums::of(current)));
     sentences.extend(longer_than_usual(current));
     sentences.extend(tool_suggestions(current, tools));
     sentences.truncate(SENTENCES);
@@ -112,7 +112,7 @@ fn phase(current: &Loop, assessment: &StateAssessment) -> Option<String> {
 }
 
 /// Reliability of the agent's claims.
-fn claims(claims: &Claims) -> Option<String> {
+fn claims(claims: &ClaimSums) -> Option<String> {
     let wrong = match claims.false_done {
         0 => return None,
         1 => "once".to_owned(),

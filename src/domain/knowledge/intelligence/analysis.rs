@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::claims::Claims;
-use super::job::{Job, JobKind};
+use super::claims::ClaimSums;
+use super::job::{AssistantJob, JobKind};
 use super::model_advice::ModelAdvice;
 use super::text;
 use crate::domain::loops::Loop;
@@ -99,7 +99,7 @@ fn facts(current: &Loop) -> String {
         let because = text::line(&judged.reasoning, 200);
         out.push_str(&format!("Strategy: {approach}, {}, because {because}.\n", text::line(way, 120)));
     }
-    out.extend(Claims::of(current).words().map(|words| words + "\n"));
+    out.extend(ClaimSums::of(current).words().map(|words| words + "\n"));
     let mut section = |title: &str, lines: String| {
         if !lines.is_empty() {
             out.push_str(&format!("{title}:\n{lines}"));
@@ -123,8 +123,8 @@ fn facts(current: &Loop) -> String {
     out
 }
 
-impl Job for Analysis {
-    type Answer = GeneratedPrompt;
+impl AssistantJob for Analysis {
+    type Output = GeneratedPrompt;
 
     const KIND: JobKind = JobKind::Prompt;
 

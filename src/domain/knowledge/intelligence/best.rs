@@ -6,7 +6,7 @@ use crate::domain::model::record::Record;
 
 /// State that can be selected.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
+pub struct StateCandidate {
     /// Iteration that produced it.
     pub iteration: u32,
     /// Commit.
@@ -19,7 +19,7 @@ pub struct Candidate {
 
 /// Selected state.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct SelectedState {
     /// Iteration that produced it.
     pub iteration: u32,
     /// Commit.
@@ -31,7 +31,7 @@ pub struct Standing {
 /// Returns the best of the candidates (oldest first): verified in a fresh checkout, then most passing checks, then
 /// highest completion, then latest. A state with regressions is selected only if all have some. `None` without
 /// candidates.
-pub fn best(candidates: &[Candidate]) -> Option<Standing> {
+pub fn best(candidates: &[StateCandidate]) -> Option<SelectedState> {
     let mut most_passing: f64 = 0.0;
     let mut judged = Vec::with_capacity(candidates.len());
     for candidate in candidates {
@@ -39,7 +39,7 @@ pub fn best(candidates: &[Candidate]) -> Option<Standing> {
         most_passing = most_passing.max(passing(&candidate.record).unwrap_or(0.0));
         judged.push((candidate, broke));
     }
-    let rank = |(candidate, broke): &(&Candidate, Vec<String>)| {
+    let rank = |(candidate, broke): &(&StateCandidate, Vec<String>)| {
         let held = candidate.record.checks.iter().filter(|check| check.passed).count();
         let completion = candidate.record.completion;
         let completion = if completion.is_finite() { completion } else { 0.0 };
@@ -50,18 +50,18 @@ pub fn best(candidates: &[Candidate]) -> Option<Standing> {
     };
     // `max_by` returns the last of equal elements.
     let (candidate, broke) = judged.into_iter().max_by(|a, b| order(&rank(a), &rank(b)))?;
-    Some(Standing { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
+    Some(SelectedState { iteration: candidate.iteration, commit: candidate.commit.clone(), broke })
 }
 
 /// Returns the best state of a loop among its iterations that were measured by the current checks and changed
 /// something.
-pub fn best_state(current: &Loop) -> Option<Standing> {
-    let candidates: Vec<Candidate> = current
+pub fn best_state(current: &Loop) -> Option<SelectedState> {
+    let candidates: Vec<StateCandidate> = current
         .measured()
         .filter_map(|iteration| {
             let commit = iteration.commit.clone()?;
             let verified = current.verified.as_ref() == Some(&commit);
-            Some(Candidate { iteration: iteration.number, commit, record: iteration.record.clone()?, verified })
+            Some(StateCandidate { iteration: iteration.number, commit, record: iteration.record.clone()?, verified })
         })
         .collect();
     best(&candidates)

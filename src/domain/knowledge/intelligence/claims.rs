@@ -15,7 +15,7 @@ const PRIOR: f64 = 2.0;
 /// Sums of claims and measurements, which can be added over loops.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Claims {
+pub struct ClaimSums {
     /// Number of scored claims of completion.
     pub scored: u32,
     /// Sum of (claimed - measured)².
@@ -28,7 +28,7 @@ pub struct Claims {
     pub false_done: u32,
 }
 
-impl Claims {
+impl ClaimSums {
     /// Adds a claim and its measurement; `holds` states whether every check passed. Invalid figures are not scored.
     pub fn add(&mut self, report: &AgentReport, measured: Ratio, holds: bool) {
         if let Some(claimed) = report.completion_percentage.filter(|percent| percent.is_finite()) {

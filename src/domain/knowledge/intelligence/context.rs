@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Count;
 use super::facts::{Fact, facts, session_line};
-use super::job::{Job, JobKind};
+use super::job::{AssistantJob, JobKind};
 use super::message::reported;
 use super::model_advice::is_out_of_place;
 use super::text;
+use crate::domain::knowledge::memory::LearningKind;
 use crate::domain::loops::{Iteration, Loop};
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::model::task::AgentReport;
@@ -26,11 +27,11 @@ const TRIES: usize = 50;
 #[serde(default)]
 pub struct Context {
     /// State of the loop.
-    pub session: Session,
+    pub session: LoopProgress,
     /// History of the loop.
     pub history: History,
     /// Learnings of earlier loops.
-    pub recall: Vec<Learning>,
+    pub recall: Vec<PromptLearning>,
     /// Facts about the repository.
     pub project: Project,
     /// Share of the block reserved for memory (reflections, summaries, learnings), 0..1, as control requests it; the
@@ -41,7 +42,7 @@ pub struct Context {
 /// State of a loop.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Session {
+pub struct LoopProgress {
     /// 1-based current iteration.
     pub iteration: u32,
     /// Maximum number of iterations.
@@ -53,7 +54,7 @@ pub struct Session {
     /// Changed files with their counts.
     pub files: Vec<FileTouched>,
     /// Errors that occurred repeatedly or last.
-    pub errors: Vec<ErrorSeen>,
+    pub errors: Vec<RecurringError>,
     /// Backend of the current iteration; may be empty.
     pub backend: String,
     /// Model; may be empty.
@@ -75,7 +76,7 @@ pub struct FileTouched {
 
 /// Error that occurred.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ErrorSeen {
+pub struct RecurringError {
     /// Normalised text.
     pub text: String,
     /// Number of iterations with it.
@@ -124,7 +125,7 @@ pub struct Try {
 
 /// Learning of earlier loops.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Learning {
+pub struct PromptLearning {
     /// Id, for measuring its effect.
     pub id: String,
     /// Kind.
@@ -133,20 +134,6 @@ pub struct Learning {
     pub text: String,
     /// Confidence, 0..1.
     pub confidence: f64,
-}
-
-/// Kind of a learning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LearningKind {
-    /// Approach that worked.
-    Strategy,
-    /// Approach that failed.
-    Antipattern,
-    /// Usual effort.
-    Estimate,
-    /// Convention of the repository.
-    Convention,
 }
 
 /// Facts about a repository.
@@ -171,14 +158,14 @@ impl Context {
     pub fn of(current: &Loop, now: Timestamp) -> Self {
         let done: Vec<_> = current.kept().filter(|i| i.ended_at.is_some()).collect();
         let done = &done[done.len().saturating_sub(TRIES)..];
-        let mut session = Session {
+        let mut session = LoopProgress {
             iteration: current.spent.iterations,
             max_iterations: current.limits.iterations,
             elapsed_ms: current.spent.time_at(now).max(0),
             completion: current.completion().get(),
             cost: current.spent.cost,
             tokens: current.spent.tokens_in.saturating_add(current.spent.tokens_out),
-            ..Session::default()
+            ..LoopProgress::default()
         };
         let start = current.completion_at_start().get();
         let mut before = start;
@@ -205,7 +192,7 @@ impl Context {
             };
             match session.errors.iter_mut().find(|known| known.text == error) {
                 Some(known) => (known.times, known.last) = (known.times + 1, iteration.number),
-                None => session.errors.push(ErrorSeen { text: error, times: 1, last: iteration.number }),
+                None => session.errors.push(RecurringError { text: error, times: 1, last: iteration.number }),
             }
         }
         session.files = files.into_iter().map(|(path, times)| FileTouched { path: path.clone(), times }).collect();
@@ -219,7 +206,7 @@ impl Context {
         let mut facts = facts(self);
         facts.sort_by_key(|fact| fact.rank);
         let all = facts.len();
-        let mut chosen = Chosen { facts: Vec::new(), used: 0, most: tokens, count };
+        let mut chosen = SelectedFacts { facts: Vec::new(), used: 0, most: tokens, count };
         let left = match self.memory_share.filter(|share| share.is_finite()) {
             Some(share) => {
                 let (memory, mut rest): (Vec<_>, Vec<_>) = facts.into_iter().partition(|fact| fact.sort.is_memory());
@@ -249,14 +236,14 @@ impl Context {
 }
 
 /// Facts selected for a block.
-struct Chosen<'a> {
+struct SelectedFacts<'a> {
     facts: Vec<Fact>,
     used: usize,
     most: usize,
     count: Count<'a>,
 }
 
-impl Chosen<'_> {
+impl SelectedFacts<'_> {
     /// Adds facts in order within `room` tokens; returns those that did not fit.
     fn take(&mut self, facts: Vec<Fact>, room: usize) -> Vec<Fact> {
         let (mut left, mut taken) = (Vec::new(), 0);
@@ -355,8 +342,8 @@ impl<'a> Compression<'a> {
     }
 }
 
-impl Job for Compression<'_> {
-    type Answer = Compressed;
+impl AssistantJob for Compression<'_> {
+    type Output = Compressed;
 
     const KIND: JobKind = JobKind::Context;
 

@@ -1,6 +1,7 @@
 //! Facts of a context block, one a line, ranked.
 
-use super::context::{Context, LearningKind, Project, Session};
+use crate::domain::knowledge::memory::LearningKind;
+use super::context::{Context, Project, LoopProgress};
 use super::text;
 
 /// Increase of completion that counts as a breakthrough.
@@ -55,7 +56,7 @@ pub(super) struct Fact {
 /// Returns all facts. Recent failures precede older breakthroughs, and these precede older knowledge.
 pub(super) fn facts(context: &Context) -> Vec<Fact> {
     let mut facts =
-        Facts(vec![Fact { sort: Sort::Now, rank: 0, text: session_line(&context.session), learning: None }]);
+        FactList(vec![Fact { sort: Sort::Now, rank: 0, text: session_line(&context.session), learning: None }]);
     failures(&mut facts, context);
     breakthroughs(&mut facts, context);
     let history = &context.history;
@@ -75,9 +76,9 @@ pub(super) fn facts(context: &Context) -> Vec<Fact> {
     facts.0
 }
 
-struct Facts(Vec<Fact>);
+struct FactList(Vec<Fact>);
 
-impl Facts {
+impl FactList {
     fn add(&mut self, sort: Sort, rank: usize, text: String) {
         // Facts that repeat another one are left out.
         if !self.0.iter().any(|fact| fact.text == text) {
@@ -88,7 +89,7 @@ impl Facts {
 }
 
 /// Line with the figures of the session.
-pub(super) fn session_line(session: &Session) -> String {
+pub(super) fn session_line(session: &LoopProgress) -> String {
     let done = if session.completion.is_finite() { session.completion.clamp(0.0, 1.0) * 100.0 } else { 0.0 };
     let (now, most) = (session.iteration, session.max_iterations);
     let mut line = format!("Now: iteration {now} of at most {most}, {done:.0} % complete as measured");
@@ -112,7 +113,7 @@ pub(super) fn session_line(session: &Session) -> String {
 }
 
 /// Approaches without a gain, newest first and distinct, and errors by number of occurrences.
-fn failures(facts: &mut Facts, context: &Context) {
+fn failures(facts: &mut FactList, context: &Context) {
     let newest = context.history.tries.last().map_or(0, |tried| tried.iteration);
     let mut told: Vec<String> = Vec::new();
     for tried in context.history.tries.iter().rev().filter(|tried| tried.gain < BREAKTHROUGH) {
@@ -147,7 +148,7 @@ fn failures(facts: &mut Facts, context: &Context) {
 }
 
 /// Approaches with a gain, largest first.
-fn breakthroughs(facts: &mut Facts, context: &Context) {
+fn breakthroughs(facts: &mut FactList, context: &Context) {
     let mut best: Vec<_> = context.history.tries.iter().filter(|tried| tried.gain >= BREAKTHROUGH).collect();
     best.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     for (at, tried) in best.into_iter().take(BREAKTHROUGHS).enumerate() {
@@ -159,7 +160,7 @@ fn breakthroughs(facts: &mut Facts, context: &Context) {
 }
 
 /// Learnings, most confident first.
-fn learnings(facts: &mut Facts, context: &Context) {
+fn learnings(facts: &mut FactList, context: &Context) {
     let mut known: Vec<_> = context.recall.iter().filter(|learning| learning.confidence.is_finite()).collect();
     known.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
     for (at, learning) in known.into_iter().take(LEARNINGS).enumerate() {
@@ -180,7 +181,7 @@ fn learnings(facts: &mut Facts, context: &Context) {
 }
 
 /// Changed files, most often changed first, on one line.
-fn files(facts: &mut Facts, session: &Session) {
+fn files(facts: &mut FactList, session: &LoopProgress) {
     let mut files: Vec<_> = session.files.iter().collect();
     files.sort_by_key(|file| std::cmp::Reverse(file.times));
     let named: Vec<String> = files
@@ -198,7 +199,7 @@ fn files(facts: &mut Facts, session: &Session) {
     }
 }
 
-fn project(facts: &mut Facts, project: &Project) {
+fn project(facts: &mut FactList, project: &Project) {
     let mut add = |rank: usize, name: &str, value: &str, most: usize| {
         let value = text::line(value, most);
         if !value.is_empty() {

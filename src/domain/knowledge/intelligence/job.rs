@@ -64,9 +64,9 @@ impl JobKind {
 }
 
 /// Question to a model. The caller has a fallback for a missing answer.
-pub trait Job {
+pub trait AssistantJob {
     /// Answer.
-    type Answer: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
+    type Output: Serialize + DeserializeOwned + JsonSchema + Send + Sync;
 
     /// Purpose.
     const KIND: JobKind;
@@ -75,7 +75,7 @@ pub trait Job {
     fn question(&self, nonce: &str) -> String;
 
     /// Validates the answer and cuts what is too long. The error states the problem for the model's second attempt.
-    fn checked(&self, answer: Self::Answer) -> Result<Self::Answer, String>;
+    fn checked(&self, answer: Self::Output) -> Result<Self::Output, String>;
 }
 
 /// Question ready to be sent.
@@ -94,12 +94,12 @@ pub struct Ask {
 }
 
 /// Returns the question of a job.
-pub fn ask<J: Job>(job: &J, nonce: &str) -> Ask {
+pub fn ask<J: AssistantJob>(job: &J, nonce: &str) -> Ask {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.inline_subschemas = true;
         settings.meta_schema = None;
     });
-    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<J::Answer>().to_value();
+    let mut schema = SchemaGenerator::new(settings).into_root_schema_for::<J::Output>().to_value();
     closed(&mut schema);
     let mut prompt = job.question(nonce).trim_end().to_owned();
     prompt.push_str(&format!(

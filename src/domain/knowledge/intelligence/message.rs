@@ -6,7 +6,7 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{Job, JobKind};
+use super::job::{AssistantJob, JobKind};
 use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::model::task::AgentReport;
@@ -156,14 +156,14 @@ enum Section {
 }
 
 /// Line of prose.
-struct Line {
+struct ProseLine {
     text: String,
     item: bool,
     heading: bool,
 }
 
 /// Returns the message's end without code, quotations and Markdown markup.
-fn prose(message: &str) -> Vec<Line> {
+fn prose(message: &str) -> Vec<ProseLine> {
     let message = text::tail(message, READ);
     let mut lines = Vec::new();
     let mut fence = false;
@@ -191,7 +191,7 @@ fn prose(message: &str) -> Vec<Line> {
         let body = body.trim().trim_start_matches("[ ] ").trim_start_matches('#').replace("**", "").replace("__", "");
         let body = body.trim();
         if !body.is_empty() {
-            lines.push(Line { text: body.to_owned(), item, heading });
+            lines.push(ProseLine { text: body.to_owned(), item, heading });
         }
     }
     lines
@@ -283,8 +283,8 @@ impl MessageAnalysis {
     }
 }
 
-impl Job for MessageAnalysis {
-    type Answer = MessageReport;
+impl AssistantJob for MessageAnalysis {
+    type Output = MessageReport;
 
     const KIND: JobKind = JobKind::Message;
 

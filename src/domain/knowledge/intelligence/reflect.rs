@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{Job, JobKind};
+use super::job::{AssistantJob, JobKind};
 use super::model_advice::is_out_of_place;
 use super::text;
 use crate::domain::loops::Iteration;
@@ -52,8 +52,8 @@ impl Reflecting {
     }
 }
 
-impl Job for Reflecting {
-    type Answer = ReflectionAnswer;
+impl AssistantJob for Reflecting {
+    type Output = ReflectionAnswer;
 
     const KIND: JobKind = JobKind::Reflection;
 

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::job::{Job, JobKind};
+use super::job::{AssistantJob, JobKind};
 use super::text;
 use crate::domain::loops::Iteration;
 use crate::domain::report::{approach, outcome_words};
@@ -56,8 +56,8 @@ fn line(iteration: &Iteration) -> String {
     format!("Iteration {}: {}\n", iteration.number, text::line(&all, TOLD.1))
 }
 
-impl Job for Summarising {
-    type Answer = SummaryAnswer;
+impl AssistantJob for Summarising {
+    type Output = SummaryAnswer;
 
     const KIND: JobKind = JobKind::Summary;
 

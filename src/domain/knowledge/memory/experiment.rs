@@ -11,8 +11,8 @@ use std::ops::RangeInclusive;
 use serde::Serialize;
 
 use super::{
-    Candidate, Content, Credit, Ended, Evidence, IterationFacts, Learning, LoopFacts, MemorySettings, Query, Source,
-    State, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank, take_in,
+    LearningCandidate, Content, Credit, LoopEnding, LearningEvidence, IterationFacts, Learning, LoopFacts, MemorySettings, LearningQuery, Source,
+    LearningState, Taken, credit, credit_of_iteration, from_iteration, from_loop, rank, take_in,
 };
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{ForgeName, LoopId, Money, RepoId, RepoRef, Timestamp};
@@ -324,9 +324,9 @@ impl Loop<'_> {
             return Vec::new();
         }
         let text = format!("the {} is broken", self.family.subject);
-        let query = Query { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
+        let query = LearningQuery { text, task_type: TaskType::TestFix, repository: repository(), embedding: None };
         let found = self.memory.iter().filter(|learning| learning.is_worth_telling(self.settings, self.now));
-        let found = found.map(|learning| Candidate { learning: learning.clone(), by_words: None, by_vector: None });
+        let found = found.map(|learning| LearningCandidate { learning: learning.clone(), by_words: None, by_vector: None });
         let told: Vec<Learning> =
             rank(&query, found.collect(), self.settings, self.now).into_iter().map(|one| one.learning).collect();
         self.carried.extend(told.iter().map(|learning| learning.id.clone()));
@@ -385,9 +385,9 @@ impl Loop<'_> {
             task_type: TaskType::TestFix,
             about: self.family.subject.clone(),
             ended: match (done, merged) {
-                (false, _) => Ended::Failed,
-                (true, true) => Ended::Merged,
-                (true, false) => Ended::Verified,
+                (false, _) => LoopEnding::Failed,
+                (true, true) => LoopEnding::Merged,
+                (true, false) => LoopEnding::Verified,
             },
             approach: self.family.approaches[approach].clone(),
             tools: Vec::new(),
@@ -472,8 +472,8 @@ fn poison(family: &Family) -> [Learning; 2] {
     [strategy, antipattern].map(|content| {
         let source = Source { loop_id: LoopId::new("r-0"), iteration: None };
         let learning = Learning::new(&repository(), TaskType::TestFix, content, 0.95, source, Timestamp(0));
-        let evidence = Evidence { successes: 8.0, failures: 0.0 };
-        Learning { state: State::Active, seen: 9, merged: true, evidence, ..learning.about(&family.subject) }
+        let evidence = LearningEvidence { successes: 8.0, failures: 0.0 };
+        Learning { state: LearningState::Active, seen: 9, merged: true, evidence, ..learning.about(&family.subject) }
     })
 }
 

@@ -3,8 +3,8 @@
 //! Inputs are facts that the service measured, texts of the loop's own agent, and texts of maintainers. Text of
 //! outsiders is excluded, because it would return in the prompts of other loops.
 
-use super::learning::{ASKED_FOR, Content, Learning, Source, State};
-use super::learning_confidence::{Evidence, MIN_GAIN};
+use super::learning::{ASKED_FOR, Content, Learning, Source, LearningState};
+use super::learning_confidence::{LearningEvidence, MIN_GAIN};
 use super::merge::{estimate_confidence, promote};
 use super::settings::MemorySettings;
 use crate::domain::checks::criteria::TaskType;
@@ -25,7 +25,7 @@ const MENTIONED: f64 = 0.7;
 
 /// Approach that a REDIRECT ended, and its replacement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Redirected {
+pub struct RedirectedApproach {
     /// Approach that failed.
     pub from: String,
     /// Proposed approach; empty if none was proposed.
@@ -66,7 +66,7 @@ pub struct IterationFacts {
     /// Whether the agent's run failed (rate limit, crash); such an iteration says nothing about its approach.
     pub agent_failed: bool,
     /// REDIRECT that followed.
-    pub redirected: Option<Redirected>,
+    pub redirected: Option<RedirectedApproach>,
 }
 
 impl IterationFacts {
@@ -78,7 +78,7 @@ impl IterationFacts {
 
 /// Outcome of a loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum LoopEnding {
     /// The pull request was merged.
     Merged,
     /// The work verified; no merge is known.
@@ -93,7 +93,7 @@ pub enum Ended {
 
 /// Review comment of a maintainer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comment {
+pub struct PullComment {
     /// Text.
     pub text: String,
     /// Whether it requests a change.
@@ -112,7 +112,7 @@ pub struct LoopFacts {
     /// Search words, as in [`IterationFacts`].
     pub about: String,
     /// Outcome.
-    pub ended: Ended,
+    pub ended: LoopEnding,
     /// Approach of the iteration that produced the final work; empty if unknown.
     pub approach: String,
     /// Names of the tools of that iteration.
@@ -126,7 +126,7 @@ pub struct LoopFacts {
     /// Cost.
     pub cost: Money,
     /// Review comments of maintainers.
-    pub comments: Vec<Comment>,
+    pub comments: Vec<PullComment>,
     /// Rules stated by maintainers.
     pub guidelines: Vec<String>,
 }
@@ -168,7 +168,7 @@ pub fn from_iteration(facts: &IterationFacts, settings: &MemorySettings, now: Ti
         }
     }
     let redirected = facts.redirected.as_ref().filter(|redirected| !redirected.from.trim().is_empty());
-    if let Some(Redirected { from, to }) = redirected {
+    if let Some(RedirectedApproach { from, to }) = redirected {
         let content = Content::Antipattern {
             pattern: from.clone(),
             consequence: "the overseer had it given up".to_owned(),
@@ -188,7 +188,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
     let mut found = Vec::new();
     let approach = facts.approach.trim().to_owned();
     match facts.ended {
-        Ended::Merged | Ended::Verified if !approach.is_empty() => {
+        LoopEnding::Merged | LoopEnding::Verified if !approach.is_empty() => {
             let content = Content::Strategy {
                 approach,
                 tools: facts.tools.clone(),
@@ -196,11 +196,11 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
                 iterations: Dispersion::of(f64::from(facts.iterations)),
             };
             let mut strategy = learnt(facts.task_type, content, VERIFIED);
-            strategy.merged = facts.ended == Ended::Merged;
+            strategy.merged = facts.ended == LoopEnding::Merged;
             strategy.evidence = first_evidence();
             found.push(strategy);
         }
-        Ended::ClosedUnmerged if !approach.is_empty() => {
+        LoopEnding::ClosedUnmerged if !approach.is_empty() => {
             let content = Content::Antipattern {
                 pattern: approach,
                 consequence: "the pull request was closed without being merged".to_owned(),
@@ -218,7 +218,7 @@ pub fn from_loop(facts: &LoopFacts, settings: &MemorySettings, now: Timestamp) -
         };
         found.push(learnt(facts.task_type, content, FAILED));
     }
-    if facts.ended != Ended::Stopped && facts.iterations > 0 {
+    if facts.ended != LoopEnding::Stopped && facts.iterations > 0 {
         let content = Content::Estimate {
             iterations: Dispersion::of(f64::from(facts.iterations)),
             minutes: Dispersion::of(facts.minutes),
@@ -246,12 +246,12 @@ pub fn remembered(repository: &RepoRef, rule: &str, loop_id: &LoopId, now: Times
     let content = Content::Convention { rule: rule.to_owned(), seen_in: "a maintainer's word".to_owned() };
     let source = Source { loop_id: loop_id.clone(), iteration: None };
     let mut learning = Learning::new(repository, TaskType::Other, content, TOLD, source, now);
-    learning.state = State::Active;
-    learning.evidence = Evidence { successes: 2.0, failures: 0.0 };
+    learning.state = LearningState::Active;
+    learning.evidence = LearningEvidence { successes: 2.0, failures: 0.0 };
     learning
 }
 
 /// Evidence of the first sighting: success of a strategy, failure of an antipattern.
-fn first_evidence() -> Evidence {
-    Evidence { successes: 1.0, failures: 0.0 }
+fn first_evidence() -> LearningEvidence {
+    LearningEvidence { successes: 1.0, failures: 0.0 }
 }

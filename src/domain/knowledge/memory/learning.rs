@@ -6,7 +6,7 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::learning_confidence::Evidence;
+use super::learning_confidence::LearningEvidence;
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::dispersion::Dispersion;
 use crate::domain::model::ids::{LoopId, RepoRef, Timestamp};
@@ -21,7 +21,7 @@ const MAX_SOURCES: usize = 32;
 /// Kind of a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum LearningKind {
     /// Approach that worked.
     Strategy,
     /// Approach that failed.
@@ -32,7 +32,7 @@ pub enum Kind {
     Convention,
 }
 
-impl Kind {
+impl LearningKind {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Strategy, Self::Antipattern, Self::Estimate, Self::Convention];
 
@@ -50,7 +50,7 @@ impl Kind {
 /// State of a learning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum LearningState {
     /// Not seen often enough.
     Candidate,
     /// Eligible for prompts.
@@ -59,7 +59,7 @@ pub enum State {
     Archived,
 }
 
-impl State {
+impl LearningState {
     /// Name in the store.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -104,12 +104,12 @@ pub enum Content {
 
 impl Content {
     /// Returns its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LearningKind {
         match self {
-            Self::Strategy { .. } => Kind::Strategy,
-            Self::Antipattern { .. } => Kind::Antipattern,
-            Self::Estimate { .. } => Kind::Estimate,
-            Self::Convention { .. } => Kind::Convention,
+            Self::Strategy { .. } => LearningKind::Strategy,
+            Self::Antipattern { .. } => LearningKind::Antipattern,
+            Self::Estimate { .. } => LearningKind::Estimate,
+            Self::Convention { .. } => LearningKind::Convention,
         }
     }
 
@@ -171,12 +171,12 @@ pub struct Learning {
     #[serde(default)]
     pub about: String,
     /// State.
-    pub state: State,
+    pub state: LearningState,
     /// Confidence, 0..1, when it was last used or changed.
     pub confidence: f64,
     /// Outcomes of the loops whose prompts contained it.
     #[serde(default)]
-    pub evidence: Evidence,
+    pub evidence: LearningEvidence,
     /// Whether a pull request made with it was merged.
     #[serde(default)]
     pub merged: bool,
@@ -213,9 +213,9 @@ impl Learning {
             task_type,
             content,
             about: String::new(),
-            state: State::Candidate,
+            state: LearningState::Candidate,
             confidence: confidence.clamp(0.0, 1.0),
-            evidence: Evidence::default(),
+            evidence: LearningEvidence::default(),
             merged: false,
             seen: 1,
             sources: vec![source],
@@ -244,7 +244,7 @@ impl Learning {
     }
 
     /// Returns its kind.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> LearningKind {
         self.content.kind()
     }
 
@@ -295,7 +295,7 @@ impl Learning {
         if !self.evidence.is_sound() {
             return Err("its successes and failures must be numbers of 0 or more".to_owned());
         }
-        if self.kind() != Kind::Estimate && self.content.gist().trim().is_empty() {
+        if self.kind() != LearningKind::Estimate && self.content.gist().trim().is_empty() {
             return Err("it says nothing".to_owned());
         }
         let expected = id_of(&self.repository, self.task_type, &self.content);

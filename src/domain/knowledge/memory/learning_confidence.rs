@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::learning::{Kind, Learning, State};
+use super::learning::{LearningKind, Learning, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
@@ -25,14 +25,14 @@ const DAY_MS: i64 = 86_400_000;
 /// Successes and failures, in loops; iterations count as fractions.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Evidence {
+pub struct LearningEvidence {
     /// Successes.
     pub successes: f64,
     /// Failures.
     pub failures: f64,
 }
 
-impl Evidence {
+impl LearningEvidence {
     /// Mean of the Beta posterior with a uniform prior, 0..1: 0.5 without evidence.
     pub fn rate(self) -> f64 {
         (self.successes + 1.0) / (self.successes + self.failures + 2.0)
@@ -93,11 +93,11 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
     let before = learning.confidence_at(now, settings);
     learning.confidence = if good { before + GAIN * weight * (1.0 - before) } else { before * (1.0 - LOSS * weight) };
     let (successes, failures) = if good { (weight, 0.0) } else { (0.0, weight) };
-    learning.evidence = learning.evidence.plus(Evidence { successes, failures });
+    learning.evidence = learning.evidence.plus(LearningEvidence { successes, failures });
     learning.updated_at = now;
     learning.last_used_at = Some(now);
     if learning.confidence < settings.archive_below {
-        learning.state = State::Archived;
+        learning.state = LearningState::Archived;
     }
 }
 
@@ -106,10 +106,10 @@ pub fn credit(learning: &mut Learning, outcome: Credit, settings: &MemorySetting
 pub fn credit_of_iteration(learning: &Learning, approach: &str, gained: bool) -> Option<Credit> {
     let followed = similarity(learning.content.gist(), approach) >= FOLLOWED;
     match (learning.kind(), followed) {
-        (Kind::Strategy, true) => Some(if gained { Credit::IterationHelped } else { Credit::IterationFailed }),
-        (Kind::Antipattern, true) => Some(if gained { Credit::IterationFailed } else { Credit::IterationHelped }),
-        (Kind::Antipattern, false) => Some(if gained { Credit::HeededWell } else { Credit::HeededInVain }),
-        (Kind::Strategy, false) | (Kind::Estimate | Kind::Convention, _) => None,
+        (LearningKind::Strategy, true) => Some(if gained { Credit::IterationHelped } else { Credit::IterationFailed }),
+        (LearningKind::Antipattern, true) => Some(if gained { Credit::IterationFailed } else { Credit::IterationHelped }),
+        (LearningKind::Antipattern, false) => Some(if gained { Credit::HeededWell } else { Credit::HeededInVain }),
+        (LearningKind::Strategy, false) | (LearningKind::Estimate | LearningKind::Convention, _) => None,
     }
 }
 
@@ -128,13 +128,13 @@ impl Learning {
 
     /// Whether a prompt may contain it.
     pub fn is_worth_telling(&self, settings: &MemorySettings, now: Timestamp) -> bool {
-        self.state == State::Active
+        self.state == LearningState::Active
             && self.confidence_at(now, settings) >= settings.min_confidence
-            && (self.kind() == Kind::Estimate || self.success_rate() >= settings.min_success_rate)
+            && (self.kind() == LearningKind::Estimate || self.success_rate() >= settings.min_success_rate)
     }
 
     /// Whether its confidence is so low that it is archived.
     pub fn is_spent(&self, settings: &MemorySettings, now: Timestamp) -> bool {
-        self.state != State::Archived && self.confidence_at(now, settings) < settings.archive_below
+        self.state != LearningState::Archived && self.confidence_at(now, settings) < settings.archive_below
     }
 }

@@ -1,6 +1,6 @@
 //! Merging of a new learning with known ones that are similar, equal or contradicting.
 
-use super::learning::{Content, Kind, Learning, State};
+use super::learning::{Content, LearningKind, Learning, LearningState};
 use super::settings::MemorySettings;
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::similarity::similarity;
@@ -15,13 +15,13 @@ const RENEWED: f64 = 0.2;
 /// Whether two learnings are the same: equal repository, kind and task type, and similar texts.
 pub fn are_same(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let alike = a.kind() == b.kind() && a.task_type == b.task_type && is_same_repository(a, b);
-    alike && (a.id == b.id || a.kind() == Kind::Estimate || is_alike(a, b, settings))
+    alike && (a.id == b.id || a.kind() == LearningKind::Estimate || is_alike(a, b, settings))
 }
 
 /// Whether one recommends what the other warns of.
 pub fn contradicts(a: &Learning, b: &Learning, settings: &MemorySettings) -> bool {
     let opposite =
-        matches!((a.kind(), b.kind()), (Kind::Strategy, Kind::Antipattern) | (Kind::Antipattern, Kind::Strategy));
+        matches!((a.kind(), b.kind()), (LearningKind::Strategy, LearningKind::Antipattern) | (LearningKind::Antipattern, LearningKind::Strategy));
     opposite && a.task_type == b.task_type && is_same_repository(a, b) && is_alike(a, b, settings)
 }
 
@@ -50,8 +50,8 @@ pub fn absorb(known: &Learning, new: &Learning, settings: &MemorySettings, now: 
         merged.about.clone_from(&new.about);
     }
     merged.updated_at = now;
-    if merged.state == State::Archived && merged.confidence >= settings.promote_confidence {
-        merged.state = State::Candidate;
+    if merged.state == LearningState::Archived && merged.confidence >= settings.promote_confidence {
+        merged.state = LearningState::Candidate;
     }
     promote(&mut merged, settings);
     merged
@@ -96,8 +96,8 @@ pub fn take_in(mut new: Learning, near: &[Learning], settings: &MemorySettings, 
 pub fn promote(learning: &mut Learning, settings: &MemorySettings) {
     let often = learning.seen >= settings.promote_seen;
     let merged = learning.merged && learning.confidence >= settings.merged_confidence;
-    if learning.state == State::Candidate && learning.confidence >= settings.promote_confidence && (often || merged) {
-        learning.state = State::Active;
+    if learning.state == LearningState::Candidate && learning.confidence >= settings.promote_confidence && (often || merged) {
+        learning.state = LearningState::Active;
     }
 }
 
@@ -108,7 +108,7 @@ pub fn contradict(a: &mut Learning, b: &mut Learning, settings: &MemorySettings,
         one.confidence = one.confidence_at(now, settings) * (1.0 - CONTRADICTED * against / (left + right));
         one.updated_at = now;
         if one.confidence < settings.archive_below {
-            one.state = State::Archived;
+            one.state = LearningState::Archived;
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Only facts that the service measured, texts of the loop's own agent, and texts of people with permission are used.
 //! The task's text counts as trusted only if its author is.
 
-use super::extract::{Comment, Ended, IterationFacts, LoopFacts, Redirected};
+use super::extract::{PullComment, LoopEnding, IterationFacts, LoopFacts, RedirectedApproach};
 use super::reflection::{Reflection, ReflectionFacts};
 use crate::domain::knowledge::intelligence::reported;
 use crate::domain::loops::{
@@ -20,7 +20,7 @@ const PATHS: usize = 8;
 
 /// Observation of a step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Observation {
+pub enum MemoryObservation {
     /// An iteration was judged.
     Iteration {
         /// Facts for extraction, and for crediting the learnings of its prompt.
@@ -43,12 +43,12 @@ pub enum Observation {
 }
 
 /// Returns the observations of a step, in order. Deterministic; empty for a step without changes.
-pub fn observed(before: &Loop, after: &Loop) -> Vec<Observation> {
+pub fn observed(before: &Loop, after: &Loop) -> Vec<MemoryObservation> {
     let mut found = Vec::new();
     for guidance in after.guidance.iter().filter(|guidance| guidance.remember && !is_known(before, guidance)) {
         let text = clean(&guidance.text);
         if !text.is_empty() {
-            found.push(Observation::Rule { text });
+            found.push(MemoryObservation::Rule { text });
         }
     }
     found.extend(judged_anew(before, after).map(|iteration| of_iteration(after, iteration)));
@@ -70,7 +70,7 @@ pub(in crate::domain) fn judged_anew<'a>(before: &Loop, after: &'a Loop) -> Opti
     (!merge && known.is_none_or(|known| known.judged != iteration.judged)).then_some(iteration)
 }
 
-fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
+fn of_iteration(current: &Loop, iteration: &Iteration) -> MemoryObservation {
     let report = reported(iteration);
     let (completion_before, error_before) = state_before(current, iteration);
     let completion_after = iteration.completion.get();
@@ -97,7 +97,7 @@ fn of_iteration(current: &Loop, iteration: &Iteration) -> Observation {
         // If the run failed, the directive was not about the approach.
         redirected: redirected(iteration, &approach).filter(|_| !agent_failed),
     };
-    Observation::Iteration { facts: Box::new(facts), reflection }
+    MemoryObservation::Iteration { facts: Box::new(facts), reflection }
 }
 
 /// Reflection on an iteration from its report and its checks; `error_after` is the signature of its first error.
@@ -140,34 +140,34 @@ fn state_before(current: &Loop, iteration: &Iteration) -> (f64, Option<String>) 
 }
 
 /// Approach that the overseer ended, and the approach that it proposes.
-fn redirected(iteration: &Iteration, approach: &str) -> Option<Redirected> {
+fn redirected(iteration: &Iteration, approach: &str) -> Option<RedirectedApproach> {
     let judged = iteration.judged.as_ref()?;
     // Failing backends and high costs are no verdict on the approach.
     let of_approach = |kind: Kind| !matches!(kind, Kind::AgentFailure | Kind::ResourceBurn);
     let ordered = |found: &JudgedDetection| found.level == Level::Redirect && found.fresh && of_approach(found.kind);
     let ordered = judged.found.iter().any(ordered);
-    (ordered && !approach.is_empty()).then(|| Redirected { from: approach.to_owned(), to: judged.way.clone() })
+    (ordered && !approach.is_empty()).then(|| RedirectedApproach { from: approach.to_owned(), to: judged.way.clone() })
 }
 
 /// Outcome of a loop that ended with this step, and whether it succeeded; `None` if it continues or had ended before.
-fn ended(before: &Loop, after: &Loop) -> Option<(Ended, Option<bool>)> {
+fn ended(before: &Loop, after: &Loop) -> Option<(LoopEnding, Option<bool>)> {
     if after.state == before.state {
         return None;
     }
     // People end a loop for other reasons; the overseer and a failed restoration do not.
     let given_up = || before.halting.is_some() || judged_anew(before, after).is_some();
     match after.state {
-        LoopState::Merged => Some((Ended::Merged, Some(true))),
-        LoopState::Closed if after.why == PULL_CLOSED => Some((Ended::ClosedUnmerged, Some(false))),
-        LoopState::Closed if before.state == LoopState::Review => Some((Ended::Verified, Some(true))),
-        LoopState::LimitReached => Some((Ended::Failed, Some(false))),
-        LoopState::Aborted if given_up() => Some((Ended::Failed, Some(false))),
-        LoopState::Closed | LoopState::Aborted => Some((Ended::Stopped, None)),
+        LoopState::Merged => Some((LoopEnding::Merged, Some(true))),
+        LoopState::Closed if after.why == PULL_CLOSED => Some((LoopEnding::ClosedUnmerged, Some(false))),
+        LoopState::Closed if before.state == LoopState::Review => Some((LoopEnding::Verified, Some(true))),
+        LoopState::LimitReached => Some((LoopEnding::Failed, Some(false))),
+        LoopState::Aborted if given_up() => Some((LoopEnding::Failed, Some(false))),
+        LoopState::Closed | LoopState::Aborted => Some((LoopEnding::Stopped, None)),
         _ => None,
     }
 }
 
-fn of_end(current: &Loop, ended: Ended, succeeded: Option<bool>) -> Observation {
+fn of_end(current: &Loop, ended: LoopEnding, succeeded: Option<bool>) -> MemoryObservation {
     let last = current.kept().rev().find(|iteration| iteration.commit.is_some());
     let report = last.map(reported).unwrap_or_default();
     let mut told: Vec<&Guidance> = Vec::new();
@@ -192,10 +192,10 @@ fn of_end(current: &Loop, ended: Ended, succeeded: Option<bool>) -> Observation 
         iterations: current.spent.iterations,
         minutes: current.spent.time_ms as f64 / 60_000.0,
         cost: current.spent.cost,
-        comments: texts(GuidanceSource::Review).map(|text| Comment { text, asks_for_change: true }).collect(),
+        comments: texts(GuidanceSource::Review).map(|text| PullComment { text, asks_for_change: true }).collect(),
         guidelines: texts(GuidanceSource::Command).collect(),
     };
-    Observation::Ended { facts: Box::new(facts), succeeded }
+    MemoryObservation::Ended { facts: Box::new(facts), succeeded }
 }
 
 /// Approach stated by the agent; its summary if it states none.

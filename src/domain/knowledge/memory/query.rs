@@ -9,7 +9,7 @@ const MAX_PHRASES: usize = 32;
 
 /// Parsed query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct ParsedQuery {
     /// Phrases to find: one or several words each.
     pub phrases: Vec<String>,
     /// Phrases to exclude.
@@ -18,7 +18,7 @@ pub struct Asked {
     pub any: bool,
 }
 
-impl Asked {
+impl ParsedQuery {
     /// Returns the query in the syntax of SQLite's FTS5; `None` if there is nothing to find.
     pub fn to_fts(&self) -> Option<String> {
         // Phrases contain letters, digits and spaces only, so that no quote can end them.
@@ -38,8 +38,8 @@ impl Asked {
 
 /// Parses a query of any syntax: quoted phrases stay phrases, `OR` makes one phrase sufficient, `NOT` or `-` excludes
 /// what follows, and everything else (`AND`, `NEAR`, columns, wild cards, brackets) counts by its words.
-pub fn correct(query: &str) -> Asked {
-    let mut asked = Asked::default();
+pub fn correct(query: &str) -> ParsedQuery {
+    let mut asked = ParsedQuery::default();
     let mut excludes = false;
     for (is_phrase, piece) in pieces(&query[..query.floor_char_boundary(MAX_QUERY)]) {
         match piece {

@@ -1,18 +1,18 @@
 //! Selection of learnings for a prompt: ranking of what was found.
 
-use super::learning::{Kind, Learning};
+use super::learning::{LearningKind, Learning};
 use super::settings::MemorySettings;
 use super::terms::{MAX_TASK, by_length};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{RepoRef, Timestamp};
-use crate::domain::model::similarity::{Rarity, Words};
+use crate::domain::model::similarity::{Rarity, WordCounts};
 
 /// Score of a rule or an estimate of the repository without a common word; it ranks after all that have one.
 const UNASKED: f64 = 0.005;
 
 /// Query for learnings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Query {
+pub struct LearningQuery {
     /// Task: title, text, failing checks, errors.
     pub text: String,
     /// Type of the task.
@@ -40,7 +40,7 @@ pub const NO_EMBEDDINGS: &str =
 
 /// Learning found by a search.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
+pub struct LearningCandidate {
     /// Learning.
     pub learning: Learning,
     /// Sum of the weights of its rare words, above 0; `None` if it was found otherwise.
@@ -75,7 +75,7 @@ impl Default for Weights {
 
 /// Learning with its score.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recalled {
+pub struct RankedLearning {
     /// Learning.
     pub learning: Learning,
     /// Reciprocal ranks times confidence and success rate; comparable within one result only.
@@ -84,23 +84,23 @@ pub struct Recalled {
 
 /// Returns the learnings for a prompt, best first: fused by reciprocal rank, times confidence and success rate, within
 /// the limits of each kind and in total.
-pub fn rank(query: &Query, found: Vec<Candidate>, settings: &MemorySettings, now: Timestamp) -> Vec<Recalled> {
+pub fn rank(query: &LearningQuery, found: Vec<LearningCandidate>, settings: &MemorySettings, now: Timestamp) -> Vec<RankedLearning> {
     rank_by(&Weights::default(), query, found, settings, now)
 }
 
 /// [`rank`] with given weights.
 pub fn rank_by(
     weights: &Weights,
-    query: &Query,
-    found: Vec<Candidate>,
+    query: &LearningQuery,
+    found: Vec<LearningCandidate>,
     settings: &MemorySettings,
     now: Timestamp,
-) -> Vec<Recalled> {
-    let worthy = |candidate: &Candidate| candidate.learning.is_worth_telling(settings, now);
-    let found: Vec<Candidate> = found.into_iter().filter(worthy).collect();
+) -> Vec<RankedLearning> {
+    let worthy = |candidate: &LearningCandidate| candidate.learning.is_worth_telling(settings, now);
+    let found: Vec<LearningCandidate> = found.into_iter().filter(worthy).collect();
     let scored = score(weights, query, found, settings, now);
-    let mut left = Kind::ALL.map(|kind| (kind, quota(kind, settings)));
-    let mut fits = |recalled: &Recalled| {
+    let mut left = LearningKind::ALL.map(|kind| (kind, quota(kind, settings)));
+    let mut fits = |recalled: &RankedLearning| {
         let quota = left.iter_mut().find(|(kind, _)| *kind == recalled.learning.kind());
         quota.is_some_and(|(_, left)| {
             let free = *left > 0;
@@ -114,15 +114,15 @@ pub fn rank_by(
 /// Scores of all candidates, best first.
 fn score(
     weights: &Weights,
-    query: &Query,
-    found: Vec<Candidate>,
+    query: &LearningQuery,
+    found: Vec<LearningCandidate>,
     settings: &MemorySettings,
     now: Timestamp,
-) -> Vec<Recalled> {
-    let texts: Vec<Words> = found.iter().map(|candidate| Words::of(&candidate.learning.search_text())).collect();
+) -> Vec<RankedLearning> {
+    let texts: Vec<WordCounts> = found.iter().map(|candidate| WordCounts::of(&candidate.learning.search_text())).collect();
     let by_words = places_by_words(&found, &texts);
     let by_cosine = places_by_cosine(query, &texts);
-    let mut scored: Vec<Recalled> = found
+    let mut scored: Vec<RankedLearning> = found
         .into_iter()
         .zip(by_words.into_iter().zip(by_cosine))
         .map(|(candidate, (by_words, by_cosine))| {
@@ -131,12 +131,12 @@ fn score(
             let part = |(weight, place): (f64, Option<usize>)| Some(weight / (weights.fusion + place? as f64));
             let fused: f64 = places.into_iter().filter_map(part).sum();
             let learning = candidate.learning;
-            let rate = if learning.kind() == Kind::Estimate { 1.0 } else { learning.success_rate() };
+            let rate = if learning.kind() == LearningKind::Estimate { 1.0 } else { learning.success_rate() };
             let mine = learning.task_type == query.task_type || learning.task_type == TaskType::Other;
             let fit = if mine { 1.0 } else { weights.other_type };
             // Rules and figures of this repository are useful even without a common word.
-            let floor = if matches!(learning.kind(), Kind::Estimate | Kind::Convention) { UNASKED } else { 0.0 };
-            Recalled { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
+            let floor = if matches!(learning.kind(), LearningKind::Estimate | LearningKind::Convention) { UNASKED } else { 0.0 };
+            RankedLearning { score: (fused + floor) * learning.confidence_at(now, settings) * rate * fit, learning }
         })
         .collect();
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.learning.id.cmp(&b.learning.id)));
@@ -144,7 +144,7 @@ fn score(
 }
 
 /// Ranks by rare words, long texts after short ones; equal weights share a rank.
-fn places_by_words(found: &[Candidate], texts: &[Words]) -> Vec<Option<usize>> {
+fn places_by_words(found: &[LearningCandidate], texts: &[WordCounts]) -> Vec<Option<usize>> {
     let weighed = || found.iter().zip(texts).filter(|(candidate, _)| candidate.by_words.is_some());
     let words: usize = weighed().map(|(_, text)| text.len()).sum();
     let mean = words.max(1) as f64 / weighed().count().max(1) as f64;
@@ -156,9 +156,9 @@ fn places_by_words(found: &[Candidate], texts: &[Words]) -> Vec<Option<usize>> {
 }
 
 /// Ranks by cosine of all words, weighted by rarity among the candidates; `None` if no word is common.
-fn places_by_cosine(query: &Query, texts: &[Words]) -> Vec<Option<usize>> {
+fn places_by_cosine(query: &LearningQuery, texts: &[WordCounts]) -> Vec<Option<usize>> {
     let rarity = Rarity::among(texts);
-    let wanted = rarity.weigh(&Words::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));
+    let wanted = rarity.weigh(&WordCounts::of(&query.text[..query.text.floor_char_boundary(MAX_TASK)]));
     let mut alike: Vec<(f64, usize)> = texts.iter().map(|text| wanted.cosine(&rarity.weigh(text))).zip(0..).collect();
     alike.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     let mut places = vec![None; texts.len()];
@@ -170,11 +170,11 @@ fn places_by_cosine(query: &Query, texts: &[Words]) -> Vec<Option<usize>> {
     places
 }
 
-fn quota(kind: Kind, settings: &MemorySettings) -> u32 {
+fn quota(kind: LearningKind, settings: &MemorySettings) -> u32 {
     match kind {
-        Kind::Strategy => settings.strategies,
-        Kind::Antipattern => settings.antipatterns,
-        Kind::Estimate => settings.estimates,
-        Kind::Convention => settings.conventions,
+        LearningKind::Strategy => settings.strategies,
+        LearningKind::Antipattern => settings.antipatterns,
+        LearningKind::Estimate => settings.estimates,
+        LearningKind::Convention => settings.conventions,
     }
 }

@@ -62,7 +62,7 @@ pub fn rare_terms<E>(
 
 /// Row of the store, and the sum of the weights of its terms.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Match {
+pub struct TermMatch {
     /// Row; newer ones are greater.
     pub row: i64,
     /// Sum of the weights.
@@ -71,11 +71,11 @@ pub struct Match {
 
 /// Returns rows by the sum of their terms' weights, best first, and newest first if equal. `postings` contains each
 /// row once for each of its terms.
-pub fn best_first(mut postings: Vec<Match>) -> Vec<Match> {
+pub fn best_first(mut postings: Vec<TermMatch>) -> Vec<TermMatch> {
     // The sort is stable, so that rows with the same terms have exactly the same sum.
     postings.sort_by_key(|one| one.row);
-    let sum = |same: &[Match]| Match { row: same[0].row, weight: same.iter().map(|one| one.weight).sum() };
-    let mut sums: Vec<Match> = postings.chunk_by(|a, b| a.row == b.row).map(sum).collect();
+    let sum = |same: &[TermMatch]| TermMatch { row: same[0].row, weight: same.iter().map(|one| one.weight).sum() };
+    let mut sums: Vec<TermMatch> = postings.chunk_by(|a, b| a.row == b.row).map(sum).collect();
     sums.sort_unstable_by(|a, b| b.weight.total_cmp(&a.weight).then(b.row.cmp(&a.row)));
     sums
 }

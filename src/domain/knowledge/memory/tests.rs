@@ -38,8 +38,8 @@ fn learning(content: Content, confidence: f64) -> Learning {
 }
 
 fn active(content: Content, confidence: f64) -> Learning {
-    let evidence = Evidence { successes: 4.0, failures: 0.0 };
-    Learning { state: State::Active, evidence, ..learning(content, confidence) }
+    let evidence = LearningEvidence { successes: 4.0, failures: 0.0 };
+    Learning { state: LearningState::Active, evidence, ..learning(content, confidence) }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use regex::{Regex, RegexBuilder};
 
-use super::{Event, EventKind, Role, Summary, Turn};
+use super::{SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
 
 /// Bytes of a token: the minimum seen in code and prose of Latin script, so that answers tend to be shorter than their
 /// budget.
@@ -29,7 +29,7 @@ pub enum Hit {
         /// Attempt.
         attempt: u32,
         /// Author.
-        role: Role,
+        role: TurnRole,
         /// Backend.
         backend: String,
         /// Model.
@@ -40,14 +40,14 @@ pub enum Hit {
         excerpt: String,
     },
     /// Event, its text cut to the matching part.
-    Event(Event),
+    Event(SessionEvent),
     /// Summary, complete.
-    Summary(Summary),
+    Summary(SessionSummary),
 }
 
 /// Results of a search.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
+pub struct SearchResults {
     /// Results, best first.
     pub hits: Vec<Hit>,
     /// Number of further results.
@@ -132,7 +132,7 @@ pub fn fit(blocks: &[String], more: u64, at_least: bool, budget: usize) -> Strin
 }
 
 /// Answer to a search within a budget of tokens.
-pub fn found_text(found: &Found, budget: usize) -> String {
+pub fn found_text(found: &SearchResults, budget: usize) -> String {
     let notes: String = found.notes.iter().map(|note| format!("note: {}\n", cut(note, EXCERPT))).collect();
     let notes = shortened(&notes, budget / 4);
     if found.hits.is_empty() {
@@ -156,7 +156,7 @@ fn hit_text(hit: &Hit) -> String {
     }
 }
 
-fn event_text(event: &Event) -> String {
+fn event_text(event: &SessionEvent) -> String {
     let mut head = format!("[{}] iteration {}", event.kind, event.iteration);
     for part in [&event.tool, &event.path].into_iter().flatten() {
         head.push_str(&format!(", {}", cut(part, EXCERPT)));
@@ -167,8 +167,8 @@ fn event_text(event: &Event) -> String {
     format!("{head}\n{}", event.text)
 }
 
-fn summary_text(summary: &Summary) -> String {
-    let Summary { from, to, text, decisions, files, errors, .. } = summary;
+fn summary_text(summary: &SessionSummary) -> String {
+    let SessionSummary { from, to, text, decisions, files, errors, .. } = summary;
     let mut block = format!("[summary] iterations {from} to {to}\n{}", text.trim());
     if !summary.extractive {
         let errors: Vec<String> = errors.iter().map(|e| format!("{}x {}", e.count, e.signature)).collect();
@@ -182,7 +182,7 @@ fn summary_text(summary: &Summary) -> String {
 }
 
 /// Summaries, oldest first, within a budget of tokens; if not all fit, the newest.
-pub fn summaries_text(summaries: &[Summary], budget: usize) -> String {
+pub fn summaries_text(summaries: &[SessionSummary], budget: usize) -> String {
     if summaries.is_empty() {
         return "there is no summary of these iterations yet".to_owned();
     }
@@ -191,19 +191,19 @@ pub fn summaries_text(summaries: &[Summary], budget: usize) -> String {
 }
 
 /// Turns of an iteration within a budget of tokens: the agent's last one first, answers before prompts.
-pub fn turns_text(iteration: u32, turns: &[Turn], budget: usize) -> String {
-    let mut turns: Vec<&Turn> = turns.iter().collect();
+pub fn turns_text(iteration: u32, turns: &[SessionTurn], budget: usize) -> String {
+    let mut turns: Vec<&SessionTurn> = turns.iter().collect();
     if turns.is_empty() {
         return format!("there is no turn of iteration {iteration}; it has not been, or is kept no longer");
     }
-    turns.sort_by_key(|turn| (turn.role == Role::Assistant, std::cmp::Reverse((turn.attempt, turn.started))));
+    turns.sort_by_key(|turn| (turn.role == TurnRole::Assistant, std::cmp::Reverse((turn.attempt, turn.started))));
     let each = budget.saturating_sub(MORE_TOKENS) / turns.len().clamp(1, 3);
     let each = each.saturating_sub(MORE_TOKENS);
     let blocks: Vec<String> = turns.iter().map(|turn| turn_text(turn, each)).collect();
     fit(&blocks, 0, false, budget)
 }
 
-fn turn_text(turn: &Turn, budget: usize) -> String {
+fn turn_text(turn: &SessionTurn, budget: usize) -> String {
     let model = turn.model.as_deref().map(|model| format!(" {model}")).unwrap_or_default();
     let about = if turn.estimated { "about " } else { "" };
     let mut head = format!(

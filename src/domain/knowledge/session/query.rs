@@ -25,7 +25,7 @@ static BETWEEN: LazyLock<Regex> =
 /// Part of the session memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Tier {
+pub enum SessionTier {
     /// Prompts and answers.
     #[serde(alias = "turns")]
     Raw,
@@ -50,12 +50,12 @@ pub struct Iterations {
 /// Search query. Every field narrows the results.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
-pub struct Query {
+pub struct SessionQuery {
     /// Words that must all occur; FTS5 syntax works too ("a phrase", this OR that, NOT, prefix*). Empty for the newest
     /// entries that pass the other filters.
     pub query: String,
     /// Part to search; all if missing.
-    pub tier: Option<Tier>,
+    pub tier: Option<SessionTier>,
     /// Only these iterations.
     pub iterations: Iterations,
     /// Only events of these types.
@@ -70,19 +70,19 @@ pub struct Query {
     pub limit: Option<u32>,
 }
 
-impl Query {
+impl SessionQuery {
     /// Maximum number of results, 1..=50.
     pub fn limit(&self) -> usize {
         self.limit.unwrap_or(DEFAULT_LIMIT).clamp(1, MAX_LIMIT) as usize
     }
 
     /// Returns the tiers to search, shortest first. Filters for events leave only events.
-    pub fn tiers(&self) -> Vec<Tier> {
+    pub fn tiers(&self) -> Vec<SessionTier> {
         let about_events = !(self.event_types.is_empty() && self.tools.is_empty() && self.paths.is_empty());
         match self.tier {
-            _ if about_events => vec![Tier::Events],
+            _ if about_events => vec![SessionTier::Events],
             Some(tier) => vec![tier],
-            None => vec![Tier::Summaries, Tier::Events, Tier::Raw],
+            None => vec![SessionTier::Summaries, SessionTier::Events, SessionTier::Raw],
         }
     }
 }

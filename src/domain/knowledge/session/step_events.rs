@@ -1,7 +1,7 @@
 //! Events of a step for the session memory: outcomes of checks, detections and interventions, changes of backend and
 //! model, and people's commands. Actions of the agent come from its own stream.
 
-use super::{Event, EventKind};
+use super::{SessionEvent, EventKind};
 use crate::domain::knowledge::memory::judged_anew;
 use crate::domain::loops::{
     AgentRunFacts, IterationJudgement, Loop, LoopInput, LoopState, LoopStep, ServedBy, error_signature,
@@ -14,7 +14,7 @@ use crate::domain::trust::sanitize;
 
 /// Events of the step from `before` to `after`, in order. Outcomes that came too late and commands that only ask for a
 /// text are left out. Texts are not masked.
-pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<Event> {
+pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp) -> Vec<SessionEvent> {
     let counts = |ticket: u64| before.state == LoopState::Running && ticket == before.ticket;
     let mut found = CollectedEvents { iteration: before.spent.iterations, at, events: Vec::new() };
     match input {
@@ -44,7 +44,7 @@ pub fn step_events(before: &Loop, after: &Loop, input: &LoopInput, at: Timestamp
 struct CollectedEvents {
     iteration: u32,
     at: Timestamp,
-    events: Vec<Event>,
+    events: Vec<SessionEvent>,
 }
 
 impl CollectedEvents {
@@ -54,7 +54,7 @@ impl CollectedEvents {
 
     fn add_of(&mut self, kind: EventKind, tool: Option<String>, text: String, failed: bool) {
         let Self { iteration, at, .. } = *self;
-        self.events.push(Event { iteration, kind, tool, path: None, text, failed, at });
+        self.events.push(SessionEvent { iteration, kind, tool, path: None, text, failed, at });
     }
 
     fn checks(&mut self, report: &CheckReport, fresh: bool) {

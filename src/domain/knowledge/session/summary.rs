@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::answer::cut;
-use super::{ErrorPattern, Event, EventKind, Role, Summary, Turn};
+use super::{ErrorPattern, SessionEvent, EventKind, TurnRole, SessionSummary, SessionTurn};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::signature::normalise;
 
@@ -44,11 +44,11 @@ pub fn due(done: u32, summed: u32, interval: u32, ended: bool) -> Option<RangeIn
 
 /// Summarises the iterations `from..=to` from their turns and events (others are ignored): breakthroughs first, then
 /// decisions, approaches, errors by signature, files. Deterministic.
-pub fn extract(from: u32, to: u32, turns: &[Turn], events: &[Event], made_at: Timestamp) -> Summary {
+pub fn extract(from: u32, to: u32, turns: &[SessionTurn], events: &[SessionEvent], made_at: Timestamp) -> SessionSummary {
     let within = |iteration: u32| (from..=to).contains(&iteration);
-    let mut turns: Vec<&Turn> = turns.iter().filter(|turn| within(turn.iteration)).collect();
+    let mut turns: Vec<&SessionTurn> = turns.iter().filter(|turn| within(turn.iteration)).collect();
     turns.sort_by_key(|turn| (turn.iteration, turn.attempt, turn.started));
-    let mut events: Vec<&Event> = events.iter().filter(|event| within(event.iteration)).collect();
+    let mut events: Vec<&SessionEvent> = events.iter().filter(|event| within(event.iteration)).collect();
     events.sort_by_key(|event| (event.iteration, event.at));
 
     let decisions = decisions(&turns, &events);
@@ -71,11 +71,11 @@ pub fn extract(from: u32, to: u32, turns: &[Turn], events: &[Event], made_at: Ti
     if turns.is_empty() && events.is_empty() {
         text.push_str("\nNothing was recorded.");
     }
-    Summary { from, to, text, decisions, files, errors, extractive: true, made_at }
+    SessionSummary { from, to, text, decisions, files, errors, extractive: true, made_at }
 }
 
 /// Checks that failed and then passed, by their last change.
-fn breakthroughs(events: &[&Event]) -> Vec<String> {
+fn breakthroughs(events: &[&SessionEvent]) -> Vec<String> {
     let mut failing: BTreeMap<&str, u32> = BTreeMap::new();
     let mut found: Vec<(u32, String)> = Vec::new();
     for event in events.iter().filter(|event| event.kind == EventKind::Check) {
@@ -93,9 +93,9 @@ fn breakthroughs(events: &[&Event]) -> Vec<String> {
 
 /// Sentences of agents that state a decision, directives of the overseer and of people, and changes of backend and
 /// model; the newest if there are many.
-fn decisions(turns: &[&Turn], events: &[&Event]) -> Vec<String> {
+fn decisions(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<String> {
     let mut found: Vec<(u32, String)> = Vec::new();
-    for turn in turns.iter().filter(|turn| turn.role == Role::Agent) {
+    for turn in turns.iter().filter(|turn| turn.role == TurnRole::Agent) {
         let answer = &turn.response[..turn.response.floor_char_boundary(MAX_ANSWER)];
         let telling = sentences(answer).filter(|sentence| DECISION.is_match(sentence));
         found.extend(telling.map(|sentence| (turn.iteration, cut(sentence, MAX_SENTENCE))));
@@ -116,8 +116,8 @@ fn decisions(turns: &[&Turn], events: &[&Event]) -> Vec<String> {
 }
 
 /// Statements of each iteration's agent about its work; the newest if there are many.
-fn approaches(turns: &[&Turn]) -> Vec<String> {
-    let agents = turns.iter().filter(|turn| turn.role == Role::Agent);
+fn approaches(turns: &[&SessionTurn]) -> Vec<String> {
+    let agents = turns.iter().filter(|turn| turn.role == TurnRole::Agent);
     let mut found: Vec<String> = agents
         .filter_map(|turn| {
             let first = sentences(&turn.response[..turn.response.floor_char_boundary(MAX_ANSWER)]).next()?;
@@ -127,7 +127,7 @@ fn approaches(turns: &[&Turn]) -> Vec<String> {
     found.split_off(found.len().saturating_sub(MAX_LINES))
 }
 
-fn errors(turns: &[&Turn], events: &[&Event]) -> Vec<ErrorPattern> {
+fn errors(turns: &[&SessionTurn], events: &[&SessionEvent]) -> Vec<ErrorPattern> {
     let told = turns.iter().filter_map(|turn| Some((turn.iteration, turn.error.as_deref()?)));
     let happened = events.iter().filter(|event| event.failed).map(|event| (event.iteration, event.text.as_str()));
     let mut patterns: BTreeMap<String, ErrorPattern> = BTreeMap::new();
@@ -155,7 +155,7 @@ fn error_line(pattern: &ErrorPattern) -> String {
 }
 
 /// Changed files with their counts, most often changed first.
-fn files(events: &[&Event]) -> (Vec<String>, Vec<u32>) {
+fn files(events: &[&SessionEvent]) -> (Vec<String>, Vec<u32>) {
     let mut times: BTreeMap<&str, u32> = BTreeMap::new();
     for path in
         events.iter().filter(|event| event.kind == EventKind::FileChange).filter_map(|event| event.path.as_deref())

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn turn(iteration: u32, response: &str) -> Turn {
-    Turn {
+fn turn(iteration: u32, response: &str) -> SessionTurn {
+    SessionTurn {
         iteration,
         attempt: 1,
-        role: Role::Agent,
+        role: TurnRole::Agent,
         prompt: "Mend it.".into(),
         response: response.into(),
         backend: "claude".into(),
@@ -25,9 +25,9 @@ fn turn(iteration: u32, response: &str) -> Turn {
     }
 }
 
-fn event(iteration: u32, kind: EventKind, tool: Option<&str>, path: Option<&str>, text: &str, failed: bool) -> Event {
+fn event(iteration: u32, kind: EventKind, tool: Option<&str>, path: Option<&str>, text: &str, failed: bool) -> SessionEvent {
     let (tool, path) = (tool.map(str::to_owned), path.map(str::to_owned));
-    Event { iteration, kind, tool, path, text: text.into(), failed, at: Timestamp(i64::from(iteration)) }
+    SessionEvent { iteration, kind, tool, path, text: text.into(), failed, at: Timestamp(i64::from(iteration)) }
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn path_globs_match_like_gitignore() {
 
 #[test]
 fn event_filters_select_event_tier() {
-    let query = |text: &str| serde_json::from_str::<Query>(text).expect("a query");
-    assert_eq!(query("{}").tiers(), [Tier::Summaries, Tier::Events, Tier::Raw]);
-    assert_eq!(query(r#"{"tier": "summary"}"#).tiers(), [Tier::Summaries]);
-    assert_eq!(query(r#"{"tier": "raw", "tools": ["Bash"]}"#).tiers(), [Tier::Events]);
+    let query = |text: &str| serde_json::from_str::<SessionQuery>(text).expect("a query");
+    assert_eq!(query("{}").tiers(), [SessionTier::Summaries, SessionTier::Events, SessionTier::Raw]);
+    assert_eq!(query(r#"{"tier": "summary"}"#).tiers(), [SessionTier::Summaries]);
+    assert_eq!(query(r#"{"tier": "raw", "tools": ["Bash"]}"#).tiers(), [SessionTier::Events]);
     assert_eq!(
         [query("{}").limit(), query(r#"{"limit": 0}"#).limit(), query(r#"{"limit": 999}"#).limit()],
         [10, 1, 50]
     );
-    assert!(serde_json::from_str::<Query>(r#"{"quarry": "x"}"#).is_err(), "a misspelt field is told");
+    assert!(serde_json::from_str::<SessionQuery>(r#"{"quarry": "x"}"#).is_err(), "a misspelt field is told");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn summary_lists_breakthroughs_first() {
     let turns = [
         turn(2, "# Done\nI decided to use a lock file instead of polling. Tests in src/lib.rs fail. See you!"),
         turn(1, "- Looked at the parser.\n```\nlet x = chose;\n```\n"),
-        Turn { error: Some("provider answered 529 after 12 s".into()), ..turn(3, "") },
+        SessionTurn { error: Some("provider answered 529 after 12 s".into()), ..turn(3, "") },
         turn(9, "Out of range, decided otherwise."),
     ];
     let events = [
@@ -161,7 +161,7 @@ fn answer_states_number_of_omitted_results() {
     let long = turns_text(3, &[turn(3, &"x".repeat(1 << 20))], 1_000);
     assert!(tokens(&long) <= 1_000 && long.contains("more tokens") && long.contains("Mend it."), "{long}");
     assert!(turns_text(3, &[], 1_000).contains("no turn of iteration 3"));
-    let many: Vec<Turn> = (0..200).map(|nth| Turn { attempt: nth, ..turn(3, "short") }).collect();
+    let many: Vec<SessionTurn> = (0..200).map(|nth| SessionTurn { attempt: nth, ..turn(3, "short") }).collect();
     let text = turns_text(3, &many, 1_000);
     assert!(text.starts_with("[turn] iteration 3, attempt 199") && text.contains("more; narrow"), "{text}");
 }
@@ -188,13 +188,13 @@ proptest! {
         prop_assert!(tokens(&shortened(&response, budget)) <= budget);
         prop_assert!(tokens(&turns_text(1, &[turn(1, &response), turn(1, &response)], budget)) <= budget + 1);
         let hits = blocks.iter().map(|text| Hit::Event(event(1, EventKind::Error, None, None, text, true))).collect();
-        let found = Found { hits, more, at_least: false, notes: blocks.clone() };
+        let found = SearchResults { hits, more, at_least: false, notes: blocks.clone() };
         prop_assert!(tokens(&found_text(&found, budget)) <= budget + 1);
     }
 
     #[test]
     fn summary_accepts_any_text(text in "(?s).{0,400}", error in ".{0,200}", from in 0u32..3, to in 0u32..3) {
-        let turns = [Turn { error: Some(error.clone()), ..turn(1, &text) }];
+        let turns = [SessionTurn { error: Some(error.clone()), ..turn(1, &text) }];
         let events = [event(1, EventKind::Check, None, Some(&text), &error, true)];
         let summary = extract(from, to, &turns, &events, Timestamp(0));
         prop_assert_eq!(&summary, &extract(from, to, &turns, &events, Timestamp(0)));

@@ -14,7 +14,7 @@ use crate::domain::supervision::experience::{Earlier, Experience};
 use crate::domain::supervision::oversight::{AuditEvent, EscalationLevel, Kind, Level};
 use crate::domain::supervision::strategy::Approach;
 use crate::domain::trust::policy::Intelligence;
-use crate::domain::trust::policy::Limits;
+use crate::domain::trust::policy::PolicyLimits;
 
 /// The outcome of a check that counts its tests.
 fn counted(passing: u64, failing: u64, output: &str) -> CheckReport {
@@ -527,7 +527,7 @@ fn cost_and_time_are_compared_with_earlier_loops() {
     let burnt = |known: bool, minutes: i64| {
         let mut run = Run::with(|s| {
             s.policy.limits =
-                Limits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..Limits::default() };
+                PolicyLimits { iterations: 40, timeout_s: 20_000, cost: Money(100_000_000), ..PolicyLimits::default() };
             s.policy.intelligence = Intelligence::Fallback;
         });
         let spread = |value: f64| Dispersion { samples: 495, mean: value, squares: 0.0 };
@@ -556,7 +556,7 @@ fn experience_is_read_and_recorded() {
     let earlier = Earlier { mean: 0.1, variance: 0.01, paced: 7, seen: 9, idle: 2 };
     let prepared = |intelligence: Intelligence| {
         let mut run = Run::with(|s| {
-            s.policy.limits = Limits { iterations: 60, cost: Money(1_000_000_000), ..Limits::default() };
+            s.policy.limits = PolicyLimits { iterations: 60, cost: Money(1_000_000_000), ..PolicyLimits::default() };
             s.policy.intelligence = intelligence;
         });
         run.tell(LoopInput::SlotGranted).prepared(|tree| tree.experience = Experience::of([earlier]));
@@ -647,19 +647,19 @@ fn raised_limit_renews_forecast() {
         found.iter().any(|found| found.evidence == "control raised the alarm resource_burn")
     };
     // An iteration takes four seconds and a dollar.
-    let cases: [(Limits, RunOptions); 2] = [
+    let cases: [(PolicyLimits, RunOptions); 2] = [
         (
-            Limits { timeout_s: 50, cost: Money(90_000_000), ..Limits::default() },
+            PolicyLimits { timeout_s: 50, cost: Money(90_000_000), ..PolicyLimits::default() },
             RunOptions { timeout_s: Some(3600), ..RunOptions::default() },
         ),
         (
-            Limits { cost: Money(12_000_000), ..Limits::default() },
+            PolicyLimits { cost: Money(12_000_000), ..PolicyLimits::default() },
             RunOptions { budget: Some(Money(90_000_000)), ..RunOptions::default() },
         ),
     ];
     for (limits, options) in cases {
         let mut run = Run::with(|s| {
-            s.policy.limits = Limits { iterations: 40, ..limits };
+            s.policy.limits = PolicyLimits { iterations: 40, ..limits };
             let thresholds = json!({ "preset": "seed", "oversight": { "stuck": { "enabled": false } } });
             s.policy.thresholds = thresholds.as_object().cloned().unwrap();
         });

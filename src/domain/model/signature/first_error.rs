@@ -15,7 +15,7 @@ const MAX_AHEAD: usize = 4;
 
 /// Role of a line in the search for the first error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LineRole {
     /// Looks like an error but is none: totals, hints, passed tests.
     Noise,
     /// Names the test of the errors that follow.
@@ -39,34 +39,34 @@ enum Line {
 }
 
 /// Patterns, most specific first; the first match decides.
-const FORMS: [(Line, &str); 20] = [
-    (Line::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
+const FORMS: [(LineRole, &str); 20] = [
+    (LineRole::Noise, r"(?:\.\.\. |: )ok$|^\s*(?:warning|note|help|hint)\b|^(?:test result|running \d+ tests?)\b"),
     (
-        Line::Noise,
+        LineRole::Noise,
         r"^\[ERROR\]\s*(?:$|Tests run:|COMPILATION ERROR|Failures:|Errors:|Failed to execute|\[Help|To see|Re-run|For more|See |->)",
     ),
     (
-        Line::Suspect,
+        LineRole::Suspect,
         r"^error: (?:test (?:run )?failed|could not compile|aborting due|\d+ targets? failed|process didn't)",
     ),
-    (Line::TestHeading, r"^_{3,} \S.* _{3,}$|^(?:FAIL|ERROR): \w+ \(.+\)$|^\s*FAIL\s+\S.* > "),
-    (Line::FileHeading, r"^(?:/|[A-Za-z]:\\|[\w.-]+/)?\S+\.(?:[cm]?[jt]sx?|vue|svelte)$"),
-    (Line::Finding, r"^\s+\d+:\d+\s+error\s"),
-    (Line::InTest, r"^E\s{2,}\S"),
-    (Line::Failure, r"^\s{0,4}thread '.*panicked at .*:$"),
-    (Line::Error, r"^\s{0,4}thread '.*panicked at "),
-    (Line::Noise, r"^\s*● Console$"),
-    (Line::Failure, r"^\s*● \S"),
-    (Line::GoFailure, r"^\s*--- FAIL: "),
-    (Line::Failure, r"^\[ERROR\] .*<<< (?:FAILURE|ERROR)!"),
-    (Line::Error, r"^\[ERROR\] |^panic: |^e: |^not ok \d+"),
-    (Line::Placed, r"^error(?:\[E\d+\])?: "),
-    (Line::Error, r"^\S+?\.\w+[:(]\d+(?:[:,]\d+)*\)?(?::| -)\s+(?:fatal )?error\b"),
-    (Line::Error, r"^\S+\.go:\d+:\d+: |^\S+\.py:\d+:\d+: [A-Z]+\d+ "),
-    (Line::Noise, r"(?i)\b(?:0|no) (?:errors?|fail\w*|problems?)\b"),
-    (Line::InTest, r"^\s{0,6}(?:Uncaught )?(?:[\w$]+\.)*(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?(?::|$)"),
+    (LineRole::TestHeading, r"^_{3,} \S.* _{3,}$|^(?:FAIL|ERROR): \w+ \(.+\)$|^\s*FAIL\s+\S.* > "),
+    (LineRole::FileHeading, r"^(?:/|[A-Za-z]:\\|[\w.-]+/)?\S+\.(?:[cm]?[jt]sx?|vue|svelte)$"),
+    (LineRole::Finding, r"^\s+\d+:\d+\s+error\s"),
+    (LineRole::InTest, r"^E\s{2,}\S"),
+    (LineRole::Failure, r"^\s{0,4}thread '.*panicked at .*:$"),
+    (LineRole::Error, r"^\s{0,4}thread '.*panicked at "),
+    (LineRole::Noise, r"^\s*● Console$"),
+    (LineRole::Failure, r"^\s*● \S"),
+    (LineRole::GoFailure, r"^\s*--- FAIL: "),
+    (LineRole::Failure, r"^\[ERROR\] .*<<< (?:FAILURE|ERROR)!"),
+    (LineRole::Error, r"^\[ERROR\] |^panic: |^e: |^not ok \d+"),
+    (LineRole::Placed, r"^error(?:\[E\d+\])?: "),
+    (LineRole::Error, r"^\S+?\.\w+[:(]\d+(?:[:,]\d+)*\)?(?::| -)\s+(?:fatal )?error\b"),
+    (LineRole::Error, r"^\S+\.go:\d+:\d+: |^\S+\.py:\d+:\d+: [A-Z]+\d+ "),
+    (LineRole::Noise, r"(?i)\b(?:0|no) (?:errors?|fail\w*|problems?)\b"),
+    (LineRole::InTest, r"^\s{0,6}(?:Uncaught )?(?:[\w$]+\.)*(?:[A-Z]\w*)?(?:Error|Exception)\b(?: \[\w+\])?(?::|$)"),
     (
-        Line::Suspect,
+        LineRole::Suspect,
         r"(?i)\b(?:error|fail(?:ed|ure|ing|s)?|fatal|panic(?:ked)?|exception|cannot|undefined|unresolved|not found|no such|denied|refused|timed? ?out|segmentation fault|killed|aborted)\b",
     ),
 ];
@@ -97,31 +97,31 @@ fn search(text: &str) -> (Option<String>, Option<String>) {
         rest = after;
         let line = visible(line);
         let sure = match kind_of(&line) {
-            None | Some(Line::Noise) => continue,
-            Some(Line::TestHeading) => {
+            None | Some(LineRole::Noise) => continue,
+            Some(LineRole::TestHeading) => {
                 test = Some(line.into_owned());
                 continue;
             }
-            Some(Line::FileHeading) => {
+            Some(LineRole::FileHeading) => {
                 file = Some(line.into_owned());
                 continue;
             }
-            Some(Line::Suspect) => {
+            Some(LineRole::Suspect) => {
                 suspect = suspect.or_else(|| Some(normalise(&line)));
                 continue;
             }
-            Some(Line::Finding) => joined(file.as_deref(), &line),
-            Some(Line::InTest) => joined(test.as_deref(), &line),
-            Some(Line::Error) => line.into_owned(),
-            Some(Line::Placed) => match ahead(rest, 1).next() {
+            Some(LineRole::Finding) => joined(file.as_deref(), &line),
+            Some(LineRole::InTest) => joined(test.as_deref(), &line),
+            Some(LineRole::Error) => line.into_owned(),
+            Some(LineRole::Placed) => match ahead(rest, 1).next() {
                 Some(place) if place.trim_start().starts_with("-->") => joined(Some(&line), &place),
                 _ => line.into_owned(),
             },
-            Some(Line::Failure) => match ahead(rest, MAX_AHEAD).next() {
+            Some(LineRole::Failure) => match ahead(rest, MAX_AHEAD).next() {
                 Some(message) => joined(Some(&line), &message),
                 None => line.into_owned(),
             },
-            Some(Line::GoFailure) => go_failure(line.into_owned(), rest),
+            Some(LineRole::GoFailure) => go_failure(line.into_owned(), rest),
         };
         return (Some(normalise(&sure)), suspect);
     }
@@ -131,7 +131,7 @@ fn search(text: &str) -> (Option<String>, Option<String>) {
 /// Returns a failing Go test with its message; of nested tests, the innermost.
 fn go_failure(mut failure: String, rest: &str) -> String {
     for line in ahead(rest, MAX_AHEAD) {
-        if kind_of(&line) == Some(Line::GoFailure) {
+        if kind_of(&line) == Some(LineRole::GoFailure) {
             failure = line;
         } else if line.trim_start().starts_with("--- ") {
             // Another subtest, which passed or was skipped.
@@ -173,6 +173,6 @@ fn visible(line: &str) -> std::borrow::Cow<'_, str> {
     without_ansi(cut(line, MAX_LINE))
 }
 
-fn kind_of(line: &str) -> Option<Line> {
+fn kind_of(line: &str) -> Option<LineRole> {
     SET.matches(line).iter().next().map(|form| FORMS[form].0)
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// What varies between two runs of the same failure.
-struct Run {
+struct SampleRun {
     root: &'static str,
     line: u32,
     time: &'static str,
@@ -13,14 +13,14 @@ struct Run {
     date: &'static str,
 }
 
-const FIRST: Run = Run {
+const FIRST: SampleRun = SampleRun {
     root: "/tmp/ralph-a81/tree",
     line: 12,
     time: "0.03",
     hash: "1a2b3c4d5e6f7a8b",
     date: "2026-02-03T10:00:01.123Z",
 };
-const SECOND: Run = Run {
+const SECOND: SampleRun = SampleRun {
     root: "/home/ci/work/r-7-xyz",
     line: 417,
     time: "12.71",
@@ -28,8 +28,8 @@ const SECOND: Run = Run {
     date: "2027-11-30T23:59:58.001Z",
 };
 
-fn cargo_compile(run: &Run, message: &str) -> String {
-    let Run { root, line, time, .. } = run;
+fn cargo_compile(run: &SampleRun, message: &str) -> String {
+    let SampleRun { root, line, time, .. } = run;
     format!(
         "   Compiling parser v0.3.1 ({root})\nwarning: unused variable: `error`\n --> src/lib.rs:{line}:9\n\n\
          \x1b[0m\x1b[1m\x1b[38;5;9merror[E0308]\x1b[0m: {message}\n   --> src/parse.rs:{line}:18\n    |\n\
@@ -38,8 +38,8 @@ fn cargo_compile(run: &Run, message: &str) -> String {
     )
 }
 
-fn cargo_test(run: &Run, message: &str) -> String {
-    let Run { line, time, hash, .. } = run;
+fn cargo_test(run: &SampleRun, message: &str) -> String {
+    let SampleRun { line, time, hash, .. } = run;
     format!(
         "     Running unittests src/lib.rs (target/debug/deps/parser-{hash})\n\nrunning 2 tests\ntest failure_is_an_error ... ok\n\
          test tests::adds ... FAILED\n\nfailures:\n\n---- tests::adds stdout ----\n\nthread 'tests::adds' ({line}99) panicked at \
@@ -49,8 +49,8 @@ fn cargo_test(run: &Run, message: &str) -> String {
     )
 }
 
-fn pytest(run: &Run, message: &str) -> String {
-    let Run { root, line, time, .. } = run;
+fn pytest(run: &SampleRun, message: &str) -> String {
+    let SampleRun { root, line, time, .. } = run;
     format!(
         "============================= test session starts ==============================\nplatform linux -- Python 3.12.3, \
          pytest-8.2.0\nrootdir: {root}\ncollected 3 items\n\ntests/test_error.py ..F                                     \
@@ -62,8 +62,8 @@ fn pytest(run: &Run, message: &str) -> String {
     )
 }
 
-fn jest(run: &Run, message: &str) -> String {
-    let Run { root, line, time, .. } = run;
+fn jest(run: &SampleRun, message: &str) -> String {
+    let SampleRun { root, line, time, .. } = run;
     format!(
         "\x1b[0m\x1b[7m\x1b[1m\x1b[31m FAIL \x1b[39m\x1b[22m\x1b[27m\x1b[0m src/sum.test.js ({time} s)\n  sum\n    ✓ adds zero \
          ({line} ms)\n    ✕ adds ({line} ms)\n\n  ● sum › adds\n\n    {message}\n\n    Expected: 4\n    Received: {line}\n\n      at \
@@ -72,31 +72,31 @@ fn jest(run: &Run, message: &str) -> String {
     )
 }
 
-fn go_test(run: &Run, message: &str) -> String {
-    let Run { line, time, .. } = run;
+fn go_test(run: &SampleRun, message: &str) -> String {
+    let SampleRun { line, time, .. } = run;
     format!(
         "ok  \texample.org/calc/errors\t{time}s\n--- FAIL: TestAdd ({time}s)\n    --- FAIL: TestAdd/negative ({time}s)\n        \
          add_test.go:{line}: {message}\nFAIL\nFAIL\texample.org/calc\t{time}s\nFAIL\n"
     )
 }
 
-fn tsc(run: &Run, message: &str) -> String {
-    let Run { line, .. } = run;
+fn tsc(run: &SampleRun, message: &str) -> String {
+    let SampleRun { line, .. } = run;
     format!(
         "src/user.ts({line},7): error TS2322: {message}\nsrc/user.ts({line},9): error TS2304: Cannot find name 'x'.\n"
     )
 }
 
-fn eslint(run: &Run, message: &str) -> String {
-    let Run { root, line, .. } = run;
+fn eslint(run: &SampleRun, message: &str) -> String {
+    let SampleRun { root, line, .. } = run;
     format!(
         "\n{root}/src/user.js\n   1:1   warning  Missing JSDoc  jsdoc/require\n  {line}:7   error    {message}\n\n✖ 2 problems (1 \
          error, 1 warning)\n"
     )
 }
 
-fn gcc(run: &Run, message: &str) -> String {
-    let Run { line, .. } = run;
+fn gcc(run: &SampleRun, message: &str) -> String {
+    let SampleRun { line, .. } = run;
     format!(
         "gcc -c -o build/main.o src/main.c\nsrc/main.c: In function 'main':\nsrc/main.c:{line}:5: warning: unused variable \
          'error' [-Wunused-variable]\nsrc/main.c:{line}:12: error: {message}\n   {line} |   retrun 0;\nmake: *** [Makefile:{line}: \
@@ -104,8 +104,8 @@ fn gcc(run: &Run, message: &str) -> String {
     )
 }
 
-fn maven(run: &Run, message: &str) -> String {
-    let Run { root, line, time, date, .. } = run;
+fn maven(run: &SampleRun, message: &str) -> String {
+    let SampleRun { root, line, time, date, .. } = run;
     format!(
         "[INFO] Scanning for projects...\n[INFO] Building calc 1.0\n[ERROR] COMPILATION ERROR : \n[INFO] ----\n[ERROR] \
          {root}/src/main/java/org/example/Calc.java:[{line},9] {message}\n[INFO] Finished at: {date}\n[INFO] Total time:  {time} \
@@ -113,8 +113,8 @@ fn maven(run: &Run, message: &str) -> String {
     )
 }
 
-fn surefire(run: &Run, message: &str) -> String {
-    let Run { line, time, .. } = run;
+fn surefire(run: &SampleRun, message: &str) -> String {
+    let SampleRun { line, time, .. } = run;
     format!(
         "[ERROR] Tests run: 3, Failures: 1, Errors: 0, Skipped: 0, Time elapsed: {time} s <<< FAILURE! - in org.example.CalcTest\n\
          [ERROR] org.example.CalcTest.adds  Time elapsed: {time} s  <<< FAILURE!\norg.opentest4j.AssertionFailedError: {message}\n\
@@ -123,7 +123,7 @@ fn surefire(run: &Run, message: &str) -> String {
 }
 
 /// A tool's output for a run and a message, two messages, and what the signature of the first must say.
-type Tool = (&'static str, fn(&Run, &str) -> String, [&'static str; 2], &'static str);
+type Tool = (&'static str, fn(&SampleRun, &str) -> String, [&'static str; 2], &'static str);
 
 const TOOLS: [Tool; 10] = [
     ("cargo build", cargo_compile, ["mismatched types", "this function takes 1 argument"], "E0308"),

@@ -8,8 +8,8 @@ use super::luck;
 use super::parking::settling_ms;
 use super::proactive::{self, Threshold};
 use super::rotation;
-use super::settings::{BackendsSettings, Role};
-use super::state::{BackendState, Backends, DisabledFor, InFlight, ParkedFor, Probation, Status};
+use super::settings::{BackendsSettings, BackendRole};
+use super::state::{BackendState, Backends, DisabledFor, InFlight, ParkedFor, Probation, BackendStatus};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
 
@@ -21,9 +21,9 @@ const LOOK_AGAIN_MS: std::ops::Range<i64> = 5_000..15_000;
 
 /// A call that is to be made.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Request {
+pub struct CallRequest {
     /// What for.
-    pub role: Role,
+    pub role: BackendRole,
     /// The sort of task that it works on.
     pub task_type: TaskType,
     /// Backends that must not be used for it.
@@ -35,12 +35,12 @@ pub struct Request {
     /// The backend of the loop's call before.
     pub previous: Option<String>,
     /// The session that it left, where there is one that could go on.
-    pub session: Option<Left>,
+    pub session: Option<PreviousSession>,
 }
 
 /// A session that an earlier call left.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Left {
+pub struct PreviousSession {
     /// Whose.
     pub backend: String,
     /// The model that it was held with; `None` for the backend's own.
@@ -52,15 +52,15 @@ pub struct Left {
 /// What to do about a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "choice", rename_all = "snake_case")]
-pub enum Choice {
+pub enum BackendChoice {
     /// Make it, with this backend.
     Use {
         /// Which one.
         backend: String,
         /// Why that one.
-        why: Why,
+        why: ChoiceReason,
         /// What becomes of the session.
-        session: Session,
+        session: SessionUse,
     },
     /// Ask again at `until`, not before; or when an outcome of another call was reported, which may let it through earlier.
     Wait {
@@ -79,7 +79,7 @@ pub enum Choice {
 /// Why a backend was chosen.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum ChoiceReason {
     /// It is the first in the order.
     InOrder,
     /// It is its turn in the round.
@@ -97,7 +97,7 @@ pub enum Why {
 /// What becomes of the session of the call before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Session {
+pub enum SessionUse {
     /// It may go on, if the model is the same too.
     Resume,
     /// A fresh one is begun.
@@ -160,7 +160,7 @@ enum Availability {
 
 /// Chooses a backend for a call. The same arguments give the same choice; `seed` is for the draws of
 /// [`adaptive`](super::RotationMode::Adaptive) and for short waits, and should differ from loop to loop and call to call.
-pub fn choose(state: &Backends, settings: &BackendsSettings, request: &Request, seed: u64, now: Timestamp) -> Choice {
+pub fn choose(state: &Backends, settings: &BackendsSettings, request: &CallRequest, seed: u64, now: Timestamp) -> BackendChoice {
     let (ranked, first_for) = rotation::ranking(state, settings, request, seed, now);
     let (mut settled, mut unsettled, mut avoided) = (None, None, None);
     let mut reasons = Vec::new();
@@ -176,26 +176,26 @@ pub fn choose(state: &Backends, settings: &BackendsSettings, request: &Request, 
     }
     if let Some((name, trial)) = settled.or(unsettled).or(avoided) {
         let why = match ranked.first() {
-            _ if trial => Why::Trial,
-            Some(first) if *first != name => Why::InsteadOf((*first).to_owned()),
+            _ if trial => ChoiceReason::Trial,
+            Some(first) if *first != name => ChoiceReason::InsteadOf((*first).to_owned()),
             _ => first_for,
         };
         let goes_on = request.session.as_ref().is_some_and(|left| {
             left.backend == name && left.context_pct.is_none_or(|filled| !settings.wants_fresh_session(name, filled))
         });
-        let session = if goes_on { Session::Resume } else { Session::Fresh };
-        return Choice::Use { backend: name.to_owned(), why, session };
+        let session = if goes_on { SessionUse::Resume } else { SessionUse::Fresh };
+        return BackendChoice::Use { backend: name.to_owned(), why, session };
     }
     match reasons.iter().filter_map(|blocked| blocked.until).min() {
-        Some(until) => Choice::Wait { until: until.max(now.plus_ms(1)), reasons },
-        None => Choice::Never { reasons },
+        Some(until) => BackendChoice::Wait { until: until.max(now.plus_ms(1)), reasons },
+        None => BackendChoice::Never { reasons },
     }
 }
 
 fn availability(
     state: &Backends,
     settings: &BackendsSettings,
-    request: &Request,
+    request: &CallRequest,
     name: &str,
     seed: u64,
     now: Timestamp,
@@ -209,10 +209,10 @@ fn availability(
     let new = BackendState::default();
     let backend = state.backends.get(name).unwrap_or(&new);
     let (trial, settled) = match &backend.status {
-        Status::Disabled { kind, reason, .. } => {
+        BackendStatus::Disabled { kind, reason, .. } => {
             return Availability::Blocked(BlockedBy::Disabled(*kind, reason.clone()), None);
         }
-        Status::Parked(park) => {
+        BackendStatus::Parked(park) => {
             let ends = park.ends(settings.cooldown.longest.as_millis(), now);
             if ends > now {
                 return Availability::Blocked(BlockedBy::Parked(park.kind, park.reason.clone()), Some(ends));
@@ -220,7 +220,7 @@ fn availability(
             // Its end was not noticed yet.
             (park.kind != ParkedFor::Threshold, now.since(ends) >= settling_ms(backend, now))
         }
-        Status::Active { since, probation } => {
+        BackendStatus::Active { since, probation } => {
             if probation.as_ref().is_some_and(|probation| !has_room(backend, *since, probation, now)) {
                 let until = now.plus_ms(luck(seed, "look").i64(LOOK_AGAIN_MS));
                 return Availability::Blocked(BlockedBy::OnTrial, Some(until));

@@ -14,10 +14,10 @@ pub(super) const DAY_MS: i64 = 24 * HOUR_MS;
 /// minutes within a day.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Ledger(Vec<Entry>);
+pub struct UsageLedger(Vec<UsageEntry>);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Entry {
+struct UsageEntry {
     /// The last moment of it.
     at: Timestamp,
     #[serde(default)]
@@ -26,7 +26,7 @@ struct Entry {
     cost: Money,
 }
 
-impl Ledger {
+impl UsageLedger {
     /// Adds what was used at `now`. Negative costs count as 0.
     pub(super) fn add(&mut self, requests: u32, cost: Money, now: Timestamp) {
         let cost = cost.max(Money(0));
@@ -35,14 +35,14 @@ impl Ledger {
                 last.requests = last.requests.saturating_add(requests);
                 last.cost = last.cost.plus(cost);
             }
-            _ => self.0.push(Entry { at: now, requests, cost }),
+            _ => self.0.push(UsageEntry { at: now, requests, cost }),
         }
     }
 
     /// Drops what is older than a day, and draws together what is old. What lies in the future, because the clock was set
     /// back, counts as of now.
     pub(super) fn settle(&mut self, window_ms: i64, now: Timestamp) {
-        let mut kept: Vec<Entry> = Vec::with_capacity(self.0.len());
+        let mut kept: Vec<UsageEntry> = Vec::with_capacity(self.0.len());
         let mut last = None;
         for mut entry in self.0.drain(..) {
             entry.at = entry.at.min(now);
@@ -69,7 +69,7 @@ impl Ledger {
         self.0 = kept;
     }
 
-    fn within(&self, window_ms: i64, now: Timestamp) -> impl Iterator<Item = &Entry> {
+    fn within(&self, window_ms: i64, now: Timestamp) -> impl Iterator<Item = &UsageEntry> {
         self.0.iter().filter(move |entry| now.since(entry.at) < window_ms)
     }
 
@@ -85,7 +85,7 @@ impl Ledger {
 
     /// When no more than `most` calls lie within the last `window_ms`, if none is made before.
     pub(super) fn requests_fall_to(&self, most: u32, window_ms: i64, now: Timestamp) -> Timestamp {
-        let amount = |entry: &Entry| i64::from(entry.requests);
+        let amount = |entry: &UsageEntry| i64::from(entry.requests);
         self.falls_to(i64::from(most), amount, window_ms, now)
     }
 
@@ -94,7 +94,7 @@ impl Ledger {
         self.falls_to(most.0, |entry| entry.cost.0, window_ms, now)
     }
 
-    fn falls_to(&self, most: i64, amount: impl Fn(&Entry) -> i64, window_ms: i64, now: Timestamp) -> Timestamp {
+    fn falls_to(&self, most: i64, amount: impl Fn(&UsageEntry) -> i64, window_ms: i64, now: Timestamp) -> Timestamp {
         let mut left = self.within(window_ms, now).fold(0_i64, |sum, entry| sum.saturating_add(amount(entry)));
         let mut free = now;
         for entry in self.within(window_ms, now) {

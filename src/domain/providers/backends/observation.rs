@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::Role;
+use super::settings::BackendRole;
 use super::state::{Backends, DisabledFor, ParkedFor};
 use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::{Money, Timestamp};
@@ -12,11 +12,11 @@ use crate::domain::providers::limit::Limit;
 
 /// A call of a backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct BackendCall {
     /// The caller's name for it, unique among the calls under way: a loop's id, with a purpose where it makes several.
     pub key: String,
     /// What for.
-    pub role: Role,
+    pub role: BackendRole,
     /// Whom.
     pub backend: String,
     /// Which model, where one is asked for.
@@ -31,22 +31,22 @@ pub struct Call {
 
 /// Something that was seen. Seeds are for jitter; any number that differs from call to call will do.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Observation {
+pub enum BackendObservation {
     /// A call begins; in the same transaction as the choice.
-    CallStarted { call: Call, likely_cost: Option<Money> },
+    CallStarted { call: BackendCall, likely_cost: Option<Money> },
     /// The model's first words came: the provider serves us, whatever becomes of the call. Without it, a backend that came
     /// back gets one call a minute until the first one ended well.
-    CallAnswered { call: Call },
+    CallAnswered { call: BackendCall },
     /// A call reached its end. `cost` is `None` where nobody knows it; `progress` is the completion gained, 0..1, where that
-    /// is known already (else [`Observation::Judged`] follows).
-    CallSucceeded { call: Call, tokens: u64, cost: Option<Money>, progress: Option<f64> },
+    /// is known already (else [`BackendObservation::Judged`] follows).
+    CallSucceeded { call: BackendCall, tokens: u64, cost: Option<Money>, progress: Option<f64> },
     /// A call failed, and not for a limit.
-    CallFailed { call: Call, cost: Option<Money>, error: String, seed: u64 },
+    CallFailed { call: BackendCall, cost: Option<Money>, error: String, seed: u64 },
     /// A call met a limit.
-    CallLimited { call: Call, cost: Option<Money>, limit: Limit, seed: u64 },
+    CallLimited { call: BackendCall, cost: Option<Money>, limit: Limit, seed: u64 },
     /// A call was ended by us, or its process died with the service; says nothing about the backend. A call of which nothing
     /// is heard frees its place after 12 hours.
-    CallAbandoned { call: Call, cost: Option<Money> },
+    CallAbandoned { call: BackendCall, cost: Option<Money> },
     /// What a call that succeeded was worth: the completion gained, 0..1 (less is 0), and its cost once more.
     Judged { backend: String, task_type: TaskType, progress: f64, cost: Option<Money> },
     /// A person wants it used again, now.
@@ -63,7 +63,7 @@ pub enum Observation {
 /// A change that people want to know of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub enum Change {
+pub enum BackendChange {
     /// It is left alone until then; also where a park got another end.
     Parked { backend: String, kind: ParkedFor, until: Timestamp, reason: String },
     /// Its park is over; `probation` says whether one call has to try it first.
@@ -81,7 +81,7 @@ pub enum Change {
 /// What the caller should do other than before, where waiting does not help.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "advice", rename_all = "snake_case")]
-pub enum Advice {
+pub enum CallAdvice {
     /// The session is too long: call again, without it.
     FreshSession,
     /// Even a fresh prompt is too long for it: shorten the prompt, or exclude this backend for it. The same call again
@@ -93,11 +93,11 @@ pub enum Advice {
 
 /// The state after an observation, and what to tell.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Transition {
+pub struct BackendTransition {
     /// What is known now.
     pub state: Backends,
     /// What changed, in order.
-    pub changes: Vec<Change>,
+    pub changes: Vec<BackendChange>,
     /// What to do about this call.
-    pub advice: Option<Advice>,
+    pub advice: Option<CallAdvice>,
 }

@@ -1,6 +1,6 @@
 //! In which order the backends come into question for a call.
 
-use super::choose::{Request, Why};
+use super::choose::{CallRequest, ChoiceReason};
 use super::luck;
 use super::settings::{BackendsSettings, RotationMode};
 use super::state::Backends;
@@ -13,10 +13,10 @@ const STAYING: f64 = 1.25;
 pub(super) fn ranking<'s>(
     state: &Backends,
     settings: &'s BackendsSettings,
-    request: &Request,
+    request: &CallRequest,
     seed: u64,
     now: Timestamp,
-) -> (Vec<&'s str>, Why) {
+) -> (Vec<&'s str>, ChoiceReason) {
     let in_order = settings.in_order(request.role);
     let order = &settings.rotation.order;
     let turns = match settings.sorted_by(order, request.role, false) {
@@ -24,17 +24,17 @@ pub(super) fn ranking<'s>(
         turns => turns,
     };
     match settings.rotation.mode {
-        RotationMode::None => (in_order, Why::InOrder),
+        RotationMode::None => (in_order, ChoiceReason::InOrder),
         RotationMode::RoundRobin => {
             let last = request.previous.as_ref().or_else(|| state.rotation.last.get(&request.role));
             let first = last.and_then(|last| turns.iter().position(|name| name == last)).map_or(0, |at| at + 1);
-            (turned(turns, first, in_order), Why::Turn)
+            (turned(turns, first, in_order), ChoiceReason::Turn)
         }
         RotationMode::TimeSliced => {
             let slice = now.0.div_euclid(settings.rotation.interval.as_millis().max(1));
             let count = i64::try_from(turns.len()).unwrap_or(i64::MAX).max(1);
             let first = usize::try_from(slice.rem_euclid(count)).unwrap_or(0);
-            (turned(turns, first, in_order), Why::Slice)
+            (turned(turns, first, in_order), ChoiceReason::Slice)
         }
         RotationMode::Adaptive => {
             let cost = settings.rotation.iteration_cost.0;
@@ -46,7 +46,7 @@ pub(super) fn ranking<'s>(
                 .map(|(score, name)| (if stays(name) { score * STAYING } else { score }, name))
                 .collect();
             scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-            (scored.into_iter().map(|(_, name)| name).collect(), Why::Adaptive)
+            (scored.into_iter().map(|(_, name)| name).collect(), ChoiceReason::Adaptive)
         }
     }
 }

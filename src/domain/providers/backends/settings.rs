@@ -33,14 +33,14 @@ config_section! {
 /// Use of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum BackendRole {
     /// Runs the agent that works on a tree.
     Agent,
     /// Answers short questions: plans, reflections, summaries.
     Assistant,
 }
 
-impl Role {
+impl BackendRole {
     /// Name in the store and in metrics.
     pub fn word(self) -> &'static str {
         match self {
@@ -84,7 +84,7 @@ config_section! {
         /// Format of a command's output; the preset's format, or text, by default.
         pub output: Option<OutputFormatName>;
         /// Uses of the backend. A backend of type `api` can only be an assistant, a command can only be an agent.
-        pub roles: Vec<Role> = vec![Role::Agent];
+        pub roles: Vec<BackendRole> = vec![BackendRole::Agent];
         /// Models that are requested.
         pub models: BackendModels;
         /// Address of the HTTP API, for `api` and `internal`: `https://api.anthropic.com`, `http://localhost:11434`.
@@ -310,16 +310,16 @@ impl BackendsSettings {
     }
 
     /// Returns the backends with a role, enabled or not: those in `priority` first, then the rest by name.
-    pub fn in_order(&self, role: Role) -> Vec<&str> {
+    pub fn in_order(&self, role: BackendRole) -> Vec<&str> {
         let first = match role {
-            Role::Agent => &self.priority.agent,
-            Role::Assistant => &self.priority.assistant,
+            BackendRole::Agent => &self.priority.agent,
+            BackendRole::Assistant => &self.priority.assistant,
         };
         self.sorted_by(first, role, true)
     }
 
     /// Returns the backends of `names` that have the role, each once; with `with_rest`, followed by all others with the role.
-    pub(super) fn sorted_by(&self, names: &[String], role: Role, with_rest: bool) -> Vec<&str> {
+    pub(super) fn sorted_by(&self, names: &[String], role: BackendRole, with_rest: bool) -> Vec<&str> {
         let mut sorted: Vec<&str> = Vec::new();
         let rest = self.backends.keys().filter(|_| with_rest);
         for name in names.iter().chain(rest) {
@@ -341,8 +341,8 @@ impl BackendsSettings {
             }
         }
         for (key, names, role) in [
-            ("priority.agent", &self.priority.agent, Some(Role::Agent)),
-            ("priority.assistant", &self.priority.assistant, Some(Role::Assistant)),
+            ("priority.agent", &self.priority.agent, Some(BackendRole::Agent)),
+            ("priority.assistant", &self.priority.assistant, Some(BackendRole::Assistant)),
             ("rotation.order", &self.rotation.order, None),
         ] {
             self.validate_names(key, names, role, &mut problems);
@@ -350,7 +350,7 @@ impl BackendsSettings {
         problems
     }
 
-    fn validate_names(&self, key: &str, names: &[String], role: Option<Role>, problems: &mut Vec<KeyProblem>) {
+    fn validate_names(&self, key: &str, names: &[String], role: Option<BackendRole>, problems: &mut Vec<KeyProblem>) {
         for (index, name) in names.iter().enumerate() {
             let what = match self.backends.get(name) {
                 None => {

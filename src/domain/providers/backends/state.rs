@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Ledger;
-use super::settings::Role;
+use super::ledger::UsageLedger;
+use super::settings::BackendRole;
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 
@@ -36,7 +36,7 @@ pub struct Backends {
 #[serde(default)]
 pub struct RotationState {
     /// The backend that was called last, by role.
-    pub last: BTreeMap<Role, String>,
+    pub last: BTreeMap<BackendRole, String>,
 }
 
 /// What is known of one backend.
@@ -44,7 +44,7 @@ pub struct RotationState {
 #[serde(default)]
 pub struct BackendState {
     /// Whether it may be called.
-    pub status: Status,
+    pub status: BackendStatus,
     /// Errors since the last call that succeeded, of calls begun since it is active.
     pub consecutive_errors: u32,
     /// Parks in a row without a call that succeeded; the next wait of unknown length is 2 to the power of it.
@@ -54,11 +54,11 @@ pub struct BackendState {
     /// Calls that are under way, by the caller's key.
     pub in_flight: BTreeMap<String, InFlight>,
     /// Calls and money of the last day.
-    pub ledger: Ledger,
+    pub ledger: UsageLedger,
     /// What went wrong since the last call that succeeded.
-    pub last_error: Option<ErrorSeen>,
+    pub last_error: Option<LastError>,
     /// The last few errors and limits, oldest first.
-    pub recent_errors: Vec<ErrorSeen>,
+    pub recent_errors: Vec<LastError>,
     /// Models that it said it does not have, and when.
     pub missing_models: BTreeMap<String, Timestamp>,
     /// What its configuration was when it was last read, as the shell summed it up.
@@ -76,7 +76,7 @@ pub struct BackendState {
 /// Whether a backend may be called.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
-pub enum Status {
+pub enum BackendStatus {
     /// It may.
     Active {
         /// Since when; `None` is for ever.
@@ -100,7 +100,7 @@ pub enum Status {
     },
 }
 
-impl Status {
+impl BackendStatus {
     /// Names of all states.
     pub const WORDS: [&'static str; 3] = ["active", "parked", "disabled"];
 
@@ -114,7 +114,7 @@ impl Status {
     }
 }
 
-impl Default for Status {
+impl Default for BackendStatus {
     fn default() -> Self {
         Self::Active { since: None, probation: None }
     }
@@ -220,7 +220,7 @@ pub struct InFlight {
 
 /// Something that went wrong.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ErrorSeen {
+pub struct LastError {
     /// When.
     pub at: Timestamp,
     /// The words for it, at most 300 characters.
@@ -230,7 +230,7 @@ pub struct ErrorSeen {
 impl BackendState {
     /// Whether it is active, whatever its thresholds say.
     pub fn is_active(&self) -> bool {
-        matches!(self.status, Status::Active { .. })
+        matches!(self.status, BackendStatus::Active { .. })
     }
 
     /// Whether it said within the last day that it does not have this model.
@@ -244,7 +244,7 @@ impl BackendState {
     }
 
     pub(super) fn note_error(&mut self, text: &str, now: Timestamp) {
-        let error = ErrorSeen { at: now, text: super::shortened(text) };
+        let error = LastError { at: now, text: super::shortened(text) };
         self.recent_errors.push(error.clone());
         let excess = self.recent_errors.len().saturating_sub(MAX_ERRORS);
         self.recent_errors.drain(..excess);

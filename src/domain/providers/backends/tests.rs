@@ -22,7 +22,7 @@ fn at(minutes: i64) -> Timestamp {
 }
 
 fn settings() -> BackendsSettings {
-    let both = BackendSettings { roles: vec![Role::Agent, Role::Assistant], ..BackendSettings::default() };
+    let both = BackendSettings { roles: vec![BackendRole::Agent, BackendRole::Assistant], ..BackendSettings::default() };
     let backends = ["a", "b", "c"].map(|name| (name.to_owned(), both.clone()));
     BackendsSettings { backends: backends.into(), ..BackendsSettings::default() }
 }
@@ -33,10 +33,10 @@ fn only(names: &[&str]) -> BackendsSettings {
     settings
 }
 
-fn call(key: &str, backend: &str) -> Call {
-    Call {
+fn call(key: &str, backend: &str) -> BackendCall {
+    BackendCall {
         key: key.to_owned(),
-        role: Role::Agent,
+        role: BackendRole::Agent,
         backend: backend.to_owned(),
         model: None,
         task_type: TaskType::TestFix,
@@ -45,9 +45,9 @@ fn call(key: &str, backend: &str) -> Call {
     }
 }
 
-fn request(previous: Option<&str>) -> Request {
-    Request {
-        role: Role::Agent,
+fn request(previous: Option<&str>) -> CallRequest {
+    CallRequest {
+        role: BackendRole::Agent,
         task_type: TaskType::TestFix,
         exclude: Vec::new(),
         avoid: Vec::new(),
@@ -62,75 +62,75 @@ fn limit(kind: LimitKind, until: Option<Timestamp>) -> Limit {
 }
 
 /// A state with its settings, to which things happen.
-struct Scene {
+struct BackendsFixture {
     state: Backends,
     settings: BackendsSettings,
-    advice: Option<Advice>,
+    advice: Option<CallAdvice>,
 }
 
-impl Scene {
+impl BackendsFixture {
     fn new(settings: BackendsSettings) -> Self {
         Self { state: Backends::default(), settings, advice: None }
     }
 
-    fn see(&mut self, observation: Observation, now: Timestamp) -> Vec<Change> {
-        let transition = next(std::mem::take(&mut self.state), &observation, &self.settings, now);
+    fn see(&mut self, observation: BackendObservation, now: Timestamp) -> Vec<BackendChange> {
+        let transition = transition(std::mem::take(&mut self.state), &observation, &self.settings, now);
         self.state = transition.state;
         self.advice = transition.advice;
         transition.changes
     }
 
-    fn start(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
-        self.see(Observation::CallStarted { call: call(key, backend), likely_cost: None }, now)
+    fn start(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {
+        self.see(BackendObservation::CallStarted { call: call(key, backend), likely_cost: None }, now)
     }
 
-    fn succeed(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
+    fn succeed(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {
         let call = call(key, backend);
-        self.see(Observation::CallSucceeded { call, tokens: 10, cost: None, progress: None }, now)
+        self.see(BackendObservation::CallSucceeded { call, tokens: 10, cost: None, progress: None }, now)
     }
 
-    fn spend(&mut self, key: &str, backend: &str, usd: f64, now: Timestamp) -> Vec<Change> {
+    fn spend(&mut self, key: &str, backend: &str, usd: f64, now: Timestamp) -> Vec<BackendChange> {
         self.start(key, backend, now);
         let cost = Some(Money::from_usd(usd));
-        self.see(Observation::CallSucceeded { call: call(key, backend), tokens: 10, cost, progress: None }, now)
+        self.see(BackendObservation::CallSucceeded { call: call(key, backend), tokens: 10, cost, progress: None }, now)
     }
 
-    fn fail(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<Change> {
+    fn fail(&mut self, key: &str, backend: &str, now: Timestamp) -> Vec<BackendChange> {
         let error = "exit code 1".to_owned();
-        self.see(Observation::CallFailed { call: call(key, backend), cost: None, error, seed: now.0 as u64 }, now)
+        self.see(BackendObservation::CallFailed { call: call(key, backend), cost: None, error, seed: now.0 as u64 }, now)
     }
 
-    fn hit(&mut self, key: &str, backend: &str, of: Limit, now: Timestamp) -> Vec<Change> {
+    fn hit(&mut self, key: &str, backend: &str, of: Limit, now: Timestamp) -> Vec<BackendChange> {
         let call = call(key, backend);
-        self.see(Observation::CallLimited { call, cost: None, limit: of, seed: now.0 as u64 }, now)
+        self.see(BackendObservation::CallLimited { call, cost: None, limit: of, seed: now.0 as u64 }, now)
     }
 
     /// A call that begins and meets a limit at once.
-    fn limited(&mut self, backend: &str, kind: LimitKind, until: Option<Timestamp>, now: Timestamp) -> Vec<Change> {
+    fn limited(&mut self, backend: &str, kind: LimitKind, until: Option<Timestamp>, now: Timestamp) -> Vec<BackendChange> {
         self.start("x", backend, now);
         self.hit("x", backend, limit(kind, until), now)
     }
 
-    fn choose(&self, prefer: Option<&str>, now: Timestamp) -> Choice {
+    fn choose(&self, prefer: Option<&str>, now: Timestamp) -> BackendChoice {
         choose(&self.state, &self.settings, &request(prefer), 1, now)
     }
 
     /// The backend that is chosen, or `wait` or `never`.
     fn chosen(&self, prefer: Option<&str>, now: Timestamp) -> String {
         match self.choose(prefer, now) {
-            Choice::Use { backend, .. } => backend,
-            Choice::Wait { .. } => "wait".to_owned(),
-            Choice::Never { .. } => "never".to_owned(),
+            BackendChoice::Use { backend, .. } => backend,
+            BackendChoice::Wait { .. } => "wait".to_owned(),
+            BackendChoice::Never { .. } => "never".to_owned(),
         }
     }
 
-    fn status(&self, backend: &str) -> &Status {
+    fn status(&self, backend: &str) -> &BackendStatus {
         &self.state.backends[backend].status
     }
 
     fn until(&self, backend: &str) -> Timestamp {
         match self.status(backend) {
-            Status::Parked(park) => park.until,
+            BackendStatus::Parked(park) => park.until,
             other => panic!("{backend} is not parked: {other:?}"),
         }
     }

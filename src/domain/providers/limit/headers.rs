@@ -9,7 +9,7 @@ use crate::domain::providers::limit::{LimitKind, duration, moment, plausible};
 
 /// What headers say of a limit.
 #[derive(Debug, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct HeaderLimit {
     /// Quota for what belongs to a plan, else rate; `None` where headers say when, but not that it is a limit.
     pub(super) kind: Option<LimitKind>,
     /// When it ends.
@@ -19,7 +19,7 @@ pub(super) struct Reading {
 }
 
 /// Reads the headers of a refused call. Of several exhausted allowances the last to come back counts.
-pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<Reading> {
+pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<HeaderLimit> {
     let headers = Headers(headers.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim())).collect());
     let plan = headers.plan(now);
     let used_up = headers.used_up(now);
@@ -28,9 +28,9 @@ pub(super) fn read(headers: &[(String, String)], now: Timestamp) -> Option<Readi
     let until = [&plan, &after, &used_up].into_iter().flatten().find_map(|reading| reading.until);
     let until = until.or_else(|| headers.only_reset(now));
     let until = until.and_then(|until| plausible(until, now));
-    let none = || until.map(|_| Reading { kind: None, until, evidence: String::new() });
+    let none = || until.map(|_| HeaderLimit { kind: None, until, evidence: String::new() });
     let first = plan.or(used_up).or(after).or_else(none)?;
-    Some(Reading { until, ..first })
+    Some(HeaderLimit { until, ..first })
 }
 
 struct Headers<'a>(Vec<(String, &'a str)>);
@@ -41,7 +41,7 @@ impl Headers<'_> {
     }
 
     /// A plan's window that is used up.
-    fn plan(&self, now: Timestamp) -> Option<Reading> {
+    fn plan(&self, now: Timestamp) -> Option<HeaderLimit> {
         if self.get("anthropic-ratelimit-unified-status") == Some("rejected") {
             let until = self.get("anthropic-ratelimit-unified-reset").and_then(|value| reset(value, now));
             return Some(quota(until, "anthropic-ratelimit-unified-status: rejected".to_owned()));
@@ -58,12 +58,12 @@ impl Headers<'_> {
     }
 
     /// Allowances of which nothing remains.
-    fn used_up(&self, now: Timestamp) -> Option<Reading> {
+    fn used_up(&self, now: Timestamp) -> Option<HeaderLimit> {
         let empty = self.0.iter().filter_map(|(name, value)| {
             let reset_name = reset_name(name)?;
             let remaining: f64 = value.parse().ok()?;
             let until = self.get(&reset_name).and_then(|value| reset(value, now)).and_then(|at| plausible(at, now));
-            (remaining <= 0.0).then(|| Reading {
+            (remaining <= 0.0).then(|| HeaderLimit {
                 kind: Some(LimitKind::Rate),
                 until,
                 evidence: format!("{name}: {value}"),
@@ -72,7 +72,7 @@ impl Headers<'_> {
         empty.max_by_key(|reading| reading.until)
     }
 
-    fn retry_after(&self, now: Timestamp) -> Option<Reading> {
+    fn retry_after(&self, now: Timestamp) -> Option<HeaderLimit> {
         let in_ms = |value: &str| Some(now.plus_ms(duration::leading_or(value, 1.0)?));
         let found = ["retry-after-ms", "x-ms-retry-after-ms"].into_iter().find_map(|name| {
             let until = self.get(name).and_then(in_ms).and_then(|at| plausible(at, now))?;
@@ -86,7 +86,7 @@ impl Headers<'_> {
         });
         let (name, until) = named?;
         let evidence = format!("{name}: {}", self.get(name).unwrap_or_default());
-        Some(Reading { kind: Some(LimitKind::Rate), until: Some(until), evidence })
+        Some(HeaderLimit { kind: Some(LimitKind::Rate), until: Some(until), evidence })
     }
 
     /// The next reset, where nothing says which allowance is used up.
@@ -100,8 +100,8 @@ impl Headers<'_> {
     }
 }
 
-fn quota(until: Option<Timestamp>, evidence: String) -> Reading {
-    Reading { kind: Some(LimitKind::Quota), until, evidence }
+fn quota(until: Option<Timestamp>, evidence: String) -> HeaderLimit {
+    HeaderLimit { kind: Some(LimitKind::Quota), until, evidence }
 }
 
 /// The header with the reset that belongs to one with what remains.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use serde_json::Value;
 
-use super::{LimitKind, Signals, kind};
+use super::{LimitKind, LimitSignals, kind};
 use crate::domain::model::ids::Timestamp;
 
 /// Most messages of a call.
@@ -42,7 +42,7 @@ const ANYWHERE: [(LimitKind, &[&str]); 3] = [
     ),
 ];
 
-impl Signals {
+impl LimitSignals {
     /// Adds the message of an error that can be anybody's.
     pub fn hear(&mut self, message: &str) {
         if !message.is_empty()

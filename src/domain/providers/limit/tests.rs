@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use crate::domain::model::ids::Timestamp;
-use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSource, Signals, classify};
+use crate::domain::providers::limit::{LONGEST_MS, Limit, LimitKind, LimitSource, LimitSignals, classify};
 
 const REAL: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/real.jsonl"));
 const HARMLESS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/limits/harmless.jsonl"));
@@ -48,12 +48,12 @@ fn shown(at: Timestamp) -> String {
 }
 
 /// A failed run that says this.
-fn failed(text: &str) -> Signals {
-    Signals { messages: vec![text.to_owned()], ..Signals::default() }
+fn failed(text: &str) -> LimitSignals {
+    LimitSignals { messages: vec![text.to_owned()], ..LimitSignals::default() }
 }
 
-fn signals(real: &Real) -> Signals {
-    Signals {
+fn signals(real: &Real) -> LimitSignals {
+    LimitSignals {
         exit_code: real.exit,
         exit_is_status: real.exit.is_some(),
         status: real.status,
@@ -61,7 +61,7 @@ fn signals(real: &Real) -> Signals {
         headers: real.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         messages: if real.text.is_empty() { Vec::new() } else { vec![real.text.clone()] },
         zone: real.zone.clone(),
-        ..Signals::default()
+        ..LimitSignals::default()
     }
 }
 
@@ -109,14 +109,14 @@ fn harmless_prose_of_failed_runs_is_no_limit() {
 fn nothing_is_a_limit_where_the_run_succeeded() {
     let harmless = lines::<Harmless>(HARMLESS).into_iter().map(|line| failed(&line.text));
     for failed in lines::<Real>(REAL).iter().map(signals).chain(harmless) {
-        let succeeded = Signals { succeeded: true, ..failed };
+        let succeeded = LimitSignals { succeeded: true, ..failed };
         assert_eq!(classify(&succeeded, moment(NOW)), None, "{succeeded:?}");
     }
 }
 
 /// What a message's time is read as, at noon UTC of a Thursday, 2026-01-15.
 fn until(said: &str, zone: Option<&str>) -> Option<String> {
-    let signals = Signals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };
+    let signals = LimitSignals { zone: zone.map(str::to_owned), ..failed(&format!("You've hit your usage limit. {said}")) };
     let limit = classify(&signals, moment(NOW)).expect("these words are a limit");
     limit.until.map(shown)
 }
@@ -214,9 +214,9 @@ fn clocks_that_are_put_forward_or_back_are_followed() {
     }
 }
 
-fn refused(status: u16, headers: &[(&str, &str)]) -> Signals {
+fn refused(status: u16, headers: &[(&str, &str)]) -> LimitSignals {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    Signals { status: Some(status), headers, ..Signals::default() }
+    LimitSignals { status: Some(status), headers, ..LimitSignals::default() }
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn headers_say_until_when() {
 #[test]
 fn the_most_trusted_place_is_the_source() {
     let words = "You've hit your 5-hour limit · resets 3pm (UTC)".to_owned();
-    let all = Signals {
+    let all = LimitSignals {
         exit_code: Some(173),
         exit_is_status: true,
         status: Some(429),
@@ -281,18 +281,18 @@ fn the_most_trusted_place_is_the_source() {
         resets_at: Some(moment("2026-01-15T16:00:00Z")),
         headers: vec![("retry-after".to_owned(), "60".to_owned())],
         messages: vec![words.clone()],
-        ..Signals::default()
+        ..LimitSignals::default()
     };
-    let read = |signals: &Signals| classify(signals, moment(NOW)).expect("a limit");
+    let read = |signals: &LimitSignals| classify(signals, moment(NOW)).expect("a limit");
     let expected =
         |source, at: &str| Limit { kind: LimitKind::Quota, until: Some(moment(at)), source, evidence: words.clone() };
     assert_eq!(read(&all), expected(LimitSource::Exit, "2026-01-15T16:00:00Z"));
-    let unclear = Signals { exit_is_status: false, ..all.clone() };
+    let unclear = LimitSignals { exit_is_status: false, ..all.clone() };
     assert_eq!(read(&unclear), expected(LimitSource::Stream, "2026-01-15T16:00:00Z"));
-    let without_code = Signals { status: None, code: None, resets_at: None, ..unclear };
+    let without_code = LimitSignals { status: None, code: None, resets_at: None, ..unclear };
     assert_eq!(read(&without_code).source, LimitSource::Headers);
     assert_eq!(read(&without_code).until, Some(moment("2026-01-15T12:01:00Z")));
-    let words_only = Signals { headers: Vec::new(), ..without_code };
+    let words_only = LimitSignals { headers: Vec::new(), ..without_code };
     assert_eq!(read(&words_only), expected(LimitSource::Text, "2026-01-15T15:00:00Z"));
 }
 
@@ -309,12 +309,12 @@ fn what_a_person_must_mend_needs_words() {
         (413, "request exceeds the maximum size", LimitKind::ContextTooLong),
     ];
     for (status, words, kind) in with_words {
-        let signals = Signals { status: Some(status), ..failed(words) };
+        let signals = LimitSignals { status: Some(status), ..failed(words) };
         assert_eq!(classify(&signals, moment(NOW)).map(|limit| limit.kind), Some(kind), "{status} {words}");
     }
-    let resets_only = Signals { resets_at: Some(moment("2026-01-15T16:00:00Z")), ..Signals::default() };
+    let resets_only = LimitSignals { resets_at: Some(moment("2026-01-15T16:00:00Z")), ..LimitSignals::default() };
     assert_eq!(classify(&resets_only, moment(NOW)), None);
-    let other_exit = Signals { exit_code: Some(173), ..Signals::default() };
+    let other_exit = LimitSignals { exit_code: Some(173), ..LimitSignals::default() };
     assert_eq!(classify(&other_exit, moment(NOW)), None);
 }
 
@@ -326,7 +326,7 @@ fn the_last_words_count_however_much_came_before() {
     assert_eq!((limit.kind, limit.until), (LimitKind::Quota, Some(moment("2026-01-15T15:00:00Z"))));
     let mut many = vec!["nothing".to_owned(); 10_000];
     many.push("Credit balance is too low".to_owned());
-    let signals = Signals { messages: many, ..Signals::default() };
+    let signals = LimitSignals { messages: many, ..LimitSignals::default() };
     assert_eq!(classify(&signals, moment(NOW)).map(|limit| limit.kind), Some(LimitKind::Billing));
 }
 
@@ -363,14 +363,14 @@ proptest! {
         now in any::<i64>(),
     ) {
         let header = |name: &str| (name.to_owned(), value.clone());
-        let signals = Signals {
+        let signals = LimitSignals {
             status,
             exit_code: Some(173),
             resets_at: Some(Timestamp(at)),
             headers: vec![header("retry-after"), header("x-ratelimit-reset"), header("anthropic-ratelimit-unified-reset")],
             messages: vec![words, value.clone()],
             zone: Some(value.clone()),
-            ..Signals::default()
+            ..LimitSignals::default()
         };
         if let Some(limit) = classify(&signals, Timestamp(now)) {
             prop_assert!(limit.evidence.chars().count() <= 300);

@@ -27,7 +27,7 @@ const PREFIXES: usize = 12;
 
 /// What a message says of a limit.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Reading {
+pub(super) struct MessageLimit {
     /// What sort it is.
     pub(super) kind: LimitKind,
     /// The message from the words on, white space folded; where a time is looked for.
@@ -124,7 +124,7 @@ static BARE: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Reads messages in their order; the first that tells of a limit counts. `status` is that of the call, where known.
-pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<Reading> {
+pub(super) fn read(messages: &[String], status: Option<u16>) -> Option<MessageLimit> {
     let last = messages.len().saturating_sub(MESSAGES).max(MESSAGES);
     let (first, last) = (messages.iter().take(MESSAGES), messages.iter().skip(last));
     let lines = LINES / messages.len().clamp(1, 2 * MESSAGES);
@@ -201,7 +201,7 @@ impl Folded {
         }
     }
 
-    fn last_reading(&self, status: Option<u16>) -> Option<Reading> {
+    fn last_reading(&self, status: Option<u16>) -> Option<MessageLimit> {
         let ends = self.starts.iter().skip(1).copied().chain([self.text.len()]);
         let mut bodies = BODIES;
         let lines = self.starts.iter().copied().zip(ends).collect::<Vec<_>>();
@@ -210,7 +210,7 @@ impl Folded {
 }
 
 /// What a line of this length says, from its beginning on; it may go on in the lines below.
-fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<Reading> {
+fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize) -> Option<MessageLimit> {
     let own = text[..length].trim_end();
     let mut rest = head(text, BODY);
     let (mut strong, mut status) = (false, known_status.filter(|status| *status >= 400));
@@ -261,13 +261,13 @@ fn line(text: &str, length: usize, known_status: Option<u16>, bodies: &mut usize
     timed.or_else(|| BARE.captures(own).and_then(|found| codes::of_code(&found[1]))).map(|kind| reading(kind, message))
 }
 
-fn reading(kind: LimitKind, message: &str) -> Reading {
+fn reading(kind: LimitKind, message: &str) -> MessageLimit {
     let message = if message.contains("\": ") || message.contains("\":") { message } else { head(message, SENTENCE) };
-    Reading { kind: wording::refine(kind, message), message: message.to_owned() }
+    MessageLimit { kind: wording::refine(kind, message), message: message.to_owned() }
 }
 
 /// What a structured error says: its words, its codes, its status.
-fn body(text: &str, known: bool, status: Option<u16>) -> Option<Reading> {
+fn body(text: &str, known: bool, status: Option<u16>) -> Option<MessageLimit> {
     let text = &text[..end_of_body(text)];
     let (mut by_words, mut by_code, mut by_number) = (None, None, None);
     for found in FIELD.find_iter(text) {

@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::domain::model::ids::Money;
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 
 /// What a session has used, by the account of the CLI that keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cumulative {
     /// Tokens.
-    pub usage: Usage,
+    pub usage: TokenUsage,
     /// Cost, where the CLI says one.
     pub cost: Option<Money>,
 }
@@ -26,7 +26,7 @@ impl Cumulative {
         if now.total() < then.total().saturating_add(seen) {
             return self;
         }
-        let usage = Usage {
+        let usage = TokenUsage {
             input: now.input.saturating_sub(then.input),
             output: now.output.saturating_sub(then.output),
             cache_read: now.cache_read.saturating_sub(then.cache_read),

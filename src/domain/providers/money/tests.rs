@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::providers::prices::Usage;
+use crate::domain::providers::prices::TokenUsage;
 
 const NOON: Timestamp = Timestamp(1_795_348_800_000); // 2026-11-22T12:00:00Z
 
@@ -13,12 +13,12 @@ fn usd(usd: f64) -> Money {
     Money::from_usd(usd)
 }
 
-fn account(spent: f64, reserved: f64, limit: f64) -> Account {
-    Account { spent: usd(spent), reserved: usd(reserved), limit: Some(usd(limit)) }
+fn account(spent: f64, reserved: f64, limit: f64) -> CostAccount {
+    CostAccount { spent: usd(spent), reserved: usd(reserved), limit: Some(usd(limit)) }
 }
 
-fn ledger(of_loop: Account, of_repository: Account, of_service: Account) -> Ledger {
-    Ledger { of_loop, of_repository, of_service, ..Ledger::default() }
+fn ledger(of_loop: CostAccount, of_repository: CostAccount, of_service: CostAccount) -> CostAccounts {
+    CostAccounts { of_loop, of_repository, of_service, ..CostAccounts::default() }
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_run_begins_only_where_its_likely_cost_fits_into_every_limit() {
             (permit, _) => panic!("{name}: {permit:?}"),
         }
     }
-    let free = Ledger::default().permit(usd(3.0), NOON);
+    let free = CostAccounts::default().permit(usd(3.0), NOON);
     assert_eq!(free, Permit::Yes { reserve: usd(3.0), at_most: None });
 }
 
@@ -77,7 +77,7 @@ fn a_run_is_ended_by_the_turn_that_reaches_a_limit() {
     for shown in [2.0, 2.5] {
         assert_eq!(ledger.goes_on(usd(shown), NOON).unwrap_err().scope, LimitScope::Loop);
     }
-    let spent = Ledger { of_loop: account(10.0, 0.0, 10.0), ..ledger };
+    let spent = CostAccounts { of_loop: account(10.0, 0.0, 10.0), ..ledger };
     assert_eq!(spent.goes_on(Money(0), NOON), Ok(()), "a run that costs nothing goes on");
     assert!(spent.goes_on(Money(1), NOON).is_err());
 }
@@ -117,7 +117,7 @@ fn a_lost_run_costs_what_was_shown_or_all_that_was_reserved() {
 
 /// Figures of a session: tokens read and written, and dollars.
 fn figures(input: u64, output: u64, dollars: Option<f64>) -> Cumulative {
-    Cumulative { usage: Usage { input, output, ..Usage::default() }, cost: dollars.map(usd) }
+    Cumulative { usage: TokenUsage { input, output, ..TokenUsage::default() }, cost: dollars.map(usd) }
 }
 
 #[test]
@@ -142,17 +142,17 @@ fn sums_of_a_session_become_what_a_run_used() {
 
 /// What happens to one of several loops that run side by side.
 #[derive(Debug, Clone)]
-enum Step {
+enum AccountStep {
     Begin { looped: usize, likely: i64 },
     Turn { looped: usize, cost: i64 },
     End { looped: usize, lost: bool },
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<AccountStep>> {
     let step = prop_oneof![
-        (0..5_usize, 0..3_000_i64).prop_map(|(looped, likely)| Step::Begin { looped, likely }),
-        (0..5_usize, 0..TURN_MAX).prop_map(|(looped, cost)| Step::Turn { looped, cost }),
-        (0..5_usize, any::<bool>()).prop_map(|(looped, lost)| Step::End { looped, lost }),
+        (0..5_usize, 0..3_000_i64).prop_map(|(looped, likely)| AccountStep::Begin { looped, likely }),
+        (0..5_usize, 0..TURN_MAX).prop_map(|(looped, cost)| AccountStep::Turn { looped, cost }),
+        (0..5_usize, any::<bool>()).prop_map(|(looped, lost)| AccountStep::End { looped, lost }),
     ];
     proptest::collection::vec(step, 0..120)
 }
@@ -164,7 +164,7 @@ const DAY_LIMIT: Money = Money(12_000);
 #[test]
 fn a_purpose_has_a_share_of_its_own() {
     let wide = account(1.0, 0.0, 50.0);
-    let with = |of_purpose| Ledger { of_purpose, ..ledger(wide, wide, wide) };
+    let with = |of_purpose| CostAccounts { of_purpose, ..ledger(wide, wide, wide) };
     assert!(matches!(with(account(0.02, 0.01, 0.05)).permit(usd(0.02), NOON), Permit::Yes { .. }));
     let Permit::No(reached) = with(account(0.04, 0.0, 0.05)).permit(usd(0.02), NOON) else { panic!("it is used up") };
     assert_eq!((reached.scope, reached.free_at), (LimitScope::Purpose, None), "time does not lift it");
@@ -180,8 +180,8 @@ struct Books {
 }
 
 impl Books {
-    fn ledger(&self, looped: usize) -> Ledger {
-        let account = |limit: Money, counts: &dyn Fn(usize) -> bool| Account {
+    fn ledger(&self, looped: usize) -> CostAccounts {
+        let account = |limit: Money, counts: &dyn Fn(usize) -> bool| CostAccount {
             spent: sum(self.booked.iter().filter(|(other, _)| counts(**other)).map(|(_, money)| *money)),
             reserved: sum(self
                 .open
@@ -190,11 +190,11 @@ impl Books {
                 .map(|(_, r)| r.held())),
             limit: Some(limit),
         };
-        Ledger {
+        CostAccounts {
             of_loop: account(LOOP_LIMIT, &|other| other == looped),
             of_repository: account(DAY_LIMIT, &|other| other % 2 == looped % 2),
             of_service: account(DAY_LIMIT, &|_| true),
-            ..Ledger::default()
+            ..CostAccounts::default()
         }
     }
 
@@ -216,13 +216,13 @@ proptest! {
         let mut books = Books::default();
         for step in steps {
             match step {
-                Step::Begin { looped, likely } if !books.open.contains_key(&looped) => {
+                AccountStep::Begin { looped, likely } if !books.open.contains_key(&looped) => {
                     if let Permit::Yes { reserve, .. } = books.ledger(looped).permit(Money(likely), NOON) {
                         prop_assert!(reserve >= Money(0) && reserve <= Money(likely));
                         books.open.insert(looped, Reservation::new(reserve, NOON));
                     }
                 }
-                Step::Turn { looped, cost } => {
+                AccountStep::Turn { looped, cost } => {
                     let Some(reservation) = books.open.get(&looped).copied() else { continue };
                     let shown = reservation.shown.unwrap_or_default().plus(Money(cost));
                     let ledger = books.ledger(looped);
@@ -231,11 +231,11 @@ proptest! {
                         books.settle(looped, Ending::Cost(shown));
                     }
                 }
-                Step::End { looped, lost } => {
+                AccountStep::End { looped, lost } => {
                     let shown = books.open.get(&looped).and_then(|r| r.shown).unwrap_or_default();
                     books.settle(looped, if lost { Ending::Lost } else { Ending::Cost(shown) });
                 }
-                Step::Begin { .. } => {}
+                AccountStep::Begin { .. } => {}
             }
             for (looped, booked) in &books.booked {
                 prop_assert!(*booked >= Money(0));
@@ -254,7 +254,7 @@ proptest! {
     ) {
         let (mut before, mut sum) = (Cumulative::default(), Cumulative::default());
         for (input, output, cost) in steps {
-            let usage = before.usage.plus(Usage { input, output, ..Usage::default() });
+            let usage = before.usage.plus(TokenUsage { input, output, ..TokenUsage::default() });
             let after = Cumulative { usage, cost: Some(Money(before.cost.unwrap_or_default().0 + cost)) };
             let used = after.since(&before, input + output);
             sum = Cumulative {
@@ -270,7 +270,7 @@ proptest! {
 
     #[test]
     fn no_sums_make_it_panic(figures in any::<[i64; 8]>(), now in any::<i64>()) {
-        let account = |i: usize| Account {
+        let account = |i: usize| CostAccount {
             spent: Money(figures[i]), reserved: Money(figures[i + 1]), limit: Some(Money(figures[i + 2])),
         };
         let ledger = ledger(account(0), account(2), account(4));

@@ -15,15 +15,15 @@
 //!   No price of K2.6 was found that is Moonshot's own, so it is not here.
 
 use super::name::is_version_of;
-use super::{Price, PriceEntry};
+use super::{TokenPrice, PriceEntry};
 
 /// The day on which the built-in prices were last looked up.
 pub const PUBLISHED_ON: &str = "2026-11-22";
 
 /// Model, and dollars a million tokens: read, written, read from a cache, written into a cache.
-type Row = (&'static str, [f64; 4]);
+type PriceRow = (&'static str, [f64; 4]);
 
-const ANTHROPIC: &[Row] = &[
+const ANTHROPIC: &[PriceRow] = &[
     ("claude-fable-5-1", [10.0, 50.0, 0.25, 12.5]),
     ("claude-mythos-5-1", [10.0, 50.0, 0.25, 12.5]),
     ("claude-fable-5", [10.0, 50.0, 1.0, 12.5]),
@@ -45,7 +45,7 @@ const ANTHROPIC: &[Row] = &[
     ("claude-haiku-4-5", [1.0, 5.0, 0.1, 1.25]),
 ];
 
-const OPENAI: &[Row] = &[
+const OPENAI: &[PriceRow] = &[
     ("gpt-6-2-astra", [8.0, 40.0, 0.4, 10.0]),
     ("gpt-6-2-sol", [2.0, 10.0, 0.1, 2.5]),
     ("gpt-6-1-sol", [2.0, 10.0, 0.1, 2.5]),
@@ -73,7 +73,7 @@ const OPENAI: &[Row] = &[
     ("gpt-5-nano", [0.05, 0.4, 0.005, 0.05]),
 ];
 
-const GOOGLE: &[Row] = &[
+const GOOGLE: &[PriceRow] = &[
     ("gemini-3-8-flash", [0.75, 3.75, 0.075, 0.75]),
     ("gemini-3-7-flash", [0.75, 3.75, 0.075, 0.75]),
     ("gemini-3-6-flash", [0.75, 3.75, 0.075, 0.75]),
@@ -87,7 +87,7 @@ const GOOGLE: &[Row] = &[
     ("gemini-2-5-flash-lite", [0.1, 0.4, 0.01, 0.1]),
 ];
 
-const MOONSHOT: &[Row] = &[
+const MOONSHOT: &[PriceRow] = &[
     ("kimi-k3-1-pro", [2.0, 10.0, 0.2, 2.0]),
     ("kimi-k3-1-pro-highspeed", [4.0, 20.0, 0.2, 4.0]),
     ("kimi-k3", [3.0, 15.0, 0.3, 3.0]),
@@ -103,14 +103,14 @@ const ALIASES: &[(&str, &str)] = &[
 ];
 
 /// The published price of a model by its canonical name.
-pub(super) fn price(model: &str) -> Option<Price> {
+pub(super) fn price(model: &str) -> Option<TokenPrice> {
     let model = ALIASES.iter().find(|(alias, _)| *alias == model).map_or(model, |(_, name)| name);
     let row = rows().filter(|(name, _)| is_version_of(model, name)).max_by_key(|(name, _)| name.len())?;
     let [input, output, cache_read, cache_write] = row.1;
-    Some(Price::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) }))
+    Some(TokenPrice::of(&PriceEntry { input, output, cache_read: Some(cache_read), cache_write: Some(cache_write) }))
 }
 
 /// All rows.
-pub(super) fn rows() -> impl Iterator<Item = &'static Row> {
+pub(super) fn rows() -> impl Iterator<Item = &'static PriceRow> {
     [ANTHROPIC, OPENAI, GOOGLE, MOONSHOT].into_iter().flatten()
 }

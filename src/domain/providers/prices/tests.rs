@@ -41,7 +41,7 @@ fn names_are_found_with_providers_before_and_dates_behind_them() {
 
 #[test]
 fn an_unknown_model_has_no_price_rather_than_none_to_pay() {
-    let usage = Usage { input: 1_000, ..Usage::default() };
+    let usage = TokenUsage { input: 1_000, ..TokenUsage::default() };
     for model in [
         "",
         " ",
@@ -81,21 +81,21 @@ fn every_row_finds_itself_and_is_sound() {
 fn each_sort_of_token_has_its_price() {
     let table = PriceTable::published();
     let million = 1_000_000;
-    let usage = Usage { input: million, output: million, cache_read: million, cache_write: million };
+    let usage = TokenUsage { input: million, output: million, cache_read: million, cache_write: million };
     let cost = table.estimate(&usage, "claude-opus-5-5").unwrap();
     assert_eq!(cost, Cost { money: Money(29_200_000), source: CostSource::Estimated });
     // A single token is rounded up, never to nothing.
-    let one = Usage { cache_read: 1, ..Usage::default() };
+    let one = TokenUsage { cache_read: 1, ..TokenUsage::default() };
     assert_eq!(table.estimate(&one, "haiku").unwrap().money, Money(1));
-    let none = Usage::default();
+    let none = TokenUsage::default();
     assert_eq!(table.estimate(&none, "haiku").unwrap().money, Money(0));
 }
 
 #[test]
 fn cached_tokens_are_not_paid_twice() {
-    let usage = Usage::with_cache_in_input(1_000, 10, 800);
-    assert_eq!(usage, Usage { input: 200, output: 10, cache_read: 800, cache_write: 0 });
-    assert_eq!(Usage::with_cache_in_input(5, 0, 9), Usage { cache_read: 5, ..Usage::default() });
+    let usage = TokenUsage::with_cache_in_input(1_000, 10, 800);
+    assert_eq!(usage, TokenUsage { input: 200, output: 10, cache_read: 800, cache_write: 0 });
+    assert_eq!(TokenUsage::with_cache_in_input(5, 0, 9), TokenUsage { cache_read: 5, ..TokenUsage::default() });
     assert_eq!(usage.total(), 1_010);
 }
 
@@ -119,7 +119,7 @@ fn a_configuration_stands_over_what_is_published() {
     assert_eq!(input("claude-opus-5-5"), Some(4.0));
     assert_eq!(input("mistral"), None);
     // A price of nothing that somebody wrote is nothing.
-    assert_eq!(table.estimate(&Usage { input: 9, ..Usage::default() }, "local").unwrap().money, Money(0));
+    assert_eq!(table.estimate(&TokenUsage { input: 9, ..TokenUsage::default() }, "local").unwrap().money, Money(0));
     let cached = table.price("gpt-6.2-sol").unwrap();
     assert_eq!((cached.cache_read, cached.cache_write), (cached.input, cached.input));
 }
@@ -146,11 +146,11 @@ proptest! {
     fn costs_are_never_negative_and_add_up(
         a in any::<[u32; 4]>(), b in any::<[u32; 4]>(), model in "(opus|gpt-5|kimi-k3|haiku)"
     ) {
-        let usage = |t: [u32; 4]| Usage {
+        let usage = |t: [u32; 4]| TokenUsage {
             input: t[0].into(), output: t[1].into(), cache_read: t[2].into(), cache_write: t[3].into(),
         };
         let table = PriceTable::published();
-        let cost = |u: Usage| table.estimate(&u, &model).unwrap().money.0;
+        let cost = |u: TokenUsage| table.estimate(&u, &model).unwrap().money.0;
         let (one, two, both) = (cost(usage(a)), cost(usage(b)), cost(usage(a).plus(usage(b))));
         prop_assert!(one >= 0 && two >= 0);
         prop_assert!(both <= one + two && both + 1 >= one + two, "{one} {two} {both}");
@@ -164,8 +164,17 @@ proptest! {
 
     #[test]
     fn huge_counts_saturate(tokens in any::<u64>()) {
-        let usage = Usage { input: tokens, output: u64::MAX, cache_read: tokens, cache_write: u64::MAX };
+        let usage = TokenUsage { input: tokens, output: u64::MAX, cache_read: tokens, cache_write: u64::MAX };
         prop_assert!(PriceTable::published().estimate(&usage, "fable").unwrap().money.0 > 0);
         prop_assert!(usage.total() == u64::MAX);
     }
+}
+
+#[test]
+fn usage_adds_up_and_saturates() {
+    let one = TokenUsage { input: 1, output: 2, cache_read: 3, cache_write: 4 };
+    assert_eq!((one.read(), one.total()), (8, 10));
+    assert_eq!(one.plus(one), TokenUsage { input: 2, output: 4, cache_read: 6, cache_write: 8 });
+    let most = TokenUsage { input: u64::MAX, output: u64::MAX, cache_read: 1, cache_write: 1 };
+    assert_eq!((most.plus(one).input, most.read(), most.total()), (u64::MAX, u64::MAX, u64::MAX));
 }

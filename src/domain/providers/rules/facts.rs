@@ -9,7 +9,7 @@ use crate::domain::supervision::control::{Trend, Urgency};
 /// What a loop is like at a moment between two iterations. Money, tokens and time are those of the whole loop; a model's
 /// rules that are to go by one backend get that backend's errors here.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Facts {
+pub struct RuleFacts {
     /// `iteration`: the one that ended last, or the one that is about to begin; from 1, 0 before the first.
     pub iteration: u32,
     /// `max_iterations`: how many the loop may take.
@@ -49,7 +49,7 @@ pub struct Facts {
     pub context_pct: f64,
 }
 
-impl Default for Facts {
+impl Default for RuleFacts {
     fn default() -> Self {
         Self {
             iteration: 0,
@@ -75,7 +75,7 @@ impl Default for Facts {
 
 /// What a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueKind {
     Truth,
     Whole,
     Decimal,
@@ -85,23 +85,23 @@ pub(super) enum Kind {
 /// A name that expressions can use.
 pub(super) struct Variable {
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: ValueKind,
     /// Most that the figure can be, where it has an end; its least is 0 then.
     pub(super) most: Option<f64>,
     /// All that the text can be, where that is known.
     pub(super) words: &'static [&'static str],
 }
 
-const fn variable(name: &'static str, kind: Kind) -> Variable {
+const fn variable(name: &'static str, kind: ValueKind) -> Variable {
     Variable { name, kind, most: None, words: &[] }
 }
 
 const fn bounded(name: &'static str, most: f64) -> Variable {
-    Variable { name, kind: Kind::Decimal, most: Some(most), words: &[] }
+    Variable { name, kind: ValueKind::Decimal, most: Some(most), words: &[] }
 }
 
 const fn one_of(name: &'static str, words: &'static [&'static str]) -> Variable {
-    Variable { name, kind: Kind::Text, most: None, words }
+    Variable { name, kind: ValueKind::Text, most: None, words }
 }
 
 const URGENCIES: &[&str] = &["normal", "elevated", "high", "critical"];
@@ -111,21 +111,21 @@ const TASK_TYPES: &[&str] =
 
 /// All names.
 pub(super) const VARIABLES: &[Variable] = &[
-    variable("iteration", Kind::Whole),
-    variable("max_iterations", Kind::Whole),
-    variable("elapsed_minutes", Kind::Whole),
-    variable("consec_errors", Kind::Whole),
-    variable("error_count", Kind::Whole),
-    variable("has_error", Kind::Truth),
-    variable("cost", Kind::Decimal),
-    variable("cost_hour", Kind::Decimal),
-    variable("tokens", Kind::Whole),
+    variable("iteration", ValueKind::Whole),
+    variable("max_iterations", ValueKind::Whole),
+    variable("elapsed_minutes", ValueKind::Whole),
+    variable("consec_errors", ValueKind::Whole),
+    variable("error_count", ValueKind::Whole),
+    variable("has_error", ValueKind::Truth),
+    variable("cost", ValueKind::Decimal),
+    variable("cost_hour", ValueKind::Decimal),
+    variable("tokens", ValueKind::Whole),
     bounded("completion", 1.0),
     bounded("control_signal", 1.0),
     one_of("urgency", URGENCIES),
     one_of("trend", TRENDS),
     one_of("task_type", TASK_TYPES),
-    variable("backend", Kind::Text),
+    variable("backend", ValueKind::Text),
     bounded("context_pct", 100.0),
 ];
 
@@ -139,7 +139,7 @@ pub(super) fn lookup(name: &str) -> Option<&'static Variable> {
     VARIABLES.iter().find(|variable| variable.name == name)
 }
 
-impl Facts {
+impl RuleFacts {
     /// What `on_error` looks for its words in; `None` where nothing went wrong.
     pub(super) fn errors(&self) -> Option<String> {
         let told: Vec<&str> = self.last_error.iter().chain(&self.refused).map(String::as_str).collect();

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Facts, Rule, RuleOutcome, RuleProblem};
+use super::{RuleFacts, CompiledCondition, RuleOutcome, RuleProblem};
 
 /// Longest name of a model, in characters.
 const NAME_MAX: usize = 120;
@@ -35,7 +35,7 @@ pub struct ModelChoice {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ModelRules {
     default: Option<String>,
-    rules: Vec<(Rule, String)>,
+    rules: Vec<(CompiledCondition, String)>,
 }
 
 impl ModelRules {
@@ -58,7 +58,7 @@ impl ModelRules {
             name(&rule.model, format!("{key}.rules[{index}].model"));
         }
         for (index, rule) in rules.iter().enumerate() {
-            match Rule::compile(&rule.when, &format!("{key}.rules[{index}].when")) {
+            match CompiledCondition::compile(&rule.when, &format!("{key}.rules[{index}].when")) {
                 Ok(when) => compiled.push((when, rule.model.clone())),
                 Err(problem) => problems.push(problem),
             }
@@ -71,7 +71,7 @@ impl ModelRules {
     }
 
     /// The model for the next run: that of the first rule that holds, else the default.
-    pub fn choose(&self, facts: &Facts) -> ModelChoice {
+    pub fn choose(&self, facts: &RuleFacts) -> ModelChoice {
         let mut broken = Vec::new();
         for (index, (when, model)) in self.rules.iter().enumerate() {
             match when.evaluate(facts) {

@@ -10,13 +10,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::models::{INVALID_NAME, valid_model_name};
-use super::{Facts, Rule, RuleOutcome, RuleProblem};
+use super::{RuleFacts, CompiledCondition, RuleOutcome, RuleProblem};
 use crate::domain::model::ids::Timestamp;
 use crate::domain::model::settings::{did_you_mean, shortened};
 
 use cron::Cron;
 pub use state::ScheduleState;
-use state::Since;
+use state::ElapsedSinceLook;
 
 /// Longest reason, in characters.
 const REASON_MAX: usize = 300;
@@ -76,7 +76,7 @@ pub struct ScheduleEntry {
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum ScheduledAction {
     /// Wait until a person resumes.
     Pause,
     /// End the loop.
@@ -89,7 +89,7 @@ pub enum Action {
     Escalate,
 }
 
-impl Action {
+impl ScheduledAction {
     /// Whether no iteration may begin after it.
     pub fn stops(&self) -> bool {
         matches!(self, Self::Pause | Self::Abort)
@@ -102,7 +102,7 @@ pub struct Firing {
     /// Which rule, from 0.
     pub rule: usize,
     /// What to do.
-    pub action: Action,
+    pub action: ScheduledAction,
     /// Why, for people: the configured reason, or the trigger.
     pub reason: String,
     /// What came true: `cost > 10`, `iteration 5`, `0 9 * * *`.
@@ -119,23 +119,23 @@ pub struct Look {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Entry {
+struct CompiledEntry {
     /// What its condition is remembered by.
     key: String,
-    when: Option<Rule>,
+    when: Option<CompiledCondition>,
     at_iteration: Option<u32>,
     every_iterations: Option<u32>,
     /// As [`compared`] gives it.
     on_error: Option<String>,
     cron: Option<Cron>,
-    action: Action,
+    action: ScheduledAction,
     reason: Option<String>,
 }
 
 /// Rules about when a loop is paused, ended or changed.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Schedule {
-    entries: Vec<Entry>,
+    entries: Vec<CompiledEntry>,
 }
 
 impl Schedule {
@@ -158,7 +158,7 @@ impl Schedule {
             }
             if let (Some(action), (when, cron), true) = (action, trigger, problems.len() == before) {
                 let Trigger { at_iteration, every_iterations, ref on_error, .. } = entry.trigger;
-                compiled.push(Entry {
+                compiled.push(CompiledEntry {
                     key: format!("{action:?} {}", entry.trigger.when.as_deref().unwrap_or_default()),
                     when,
                     at_iteration,
@@ -174,7 +174,7 @@ impl Schedule {
     }
 
     /// Which rules act now, by all that came since the last look. `state` is kept with the loop, one schedule each.
-    pub fn look(&self, facts: &Facts, now: Timestamp, state: &mut ScheduleState) -> Look {
+    pub fn look(&self, facts: &RuleFacts, now: Timestamp, state: &mut ScheduleState) -> Look {
         let since = state.advance(facts, now);
         let mut look = Look::default();
         let mut held = Vec::new();
@@ -206,9 +206,9 @@ impl Schedule {
     }
 
     /// Which rules act on a run that every backend refused: those with `on_error` alone, as no iteration has ended.
-    pub fn look_at_refusal(&self, facts: &Facts, state: &mut ScheduleState) -> Look {
+    pub fn look_at_refusal(&self, facts: &RuleFacts, state: &mut ScheduleState) -> Look {
         let errors = Some(facts.refused.join("\n")).filter(|errors| state.meets(Some(errors)));
-        let firing = |(rule, entry): (usize, &Entry)| {
+        let firing = |(rule, entry): (usize, &CompiledEntry)| {
             let trigger = entry.is_in(errors.as_deref()?)?;
             let reason = entry.reason.clone().unwrap_or_else(|| trigger.clone());
             Some(Firing { rule, action: entry.action.clone(), reason, trigger })
@@ -217,9 +217,9 @@ impl Schedule {
     }
 }
 
-impl Entry {
+impl CompiledEntry {
     /// What happened since the last look that this rule waits for.
-    fn happened(&self, facts: &Facts, since: &Since) -> Option<String> {
+    fn happened(&self, facts: &RuleFacts, since: &ElapsedSinceLook) -> Option<String> {
         let iterations = since.iteration..facts.iteration;
         if let Some(at) = self.at_iteration.filter(|at| iterations.contains(&(at - 1))) {
             return Some(format!("iteration {at}"));
@@ -246,7 +246,7 @@ fn compared(text: &str) -> String {
     text.to_lowercase().replace('_', " ")
 }
 
-fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut Vec<RuleProblem>) -> Option<Action> {
+fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut Vec<RuleProblem>) -> Option<ScheduledAction> {
     let mut wrong = |field: &str, message: String| problems.push(RuleProblem::whole(format!("{key}.{field}"), message));
     if entry.backend.is_some() && entry.action != ActionName::SwitchBackend {
         wrong("backend", "is only for the action switch_backend".to_owned());
@@ -255,18 +255,18 @@ fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut
         wrong("model", "is only for the action set_model".to_owned());
     }
     match entry.action {
-        ActionName::Pause => Some(Action::Pause),
-        ActionName::Abort => Some(Action::Abort),
-        ActionName::Escalate => Some(Action::Escalate),
+        ActionName::Pause => Some(ScheduledAction::Pause),
+        ActionName::Abort => Some(ScheduledAction::Abort),
+        ActionName::Escalate => Some(ScheduledAction::Escalate),
         ActionName::SwitchBackend => {
             if let Some(name) = entry.backend.as_deref().filter(|name| !backends.contains(name)) {
                 let near = did_you_mean(name, backends.iter().copied());
                 wrong("backend", format!("there is no backend `{}`{near}", shortened(name)));
             }
-            Some(Action::SwitchBackend(entry.backend.clone()))
+            Some(ScheduledAction::SwitchBackend(entry.backend.clone()))
         }
         ActionName::SetModel => match &entry.model {
-            Some(model) if valid_model_name(model) => Some(Action::SetModel(model.clone())),
+            Some(model) if valid_model_name(model) => Some(ScheduledAction::SetModel(model.clone())),
             Some(_) => {
                 wrong("model", INVALID_NAME.to_owned());
                 None
@@ -279,7 +279,7 @@ fn action_of(entry: &ScheduleEntry, key: &str, backends: &[&str], problems: &mut
     }
 }
 
-fn trigger_of(trigger: &Trigger, key: &str, problems: &mut Vec<RuleProblem>) -> (Option<Rule>, Option<Cron>) {
+fn trigger_of(trigger: &Trigger, key: &str, problems: &mut Vec<RuleProblem>) -> (Option<CompiledCondition>, Option<Cron>) {
     let key = format!("{key}.trigger");
     let (mut rule, mut cron) = (None, None);
     if *trigger == Trigger::default() {
@@ -287,7 +287,7 @@ fn trigger_of(trigger: &Trigger, key: &str, problems: &mut Vec<RuleProblem>) -> 
         problems.push(RuleProblem::whole(key.clone(), message));
     }
     if let Some(when) = &trigger.when {
-        match Rule::compile(when, &format!("{key}.when")) {
+        match CompiledCondition::compile(when, &format!("{key}.when")) {
             Ok(compiled) => rule = Some(compiled),
             Err(problem) => problems.push(problem),
         }

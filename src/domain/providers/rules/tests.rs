@@ -9,8 +9,8 @@ use crate::domain::checks::criteria::TaskType;
 use crate::domain::model::ids::Money;
 use crate::domain::supervision::control::{Trend, Urgency};
 
-pub(super) fn facts() -> Facts {
-    Facts {
+pub(super) fn facts() -> RuleFacts {
+    RuleFacts {
         iteration: 20,
         max_iterations: 50,
         elapsed_minutes: 90,
@@ -31,12 +31,12 @@ pub(super) fn facts() -> Facts {
     }
 }
 
-fn evaluate(text: &str, facts: &Facts) -> RuleOutcome {
-    Rule::compile(text, "when").unwrap_or_else(|problem| panic!("{text}: {problem}")).evaluate(facts)
+fn evaluate(text: &str, facts: &RuleFacts) -> RuleOutcome {
+    CompiledCondition::compile(text, "when").unwrap_or_else(|problem| panic!("{text}: {problem}")).evaluate(facts)
 }
 
 fn problem(text: &str) -> RuleProblem {
-    match Rule::compile(text, "models.rules[1].when") {
+    match CompiledCondition::compile(text, "models.rules[1].when") {
         Ok(rule) => panic!("{text} was taken: {rule:?}"),
         Err(problem) => problem,
     }
@@ -191,7 +191,7 @@ fn deep_and_long_expressions_are_refused_or_evaluated_on_a_small_stack() {
     let work = move || {
         let mut taken = 0;
         for text in &texts {
-            if let Ok(rule) = Rule::compile(text, "when") {
+            if let Ok(rule) = CompiledCondition::compile(text, "when") {
                 taken += 1;
                 assert!(!matches!(rule.evaluate(&facts()), RuleOutcome::Broken(_)), "{text}");
             }
@@ -205,7 +205,7 @@ fn deep_and_long_expressions_are_refused_or_evaluated_on_a_small_stack() {
 #[test]
 fn names_of_task_types_are_all_there() {
     for kind in TaskType::ALL {
-        let facts = Facts { task_type: kind, ..Facts::default() };
+        let facts = RuleFacts { task_type: kind, ..RuleFacts::default() };
         assert_eq!(evaluate(&format!("task_type == '{}'", kind.as_str()), &facts), RuleOutcome::Holds);
     }
 }
@@ -227,7 +227,7 @@ fn the_first_rule_that_holds_names_the_model() {
     assert_eq!(choice.why, "rule 2: consec_errors >= 2");
     let broken = "rule 1 of models (`iteration % (iteration - 20) == 0`) does not count: it takes a remainder by 0";
     assert_eq!(choice.broken, [broken]);
-    let choice = rules.choose(&Facts { iteration: 3, ..Facts::default() });
+    let choice = rules.choose(&RuleFacts { iteration: 3, ..RuleFacts::default() });
     assert_eq!((choice.model.as_deref(), choice.rule, choice.why.as_str()), (Some("sonnet"), None, "the default"));
     assert_eq!(ModelRules::default().choose(&facts()).model, None);
 }
@@ -253,8 +253,8 @@ proptest! {
 
     #[test]
     fn no_text_makes_it_panic(text in "[a-z0-9 ()\\[\\]<>=!&|%/*+.,'\"?:{}\\\\-]{0,60}", any in "\\PC{0,40}") {
-        let _ = Rule::compile(&text, "when").map(|rule| rule.evaluate(&facts()));
-        let _ = Rule::compile(&any, "when").map(|rule| rule.evaluate(&facts()));
+        let _ = CompiledCondition::compile(&text, "when").map(|rule| rule.evaluate(&facts()));
+        let _ = CompiledCondition::compile(&any, "when").map(|rule| rule.evaluate(&facts()));
     }
 
     #[test]
@@ -262,8 +262,8 @@ proptest! {
         text in expression(), iteration in any::<u32>(), cost in any::<i64>(), tokens in any::<u64>(),
         completion in any::<f64>(), percent in any::<f64>(),
     ) {
-        let facts = Facts { iteration, cost: Money(cost), tokens, completion, context_pct: percent, ..facts() };
-        let Ok(rule) = Rule::compile(&text, "when") else { return Ok(()) };
+        let facts = RuleFacts { iteration, cost: Money(cost), tokens, completion, context_pct: percent, ..facts() };
+        let Ok(rule) = CompiledCondition::compile(&text, "when") else { return Ok(()) };
         if let RuleOutcome::Broken(reason) = rule.evaluate(&facts) {
             let known = ["it divides by 0", "it takes a remainder by 0", "a number in it is too large"];
             prop_assert!(known.contains(&reason.as_str()), "{text}: {reason}");

@@ -2,17 +2,17 @@
 
 use cel::ParseErrors;
 
-use super::typing::Finding;
+use super::typing::ExpressionProblem;
 use super::{EXPRESSION_MAX, NESTING_MAX};
 
 /// Refuses what the parser is not to see: it recurses, and a stack that overflows ends the process.
-pub(super) fn check(text: &str) -> Result<(), Finding> {
+pub(super) fn check(text: &str) -> Result<(), ExpressionProblem> {
     if text.trim().is_empty() {
-        return Err(Finding::whole("is empty; a condition such as `iteration > 5` is needed"));
+        return Err(ExpressionProblem::whole("is empty; a condition such as `iteration > 5` is needed"));
     }
     let length = text.chars().count();
     if length > EXPRESSION_MAX {
-        return Err(Finding::whole(format!("has {length} characters; at most {EXPRESSION_MAX} are allowed")));
+        return Err(ExpressionProblem::whole(format!("has {length} characters; at most {EXPRESSION_MAX} are allowed")));
     }
     let mut depth = 0_u16;
     for (offset, byte) in text.bytes().enumerate() {
@@ -22,14 +22,14 @@ pub(super) fn check(text: &str) -> Result<(), Finding> {
             _ => {}
         }
         if depth > NESTING_MAX {
-            return Err(Finding::at(offset, format!("more than {NESTING_MAX} brackets are open; write it in fewer")));
+            return Err(ExpressionProblem::at(offset, format!("more than {NESTING_MAX} brackets are open; write it in fewer")));
         }
     }
     Ok(())
 }
 
 /// The first error of the parser, with a hint where the mistake is a usual one.
-pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> Finding {
+pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> ExpressionProblem {
     let first = errors.errors.first();
     let place = first.and_then(|error| {
         let (line, column) = (usize::try_from(error.pos.0).ok()?, usize::try_from(error.pos.1).ok()?);
@@ -37,14 +37,14 @@ pub(super) fn syntax_problem(text: &str, errors: &ParseErrors) -> Finding {
     });
     let said = first.map_or("", |error| error.msg.as_str());
     if said.contains("Recursion limit") {
-        return Finding { offset: place, message: format!("has more than {NESTING_MAX} conditions within each other") };
+        return ExpressionProblem { offset: place, message: format!("has more than {NESTING_MAX} conditions within each other") };
     }
     let said = said.strip_prefix("Syntax error: ").unwrap_or(said);
     // What the parser would rather have seen is a list of a dozen signs.
     let said = said.split(" expecting ").next().unwrap_or_default().replace("'<EOF>'", "its end");
     let said: String = said.chars().filter(|c| !c.is_control()).take(80).collect();
     let message = format!("is not an expression: {}{}", said.trim(), hint(text));
-    Finding { offset: place, message }
+    ExpressionProblem { offset: place, message }
 }
 
 fn hint(text: &str) -> &'static str {

@@ -8,7 +8,7 @@ mod words;
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, SourceInfo, operators};
 
 use super::DIVIDE;
-use super::facts::{Kind, lookup};
+use super::facts::{ValueKind, lookup};
 use words::{impossible, number, refused_call, sign, unknown};
 
 /// Deepest tree, in nodes: what is typed is evaluated by recursion too.
@@ -16,12 +16,12 @@ const DEPTH_MAX: usize = 32;
 
 /// What is wrong, and the byte of the text where.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct ExpressionProblem {
     pub(super) offset: Option<usize>,
     pub(super) message: String,
 }
 
-impl Finding {
+impl ExpressionProblem {
     pub(super) fn whole(message: impl Into<String>) -> Self {
         Self { offset: None, message: message.into() }
     }
@@ -31,7 +31,7 @@ impl Finding {
     }
 }
 
-impl Kind {
+impl ValueKind {
     fn word(self) -> &'static str {
         match self {
             Self::Truth => "true or false",
@@ -60,17 +60,17 @@ impl<'a> Typing<'a> {
     }
 
     /// Types an expression that has to be true or false; the names that it uses.
-    pub(super) fn condition(mut self, expr: &mut IdedExpr) -> Result<Vec<&'static str>, Finding> {
-        self.expect(expr, Kind::Truth, "a condition")?;
+    pub(super) fn condition(mut self, expr: &mut IdedExpr) -> Result<Vec<&'static str>, ExpressionProblem> {
+        self.expect(expr, ValueKind::Truth, "a condition")?;
         Ok(self.names)
     }
 
-    fn wrong(&self, expr: &IdedExpr, message: impl Into<String>) -> Finding {
+    fn wrong(&self, expr: &IdedExpr, message: impl Into<String>) -> ExpressionProblem {
         let offset = self.source.offset_for(expr.id).map(|(start, _)| start as usize);
-        Finding { offset, message: message.into() }
+        ExpressionProblem { offset, message: message.into() }
     }
 
-    fn expect(&mut self, expr: &mut IdedExpr, kind: Kind, what: &str) -> Result<(), Finding> {
+    fn expect(&mut self, expr: &mut IdedExpr, kind: ValueKind, what: &str) -> Result<(), ExpressionProblem> {
         let found = self.kind(expr)?;
         if found == kind {
             return Ok(());
@@ -78,7 +78,7 @@ impl<'a> Typing<'a> {
         Err(self.wrong(expr, format!("{what} is {}, not {}", kind.word(), found.word())))
     }
 
-    fn kind(&mut self, expr: &mut IdedExpr) -> Result<Kind, Finding> {
+    fn kind(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(self.wrong(expr, "is too long a chain; write it in fewer parts"));
@@ -88,13 +88,13 @@ impl<'a> Typing<'a> {
         kind
     }
 
-    fn kind_of_node(&mut self, expr: &mut IdedExpr) -> Result<Kind, Finding> {
+    fn kind_of_node(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let refused = match &mut expr.expr {
             Expr::Literal(literal) => match literal {
-                LiteralValue::Boolean(_) => return Ok(Kind::Truth),
-                LiteralValue::Int(_) => return Ok(Kind::Whole),
-                LiteralValue::Double(number) if number.inner().is_finite() => return Ok(Kind::Decimal),
-                LiteralValue::String(_) => return Ok(Kind::Text),
+                LiteralValue::Boolean(_) => return Ok(ValueKind::Truth),
+                LiteralValue::Int(_) => return Ok(ValueKind::Whole),
+                LiteralValue::Double(number) if number.inner().is_finite() => return Ok(ValueKind::Decimal),
+                LiteralValue::String(_) => return Ok(ValueKind::Text),
                 LiteralValue::UInt(_) => "numbers are written without `u`",
                 LiteralValue::Double(_) => "the number is too large",
                 LiteralValue::Bytes(_) => "bytes are not used here; write a text",
@@ -113,7 +113,7 @@ impl<'a> Typing<'a> {
     }
 
     /// Replaces another name by the variable's own.
-    fn variable(&mut self, expr: &mut IdedExpr) -> Result<Kind, Finding> {
+    fn variable(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let Expr::Ident(name) = &mut expr.expr else { return Err(self.wrong(expr, "is not a name")) };
         if let Some(variable) = lookup(name) {
             variable.name.clone_into(name);
@@ -126,7 +126,7 @@ impl<'a> Typing<'a> {
         Err(self.wrong(expr, message))
     }
 
-    fn call(&mut self, expr: &mut IdedExpr) -> Result<Kind, Finding> {
+    fn call(&mut self, expr: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let (id, mut call) = match std::mem::take(&mut expr.expr) {
             Expr::Call(call) => (expr.id, call),
             _ => return Err(self.wrong(expr, "is not a call")),
@@ -137,25 +137,25 @@ impl<'a> Typing<'a> {
     }
 
     /// Types a call; `node` is where it stands.
-    fn call_of(&mut self, node: &IdedExpr, call: &mut CallExpr) -> Result<Kind, Finding> {
+    fn call_of(&mut self, node: &IdedExpr, call: &mut CallExpr) -> Result<ValueKind, ExpressionProblem> {
         let name = call.func_name.clone();
         match (name.as_str(), call.target.as_deref_mut(), call.args.as_mut_slice()) {
             (operators::LOGICAL_AND | operators::LOGICAL_OR, None, [left, right]) => {
                 let what = format!("each side of `{}`", sign(&name));
-                self.expect(left, Kind::Truth, &what)?;
-                self.expect(right, Kind::Truth, &what)?;
-                Ok(Kind::Truth)
+                self.expect(left, ValueKind::Truth, &what)?;
+                self.expect(right, ValueKind::Truth, &what)?;
+                Ok(ValueKind::Truth)
             }
             (operators::LOGICAL_NOT, None, [operand]) => {
-                self.expect(operand, Kind::Truth, "what stands behind `!`")?;
-                Ok(Kind::Truth)
+                self.expect(operand, ValueKind::Truth, "what stands behind `!`")?;
+                Ok(ValueKind::Truth)
             }
             (operators::NEGATE, None, [operand]) => {
                 let kind = self.kind(operand)?;
                 if kind.is_number() { Ok(kind) } else { Err(self.mixed(node, &name, kind, kind)) }
             }
             (operators::CONDITIONAL, None, [condition, left, right]) => {
-                self.expect(condition, Kind::Truth, "what stands before `?`")?;
+                self.expect(condition, ValueKind::Truth, "what stands before `?`")?;
                 let kinds = (self.kind(left)?, self.kind(right)?);
                 self.level(left, right, kinds).ok_or_else(|| self.mixed(node, &name, kinds.0, kinds.1))
             }
@@ -176,26 +176,26 @@ impl<'a> Typing<'a> {
                 [left, right],
             ) => {
                 let kind = self.arithmetic(node, &name, left, right)?;
-                if name == operators::DIVIDE && kind == Kind::Decimal {
+                if name == operators::DIVIDE && kind == ValueKind::Decimal {
                     DIVIDE.clone_into(&mut call.func_name);
                 }
                 Ok(kind)
             }
             ("size", None, [text]) | ("size", Some(text), []) => {
-                self.expect(text, Kind::Text, "what `size` measures")?;
-                Ok(Kind::Whole)
+                self.expect(text, ValueKind::Text, "what `size` measures")?;
+                Ok(ValueKind::Whole)
             }
             ("startsWith" | "endsWith" | "contains", Some(text), [part]) => {
-                self.expect(text, Kind::Text, &format!("what stands before `.{name}`"))?;
-                self.expect(part, Kind::Text, &format!("what `{name}` looks for"))?;
-                Ok(Kind::Truth)
+                self.expect(text, ValueKind::Text, &format!("what stands before `.{name}`"))?;
+                self.expect(part, ValueKind::Text, &format!("what `{name}` looks for"))?;
+                Ok(ValueKind::Truth)
             }
             ("int" | "double", None, [number]) => {
                 let kind = self.kind(number)?;
                 if !kind.is_number() {
                     return Err(self.wrong(node, format!("`{name}` takes a number, not {}", kind.word())));
                 }
-                Ok(if name == "int" { Kind::Whole } else { Kind::Decimal })
+                Ok(if name == "int" { ValueKind::Whole } else { ValueKind::Decimal })
             }
             _ => Err(self.wrong(node, refused_call(&name))),
         }
@@ -207,11 +207,11 @@ impl<'a> Typing<'a> {
         name: &str,
         left: &mut IdedExpr,
         right: &mut IdedExpr,
-    ) -> Result<Kind, Finding> {
+    ) -> Result<ValueKind, ExpressionProblem> {
         let kinds = (self.kind(left)?, self.kind(right)?);
         let numbers = kinds.0.is_number() && kinds.1.is_number();
         let has_order = !matches!(name, operators::EQUALS | operators::NOT_EQUALS);
-        if has_order && kinds == (Kind::Text, Kind::Text) {
+        if has_order && kinds == (ValueKind::Text, ValueKind::Text) {
             let message = format!("texts have no order for `{}`; name them: `x in [\"a\", \"b\"]`", sign(name));
             return Err(self.wrong(node, message));
         }
@@ -219,7 +219,7 @@ impl<'a> Typing<'a> {
             return Err(self.mixed(node, name, kinds.0, kinds.1));
         }
         self.possible(left, right)?;
-        Ok(Kind::Truth)
+        Ok(ValueKind::Truth)
     }
 
     fn arithmetic(
@@ -228,9 +228,9 @@ impl<'a> Typing<'a> {
         name: &str,
         left: &mut IdedExpr,
         right: &mut IdedExpr,
-    ) -> Result<Kind, Finding> {
+    ) -> Result<ValueKind, ExpressionProblem> {
         let kinds = (self.kind(left)?, self.kind(right)?);
-        let takes = |kind: Kind| if name == operators::MODULO { kind == Kind::Whole } else { kind.is_number() };
+        let takes = |kind: ValueKind| if name == operators::MODULO { kind == ValueKind::Whole } else { kind.is_number() };
         if !takes(kinds.0) || !takes(kinds.1) {
             return Err(self.mixed(node, name, kinds.0, kinds.1));
         }
@@ -238,10 +238,10 @@ impl<'a> Typing<'a> {
         if divides && number(right) == Some(0.0) {
             return Err(self.wrong(right, "divides by 0"));
         }
-        Ok(self.level(left, right, kinds).unwrap_or(Kind::Decimal))
+        Ok(self.level(left, right, kinds).unwrap_or(ValueKind::Decimal))
     }
 
-    fn membership(&mut self, node: &IdedExpr, element: &mut IdedExpr, list: &mut IdedExpr) -> Result<Kind, Finding> {
+    fn membership(&mut self, node: &IdedExpr, element: &mut IdedExpr, list: &mut IdedExpr) -> Result<ValueKind, ExpressionProblem> {
         let kind = self.kind(element)?;
         let id = list.id;
         let Expr::List(items) = &mut list.expr else {
@@ -258,20 +258,20 @@ impl<'a> Typing<'a> {
             }
             self.possible(element, item)?;
         }
-        Ok(Kind::Truth)
+        Ok(ValueKind::Truth)
     }
 
     /// Makes both numbers of one kind; `None` where they are no numbers and differ.
-    fn level(&self, left: &mut IdedExpr, right: &mut IdedExpr, kinds: (Kind, Kind)) -> Option<Kind> {
+    fn level(&self, left: &mut IdedExpr, right: &mut IdedExpr, kinds: (ValueKind, ValueKind)) -> Option<ValueKind> {
         match kinds {
-            (Kind::Whole, Kind::Decimal) => make_decimal(left),
-            (Kind::Decimal, Kind::Whole) => make_decimal(right),
+            (ValueKind::Whole, ValueKind::Decimal) => make_decimal(left),
+            (ValueKind::Decimal, ValueKind::Whole) => make_decimal(right),
             (left, right) => return (left == right).then_some(left),
         }
-        Some(Kind::Decimal)
+        Some(ValueKind::Decimal)
     }
 
-    fn mixed(&self, node: &IdedExpr, name: &str, left: Kind, right: Kind) -> Finding {
+    fn mixed(&self, node: &IdedExpr, name: &str, left: ValueKind, right: ValueKind) -> ExpressionProblem {
         let sign = sign(name);
         let message = match name {
             operators::MODULO => {
@@ -284,7 +284,7 @@ impl<'a> Typing<'a> {
     }
 
     /// Refuses to compare a variable with what it can never be.
-    fn possible(&self, left: &IdedExpr, right: &IdedExpr) -> Result<(), Finding> {
+    fn possible(&self, left: &IdedExpr, right: &IdedExpr) -> Result<(), ExpressionProblem> {
         for (name, value) in [(left, right), (right, left)] {
             let Expr::Ident(ident) = &name.expr else { continue };
             let Some(variable) = lookup(ident) else { continue };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::detection::{Detection, Evidence, Kind, Severity};
 use super::scene::{Scene, percent};
 use crate::domain::model::record::Record;
-use crate::domain::model::similarity::{Rarity, Words};
+use crate::domain::model::similarity::{Rarity, WordCounts};
 use crate::domain::supervision::TaskFacts;
 
 /// Bytes of the objective that are compared.
@@ -52,9 +52,9 @@ pub(super) fn detect(scene: &Scene<'_>) -> Option<Detection> {
 fn similarities(scene: &Scene<'_>) -> Vec<Option<f64>> {
     let settings = &scene.settings.deviation;
     let task = cut(&scene.facts.task, MAX_TASK);
-    let objective = Words::of(task);
+    let objective = WordCounts::of(task);
     let by_words = |text: &str| {
-        let words = Words::of(text);
+        let words = WordCounts::of(text);
         let comparable = objective.len().min(words.len()) >= MIN_WORDS && is_latin(task) == is_latin(text);
         // All words weigh the same: among the few texts of one loop a word is common because the loop is about it. Texts
         // about the same have few words in common; a cosine of 1/8 is half alike.

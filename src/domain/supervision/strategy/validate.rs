@@ -84,7 +84,7 @@ fn unaddressed(plan: &StrategyPlan, assessment: &StateAssessment) -> Option<Issu
 /// Looks at how an iteration ended.
 pub fn validate_after(record: &Record, settings: &StrategySettings) -> Vec<Issue> {
     let mut found = Vec::new();
-    // The agent is told of that by how often it was so, and its claims are scored (`intelligence::Claims`).
+    // The agent is told of that by how often it was so, and its claims are scored (`intelligence::ClaimSums`).
     if record.completion_signal && !record.is_finished() {
         found.push(Issue::new(Severity::Medium, "the agent says that it is done and checks fail".to_owned()));
     }

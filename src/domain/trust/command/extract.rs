@@ -6,7 +6,7 @@ use super::PREFIX;
 
 /// A command's line and the text that follows it, up to the next command's line or the end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found<'a> {
+pub(super) struct CommandLine<'a> {
     /// The line, from the prefix on, without its end.
     pub line: &'a str,
     /// What follows the line.
@@ -14,7 +14,7 @@ pub(super) struct Found<'a> {
 }
 
 /// All command lines, in order.
-pub(super) fn command_lines(comment: &str) -> Vec<Found<'_>> {
+pub(super) fn command_lines(comment: &str) -> Vec<CommandLine<'_>> {
     if !comment.contains(PREFIX) {
         return Vec::new();
     }
@@ -26,7 +26,7 @@ pub(super) fn command_lines(comment: &str) -> Vec<Found<'_>> {
         .filter_map(|(&start, end)| {
             let part = comment.get(start..end)?;
             let line_end = part.find(['\n', '\r']).unwrap_or(part.len());
-            Some(Found { line: part.get(..line_end)?, after: part.get(line_end..)? })
+            Some(CommandLine { line: part.get(..line_end)?, after: part.get(line_end..)? })
         })
         .collect()
 }

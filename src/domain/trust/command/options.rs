@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::words::{Problem, Words, unknown};
+use super::words::{Problem, WordReader, unknown};
 use super::{nearest, shown, values};
 use crate::domain::model::ids::Money;
 
@@ -33,7 +33,7 @@ pub struct RunOptions {
 
 impl RunOptions {
     /// Reads options up to the first word that is none.
-    pub(super) fn parse(words: &mut Words<'_>) -> Result<Self, Problem> {
+    pub(super) fn parse(words: &mut WordReader<'_>) -> Result<Self, Problem> {
         let mut options = Self::default();
         while let Some(name) = words.option()? {
             if !NAMES.contains(&name) {

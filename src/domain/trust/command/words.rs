@@ -7,11 +7,11 @@ pub(super) type Problem = (String, Option<String>);
 
 /// A place in a line.
 #[derive(Debug)]
-pub(super) struct Words<'a> {
+pub(super) struct WordReader<'a> {
     rest: &'a str,
 }
 
-impl<'a> Words<'a> {
+impl<'a> WordReader<'a> {
     /// Starts at the beginning of `line`.
     pub fn new(line: &'a str) -> Self {
         Self { rest: line.trim() }

@@ -248,15 +248,15 @@ impl Page {
     fn html(&mut self, source: &str, inline: bool) {
         for part in html::parts(source) {
             match part {
-                html::Part::Text(text) if !inline => {
+                html::HtmlPart::Text(text) if !inline => {
                     let text = characters::decode_once(text);
                     if !text.trim().is_empty() {
                         self.text(&text);
                     }
                 }
-                html::Part::Text(text) => self.text(text),
-                html::Part::Hidden => self.removed += 1,
-                html::Part::Open(tag) => {
+                html::HtmlPart::Text(text) => self.text(text),
+                html::HtmlPart::Hidden => self.removed += 1,
+                html::HtmlPart::Open(tag) => {
                     self.removed += usize::from(tag.hides || tag.says_something || tag.name == "details");
                     match tag.name.as_str() {
                         "img" => self.push("[picture]"),
@@ -266,7 +266,7 @@ impl Page {
                     }
                     self.elements.open(tag, inline);
                 }
-                html::Part::Close(name) => self.elements.close(&name),
+                html::HtmlPart::Close(name) => self.elements.close(&name),
             }
         }
     }

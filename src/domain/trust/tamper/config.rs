@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::diff::{Change, FileDiff, Hunk};
+use super::diff::{LineChange, FileDiff, Hunk};
 use super::{Findings, TamperKind};
 
 macro_rules! pattern {
@@ -84,11 +84,11 @@ pub(super) fn summary(file: &FileDiff) -> String {
     if file.is_deleted() {
         return "file deleted".to_owned();
     }
-    let said = |mark: &str, change: Change| {
+    let said = |mark: &str, change: LineChange| {
         let line = file.lines(change).find(|line| !line.trim().is_empty())?;
         Some(format!("{mark} {}", line.trim()))
     };
-    let line = said("+", Change::Added).or_else(|| said("-", Change::Removed));
+    let line = said("+", LineChange::Added).or_else(|| said("-", LineChange::Removed));
     match (line, &file.old, &file.new) {
         (Some(line), _, _) => line,
         (None, Some(old), Some(new)) if old != new => format!("renamed from {old} to {new}"),
@@ -120,18 +120,18 @@ pub(super) fn scan(file: &FileDiff, findings: &mut Findings) {
 
 /// The first added line that is so and that was not there before.
 fn added(file: &FileDiff, is: impl Fn(&str) -> bool) -> Option<String> {
-    let old: Vec<&str> = file.lines(Change::Removed).map(str::trim).collect();
-    file.lines(Change::Added).find(|line| is(line) && !old.contains(&line.trim())).map(str::to_owned)
+    let old: Vec<&str> = file.lines(LineChange::Removed).map(str::trim).collect();
+    file.lines(LineChange::Added).find(|line| is(line) && !old.contains(&line.trim())).map(str::to_owned)
 }
 
 /// Scripts and runner settings in package.json that changed or went; new scripts take nothing away, but for those that
 /// run with `npm test`.
 fn npm(file: &FileDiff) -> Option<String> {
     let plain = |line: &str| line.trim().trim_end_matches(',').to_owned();
-    let new: Vec<String> = file.lines(Change::Added).map(plain).collect();
-    let old: Vec<String> = file.lines(Change::Removed).map(plain).collect();
-    let changed = file.lines(Change::Removed).find(|line| NPM_KEY.is_match(line) && !new.contains(&plain(line)));
-    let came = || file.lines(Change::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(&plain(line)));
+    let new: Vec<String> = file.lines(LineChange::Added).map(plain).collect();
+    let old: Vec<String> = file.lines(LineChange::Removed).map(plain).collect();
+    let changed = file.lines(LineChange::Removed).find(|line| NPM_KEY.is_match(line) && !new.contains(&plain(line)));
+    let came = || file.lines(LineChange::Added).find(|line| NEW_NPM_KEY.is_match(line) && !old.contains(&plain(line)));
     let replaced = |line: &str| {
         let key = NPM_KEY.captures(line).map(|found| found[1].to_owned());
         new.iter().find(|other| NPM_KEY.captures(other).map(|found| found[1].to_owned()) == key).cloned()
@@ -157,7 +157,7 @@ fn ini(file: &FileDiff) -> Option<String> {
             }
             let matters = in_section || INI_KEY.is_match(text);
             let real = !text.trim().is_empty() && !text.trim_start().starts_with('#');
-            if line.change != Change::Context && matters && real {
+            if line.change != LineChange::Context && matters && real {
                 return Some(text.to_owned());
             }
         }
@@ -174,12 +174,12 @@ fn make(hunk: &Hunk) -> Option<String> {
         if !text.starts_with(char::is_whitespace) {
             in_check = match target(text) {
                 // A new target takes nothing away.
-                Some(check) => check && (line.change != Change::Added || hunk_has_removed_target(hunk)),
+                Some(check) => check && (line.change != LineChange::Added || hunk_has_removed_target(hunk)),
                 None => in_check && text.trim().is_empty(),
             };
         }
         let real = !text.trim().is_empty() && !text.trim_start().starts_with('#');
-        if line.change != Change::Context && in_check && real {
+        if line.change != LineChange::Context && in_check && real {
             return Some(text.to_owned());
         }
     }
@@ -187,7 +187,7 @@ fn make(hunk: &Hunk) -> Option<String> {
 }
 
 fn hunk_has_removed_target(hunk: &Hunk) -> bool {
-    hunk.lines.iter().any(|line| line.change == Change::Removed && MAKE_TARGET.is_match(&line.text))
+    hunk.lines.iter().any(|line| line.change == LineChange::Removed && MAKE_TARGET.is_match(&line.text))
 }
 
 /// Strictness that was switched off or went, and files that are left out now.
@@ -196,12 +196,12 @@ fn typescript(file: &FileDiff) -> Option<String> {
         return None;
     }
     let key = |line: &str| STRICT_KEY.captures(line).map(|found| (found[1].to_owned(), &found[2] == "true"));
-    let now: Vec<(String, bool)> = file.lines(Change::Added).filter_map(key).collect();
-    let off = file.lines(Change::Removed).find(|line| match key(line) {
+    let now: Vec<(String, bool)> = file.lines(LineChange::Added).filter_map(key).collect();
+    let off = file.lines(LineChange::Removed).find(|line| match key(line) {
         Some((name, true)) => !now.iter().any(|(other, on)| *other == name && *on),
         _ => false,
     });
-    let switched = || file.lines(Change::Added).find(|line| matches!(key(line), Some((_, false))));
+    let switched = || file.lines(LineChange::Added).find(|line| matches!(key(line), Some((_, false))));
     off.map(|line| format!("was: {}", line.trim()))
         .or_else(|| switched().map(str::to_owned))
         .or_else(|| added(file, |line| LOOSE_KEY.is_match(line)))

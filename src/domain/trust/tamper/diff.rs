@@ -2,7 +2,7 @@
 
 /// What a line of a hunk does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum LineChange {
     Context,
     Added,
     Removed,
@@ -10,8 +10,8 @@ pub(super) enum Change {
 
 /// One line of a hunk, without its mark and its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
-    pub change: Change,
+pub(super) struct DiffLine {
+    pub change: LineChange,
     pub text: String,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Line {
 pub(super) struct Hunk {
     /// What git writes behind the second `@@`: the function or section it is in.
     pub heading: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<DiffLine>,
 }
 
 /// The change of one file.
@@ -45,7 +45,7 @@ impl FileDiff {
     }
 
     /// All lines of one sort.
-    pub fn lines(&self, change: Change) -> impl Iterator<Item = &str> {
+    pub fn lines(&self, change: LineChange) -> impl Iterator<Item = &str> {
         self.hunks
             .iter()
             .flat_map(|hunk| &hunk.lines)
@@ -65,7 +65,7 @@ impl FileDiff {
 /// Reads a diff as `git diff` prints it, with or without `diff --git` headers. Anything else is passed over. Lines
 /// inside a hunk are told from headers by the hunk's own line counts, so a removed line `-- x` is no header.
 pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
-    let mut reader = Reader::default();
+    let mut reader = DiffReader::default();
     for line in diff.split('\n') {
         reader.take(line.strip_suffix('\r').unwrap_or(line));
     }
@@ -74,14 +74,14 @@ pub(super) fn parse(diff: &str) -> Vec<FileDiff> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct DiffReader {
     files: Vec<FileDiff>,
     file: Option<FileDiff>,
     /// Lines of the running hunk still to come, before and after.
     left: (usize, usize),
 }
 
-impl Reader {
+impl DiffReader {
     fn take(&mut self, line: &str) {
         if self.left != (0, 0) && self.take_hunk_line(line) {
             return;
@@ -118,21 +118,21 @@ impl Reader {
     /// Takes a line of the running hunk; false when it is none and the hunk is cut short.
     fn take_hunk_line(&mut self, line: &str) -> bool {
         let (change, text) = match line.as_bytes().first() {
-            Some(b'+') => (Change::Added, &line[1..]),
-            Some(b'-') => (Change::Removed, &line[1..]),
-            Some(b' ') => (Change::Context, &line[1..]),
+            Some(b'+') => (LineChange::Added, &line[1..]),
+            Some(b'-') => (LineChange::Removed, &line[1..]),
+            Some(b' ') => (LineChange::Context, &line[1..]),
             Some(b'\\') => return true,
             // Mail programs strip the blank of an empty line.
-            None => (Change::Context, ""),
+            None => (LineChange::Context, ""),
             Some(_) => return false,
         };
-        if change != Change::Added {
+        if change != LineChange::Added {
             self.left.0 = self.left.0.saturating_sub(1);
         }
-        if change != Change::Removed {
+        if change != LineChange::Removed {
             self.left.1 = self.left.1.saturating_sub(1);
         }
-        let line = Line { change, text: text.to_owned() };
+        let line = DiffLine { change, text: text.to_owned() };
         if let Some(hunk) = self.file.as_mut().and_then(|file| file.hunks.last_mut()) {
             hunk.lines.push(line);
         }

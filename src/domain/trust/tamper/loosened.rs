@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use super::config::{is_check_config, is_check_script};
-use super::diff::{Change, FileDiff, Line};
+use super::diff::{LineChange, FileDiff, DiffLine};
 use super::language::Language;
-use super::tests_lost::Whole;
+use super::tests_lost::DiffSummary;
 use super::{Findings, TamperKind};
 
 static NUMBER: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\d+(?:\.\d+)?").expect("constant pattern"));
@@ -36,13 +36,13 @@ static SWALLOWED: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// Looks for loosened bounds and swallowed failures in one file.
-pub(super) fn scan(file: &FileDiff, whole: &Whole, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     let config = file.paths().any(|path| is_check_config(path) || carries_checks(path));
     for hunk in &file.hunks {
         thresholds(file, &hunk.lines, config, findings);
     }
     if !file.is_new() && file.paths().any(is_check_script) {
-        for line in file.lines(Change::Added).filter(|line| SWALLOWED.is_match(line) && !whole.had(line)) {
+        for line in file.lines(LineChange::Added).filter(|line| SWALLOWED.is_match(line) && !whole.had(line)) {
             findings.add(file.path(), TamperKind::CheckConfigEdited, &format!("hides a failure: {}", line.trim()));
         }
     }
@@ -65,14 +65,14 @@ fn carries_checks(path: &str) -> bool {
         || name.contains("stryker")
 }
 
-fn thresholds(file: &FileDiff, lines: &[Line], config: bool, findings: &mut Findings) {
+fn thresholds(file: &FileDiff, lines: &[DiffLine], config: bool, findings: &mut Findings) {
     let prose = file.path().ends_with(".md") || file.path().ends_with(".rst");
     // In program code such words mean anything; the values of its own checks are in its configuration.
     if prose || (Language::of(file.path()).is_some() && !config && !is_check_script(file.path())) {
         return;
     }
-    let added: Vec<&str> = texts(lines, Change::Added);
-    for old in texts(lines, Change::Removed) {
+    let added: Vec<&str> = texts(lines, LineChange::Added);
+    for old in texts(lines, LineChange::Removed) {
         let sinks = AT_LEAST.is_match(old) || (config && AT_LEAST_IN_CONFIG.is_match(old));
         let rises = AT_MOST.is_match(old);
         if !(sinks || rises) || !NUMBER.is_match(old) {
@@ -116,7 +116,7 @@ fn removed_bound(file: &FileDiff, old: &str, added: &[&str], findings: &mut Find
     }
 }
 
-fn texts(lines: &[Line], change: Change) -> Vec<&str> {
+fn texts(lines: &[DiffLine], change: LineChange) -> Vec<&str> {
     lines.iter().filter(|line| line.change == change).map(|line| line.text.as_str()).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::diff::{Change, FileDiff, Hunk};
+use super::diff::{LineChange, FileDiff, Hunk};
 use super::language::{Language, excludes_others, is_placeholder, is_table, is_test_path};
 use super::{Findings, TamperKind};
 
@@ -14,7 +14,7 @@ const MANY_ASSERTIONS: usize = 4;
 const ALIKE: f64 = 0.85;
 
 /// What has to be known of all files of a diff to tell a move from a loss.
-pub(super) struct Whole {
+pub(super) struct DiffSummary {
     /// Names of tests that some file has after the change and had not before.
     added_tests: HashSet<String>,
     /// Names of tests that some file had before and has no more.
@@ -26,7 +26,7 @@ pub(super) struct Whole {
     removed_text: HashSet<String>,
 }
 
-impl Whole {
+impl DiffSummary {
     pub fn of(files: &[FileDiff]) -> Self {
         let mut whole = Self {
             added_tests: HashSet::new(),
@@ -36,13 +36,13 @@ impl Whole {
             removed_text: HashSet::new(),
         };
         for file in files {
-            whole.added_text.extend(file.lines(Change::Added).map(|line| line.trim().to_owned()));
-            whole.removed_text.extend(file.lines(Change::Removed).map(|line| line.trim().to_owned()));
+            whole.added_text.extend(file.lines(LineChange::Added).map(|line| line.trim().to_owned()));
+            whole.removed_text.extend(file.lines(LineChange::Removed).map(|line| line.trim().to_owned()));
             let Some(language) = Language::of(file.path()) else { continue };
             let tests = Tests::of(file, language);
             whole.added_tests.extend(without(&tests.new, &tests.old));
             whole.removed_tests.extend(without(&tests.old, &tests.new));
-            let before = tests.lines.iter().filter(|line| line.change != Change::Added && language.skips(line.text));
+            let before = tests.lines.iter().filter(|line| line.change != LineChange::Added && language.skips(line.text));
             whole.skipped_before.extend(before.filter_map(|line| line.old_skipped.clone()));
         }
         whole
@@ -55,7 +55,7 @@ impl Whole {
 }
 
 /// Looks for lost tests in one file.
-pub(super) fn scan(file: &FileDiff, whole: &Whole, findings: &mut Findings) {
+pub(super) fn scan(file: &FileDiff, whole: &DiffSummary, findings: &mut Findings) {
     if moved_out_of_reach(file, findings) {
         return;
     }
@@ -80,7 +80,7 @@ fn moved_out_of_reach(file: &FileDiff, findings: &mut Findings) -> bool {
 }
 
 /// Reports removed tests; gives the new names of those that were renamed.
-fn removed(file: &FileDiff, tests: &Tests<'_>, whole: &Whole, findings: &mut Findings) -> HashMap<String, String> {
+fn removed(file: &FileDiff, tests: &Tests<'_>, whole: &DiffSummary, findings: &mut Findings) -> HashMap<String, String> {
     let mut free = without(&tests.new, &tests.old);
     let mut renamed = HashMap::new();
     let mut lost = Vec::new();
@@ -96,7 +96,7 @@ fn removed(file: &FileDiff, tests: &Tests<'_>, whole: &Whole, findings: &mut Fin
             None => lost.push(name),
         }
     }
-    let added: Vec<&str> = file.lines(Change::Added).filter(|line| !line.trim().is_empty()).collect();
+    let added: Vec<&str> = file.lines(LineChange::Added).filter(|line| !line.trim().is_empty()).collect();
     if lost.is_empty() || (added.len() >= lost.len() && added.iter().any(|line| is_table(line))) {
         return renamed;
     }
@@ -111,9 +111,9 @@ fn removed(file: &FileDiff, tests: &Tests<'_>, whole: &Whole, findings: &mut Fin
     renamed
 }
 
-fn skipped(file: &FileDiff, language: Language, tests: &Tests<'_>, whole: &Whole, findings: &mut Findings) {
+fn skipped(file: &FileDiff, language: Language, tests: &Tests<'_>, whole: &DiffSummary, findings: &mut Findings) {
     let in_tests = is_test_path(file.path());
-    for line in tests.lines.iter().filter(|line| line.change == Change::Added && language.skips(line.text)) {
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && language.skips(line.text)) {
         let fine = match &line.new_skipped {
             Some(name) => {
                 let new = whole.added_tests.contains(name) && !whole.removed_tests.contains(name);
@@ -129,11 +129,11 @@ fn skipped(file: &FileDiff, language: Language, tests: &Tests<'_>, whole: &Whole
     // The module of unit tests is compiled under another condition now.
     let conditional =
         |line: &&str| line.trim_start().starts_with("#[cfg(") && !line.contains("test)") && !line.contains("(test,");
-    let lost_condition = file.lines(Change::Removed).any(|line| line.trim() == "#[cfg(test)]")
-        && !file.lines(Change::Added).any(|line| line.contains("cfg(test)") || line.contains("(test,"));
+    let lost_condition = file.lines(LineChange::Removed).any(|line| line.trim() == "#[cfg(test)]")
+        && !file.lines(LineChange::Added).any(|line| line.contains("cfg(test)") || line.contains("(test,"));
     if language == Language::Rust
         && lost_condition
-        && let Some(line) = file.lines(Change::Added).find(conditional)
+        && let Some(line) = file.lines(LineChange::Added).find(conditional)
     {
         findings.add(file.path(), TamperKind::TestSkipped, line);
     }
@@ -144,14 +144,14 @@ fn assertions(
     language: Language,
     tests: &Tests<'_>,
     renamed: &HashMap<String, String>,
-    whole: &Whole,
+    whole: &DiffSummary,
     findings: &mut Findings,
 ) {
     let in_tests = is_test_path(file.path());
     let gone = without(&tests.old, &tests.new);
     // By test: removed assertions that are nowhere else now, and added ones.
     let mut lost: Vec<(Option<&str>, Vec<&str>)> = Vec::new();
-    for line in tests.lines.iter().filter(|line| line.change == Change::Removed && language.asserts(line.text)) {
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Removed && language.asserts(line.text)) {
         let name = line.old_test.as_deref();
         let counts = in_tests || name.is_some() || line.in_test_module;
         let whole_test_gone = name.is_some_and(|name| gone.iter().any(|g| g == name) && !renamed.contains_key(name));
@@ -165,14 +165,14 @@ fn assertions(
     }
     for (test, texts) in lost {
         let now = test.map(|name| renamed.get(name).map_or(name, String::as_str));
-        let here = |line: &&Placed<'_>| line.change == Change::Added && line.new_test.as_deref() == now;
+        let here = |line: &&Placed<'_>| line.change == LineChange::Added && line.new_test.as_deref() == now;
         let added = tests.lines.iter().filter(here).filter(|line| language.asserts(line.text)).count();
         let table = tests.lines.iter().filter(here).any(|line| is_table(line.text));
         if added == 0 || (texts.len() >= MANY_ASSERTIONS && added * 3 < texts.len() && !table) {
             findings.add(file.path(), TamperKind::AssertionRemoved, texts[0]);
         }
     }
-    for line in tests.lines.iter().filter(|line| line.change == Change::Added && is_placeholder(line.text)) {
+    for line in tests.lines.iter().filter(|line| line.change == LineChange::Added && is_placeholder(line.text)) {
         if (in_tests || line.new_test.is_some() || line.in_test_module) && !whole.had(line.text) {
             findings.add(file.path(), TamperKind::AssertionRemoved, &format!("always holds: {}", line.text.trim()));
         }
@@ -181,7 +181,7 @@ fn assertions(
 
 /// A line with the test that it belongs to, before and after the change.
 struct Placed<'a> {
-    change: Change,
+    change: LineChange,
     text: &'a str,
     old_test: Option<String>,
     new_test: Option<String>,
@@ -227,12 +227,12 @@ impl<'a> Tests<'a> {
                 new_skipped: None,
                 in_test_module: *in_module,
             });
-            if line.change != Change::Added {
+            if line.change != LineChange::Added {
                 let attached = old.take(&line.text, at, language, &mut self.old);
                 attached.into_iter().for_each(|at| self.lines[at].old_skipped.clone_from(&old.current));
                 self.lines[at].old_test.clone_from(&old.current);
             }
-            if line.change != Change::Removed {
+            if line.change != LineChange::Removed {
                 let attached = new.take(&line.text, at, language, &mut self.new);
                 attached.into_iter().for_each(|at| self.lines[at].new_skipped.clone_from(&new.current));
                 self.lines[at].new_test.clone_from(&new.current);
@@ -241,10 +241,10 @@ impl<'a> Tests<'a> {
     }
 
     /// Whether every assertion of a removed test is found among the added lines of the diff.
-    fn body_lives_on(&self, name: &str, whole: &Whole) -> bool {
+    fn body_lives_on(&self, name: &str, whole: &DiffSummary) -> bool {
         let mut any = false;
         for line in
-            self.lines.iter().filter(|line| line.change == Change::Removed && line.old_test.as_deref() == Some(name))
+            self.lines.iter().filter(|line| line.change == LineChange::Removed && line.old_test.as_deref() == Some(name))
         {
             if line.text.contains("assert") || line.text.contains("expect") {
                 any = true;
@@ -260,10 +260,10 @@ impl<'a> Tests<'a> {
     /// nearly the same and asserts something.
     fn replacement(&self, name: &str, free: &[String]) -> Option<usize> {
         let weight = |line: &&Placed<'_>| line.text.to_lowercase().contains("assert") || line.text.contains("expect");
-        let before = |line: &&Placed<'_>| line.change != Change::Added && line.old_test.as_deref() == Some(name);
+        let before = |line: &&Placed<'_>| line.change != LineChange::Added && line.old_test.as_deref() == Some(name);
         let needed = self.lines.iter().filter(before).filter(weight).count();
         let has = |new: &str| {
-            let after = |line: &&Placed<'_>| line.change != Change::Removed && line.new_test.as_deref() == Some(new);
+            let after = |line: &&Placed<'_>| line.change != LineChange::Removed && line.new_test.as_deref() == Some(new);
             self.lines.iter().filter(after).filter(weight).filter(|line| !is_placeholder(line.text)).count()
         };
         let fits = |new: &String| {

@@ -114,7 +114,7 @@ async fn who_is_in_a_team_is_asked_with_a_token_for_that() {
     installed(&transport);
     minted(&transport, "ghs_members", "2026-01-01T01:00:00Z");
     transport.on("GET", "/orgs/acme/teams/leads/memberships/ann", 404, json!({ "message": "Not Found" }));
-    let leads = Team::parse("acme/leads").unwrap();
+    let leads = TeamRef::parse("acme/leads").unwrap();
     assert!(!github.in_team(&repo(), &leads, &user(5, "ann")).await.unwrap());
     let asked = json!({ "repository_ids": [7], "permissions": { "members": "read", "metadata": "read" } });
     assert_eq!(transport.bodies("POST", TOKENS), [asked]);
@@ -129,7 +129,7 @@ async fn an_installation_says_whether_teams_can_be_asked() {
         let body = answer("GET", "/repos/{owner}/{repo}/installation", 200, facts);
         transport.on("GET", INSTALLATION, 200, body);
     };
-    let leads = Team::parse("acme/leads").unwrap();
+    let leads = TeamRef::parse("acme/leads").unwrap();
     answered("Acme", json!({ "members": "read", "issues": "write" }));
     assert_eq!(github.sees_team(&repo(), &leads).await.unwrap(), TeamSight::Seen);
     for (org, permissions, words, advice) in [

@@ -53,7 +53,7 @@ async fn permissions_count_for_the_very_account_only() {
 async fn members_of_a_team_count_for_the_very_account_only() {
     let (github, transport) = with_token();
     let (target, account) = ("/orgs/acme/teams/leads/memberships/ann", "/users/ann");
-    let leads = Team::parse("acme/leads").unwrap();
+    let leads = TeamRef::parse("acme/leads").unwrap();
     let template = "/orgs/{org}/teams/{team_slug}/memberships/{username}";
     let membership = |state: &str| answer("GET", template, 200, json!({ "role": "member", "state": state }));
     for (id, expected) in [(5, true), (6, false)] {
@@ -74,7 +74,7 @@ async fn members_of_a_team_count_for_the_very_account_only() {
 #[tokio::test]
 async fn a_team_that_github_hides_from_a_token_is_told_from_one_that_it_may_not_ask() {
     let (github, transport) = with_token();
-    let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", Team::parse("acme/leads").unwrap());
+    let (target, leads) = ("/orgs/acme/teams/leads/memberships/ralph", TeamRef::parse("acme/leads").unwrap());
     for (status, body, expected) in
         [(404, not_found(), "does not say"), (403, json!({ "message": "Forbidden" }), "Members: read")]
     {

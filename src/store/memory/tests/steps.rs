@@ -1,7 +1,7 @@
 //! What steps of stored loops teach: once, whatever happens beside it.
 
 use super::*;
-use crate::domain::knowledge::memory::{Kind, ReflectionOutcome};
+use crate::domain::knowledge::memory::{LearningKind, ReflectionOutcome};
 use crate::domain::loops::{
     AgentEnd, AgentRunFacts, IterationChange, Loop, LoopInput, LoopStart, LoopState as Stage, LoopStep, LoopTask,
     PreparedTree,
@@ -187,11 +187,11 @@ async fn step_is_learnt_once() {
     let (before, after) = run.iterate("balance each entry on its own", 0).await;
     assert_eq!((after.state, run.reflections().await), (Stage::Review, vec![ReflectionOutcome::Done]));
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
-    assert_eq!((strategy.state, strategy.seen, strategy.kind()), (State::Candidate, 1, Kind::Strategy));
+    assert_eq!((strategy.state, strategy.seen, strategy.kind()), (LearningState::Candidate, 1, LearningKind::Strategy));
     assert!(matches!(&strategy.content, Content::Strategy { tools, .. } if tools == &["Read", "Edit"]), "{strategy:?}");
     let (pending, merged) = run.tell(LoopInput::PullMerged).await;
     let strategy = by_line(&store, "balance each entry").await.expect("learnt");
-    assert_eq!((strategy.state, strategy.seen, strategy.merged), (State::Active, 2, true));
+    assert_eq!((strategy.state, strategy.seen, strategy.merged), (LearningState::Active, 2, true));
     assert!(by_line(&store, "(1 loops)").await.is_some(), "an estimate");
     let repo = run.now().await.place.repo;
     let elsewhere = RepoRef { id: RepoId(repo.id.0 + 1), ..repo.clone() };
@@ -264,7 +264,7 @@ async fn maintainer_rule_is_used_from_then_on() {
     // Archived by hand, and told again in another loop.
     let rule = by_line(&store, "Sign entries").await.expect("learnt");
     let id = rule.id.clone();
-    store.write(move |c| set_state(c, &id, State::Archived, NOW)).await.expect("archived");
+    store.write(move |c| set_state(c, &id, LearningState::Archived, NOW)).await.expect("archived");
     assert!(told(&store, query(1, "anything"), settings()).await.is_empty());
     let mut other = Run::new(&store, "r-2", StepMemory::default()).await;
     other.tell(guide("Sign entries with ***")).await;

@@ -24,11 +24,11 @@ async fn fill(store: &Store, model: &'static str) -> Vec<String> {
     texts
 }
 
-fn by_meaning(model: &str, text: &str) -> Query {
-    Query { embedding: Some(embed(model, text)), ..query(1, text) }
+fn by_meaning(model: &str, text: &str) -> LearningQuery {
+    LearningQuery { embedding: Some(embed(model, text)), ..query(1, text) }
 }
 
-async fn gists(store: &Store, query: Query) -> Vec<String> {
+async fn gists(store: &Store, query: LearningQuery) -> Vec<String> {
     told(store, query, MemorySettings::default()).await
 }
 
@@ -47,7 +47,7 @@ async fn learning_without_common_words_is_found_by_vector() {
     assert_eq!(gists(&store, by_meaning("one", "groundhog")).await, ["Count each groundhog", "Feed the marmot"]);
     assert!(gists(&store, query(1, "beaver")).await.is_empty());
     assert!(gists(&store, by_meaning("one", "beaver")).await.is_empty(), "the model knows none of the words");
-    assert!(gists(&store, Query { repository: repository(2), ..by_meaning("one", "groundhog") }).await.is_empty());
+    assert!(gists(&store, LearningQuery { repository: repository(2), ..by_meaning("one", "groundhog") }).await.is_empty());
 }
 
 #[tokio::test]

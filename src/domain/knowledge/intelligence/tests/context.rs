@@ -1,5 +1,6 @@
 //! The context block: what comes first, what fits, and that nothing in it acts.
 
+use crate::domain::knowledge::memory::LearningKind;
 use proptest::prelude::*;
 
 use crate::domain::knowledge::intelligence::*;
@@ -20,7 +21,7 @@ fn rich() -> Context {
     context.history.summaries =
         vec![SummarySoFar { from: 1, to: 7, text: "Seven of eight cases were mended one by one.".into() }];
     let learning =
-        |id: &str, kind, text: &str, confidence| Learning { id: id.into(), kind, text: text.into(), confidence };
+        |id: &str, kind, text: &str, confidence| PromptLearning { id: id.into(), kind, text: text.into(), confidence };
     context.recall = vec![
         learning("l-1", LearningKind::Convention, "Run `make format` before the checks.", 0.9),
         learning("l-2", LearningKind::Antipattern, "Catching IndexError hides the cause.", 0.8),
@@ -70,7 +71,7 @@ fn small_budget_keeps_failures_and_breakthroughs() {
 #[test]
 fn memory_gets_requested_share_of_block() {
     let mut context = rich();
-    let learning = |n: usize| Learning {
+    let learning = |n: usize| PromptLearning {
         id: format!("l-{n}"),
         kind: LearningKind::Strategy,
         text: format!("Rule number {n} of those that earlier loops found to hold in this repository."),
@@ -101,9 +102,9 @@ fn last_message_replaces_missing_report() {
     current.iterations[0].message = "I added a guard to the parser.\nTwo tests still fail.".into();
     let context = Context::of(&current, NOW);
     assert_eq!(context.history.tries[0].approach, "I added a guard to the parser.");
-    assert_eq!((Claims::of(&current).done, reported(&current.iterations[0]).completion_signal), (0, false));
+    assert_eq!((ClaimSums::of(&current).done, reported(&current.iterations[0]).completion_signal), (0, false));
     current.iterations[0].message = "All tests pass now.".into();
-    assert_eq!(Claims::of(&current).false_done, 1);
+    assert_eq!(ClaimSums::of(&current).false_done, 1);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn questions_frame_data_and_close_schemas() {
 }
 
 /// The answer as it is used, from a model's JSON.
-fn answered<J: Job>(job: &J, json: &str) -> Result<J::Answer, String> {
+fn answered<J: AssistantJob>(job: &J, json: &str) -> Result<J::Output, String> {
     job.checked(serde_json::from_str(json).map_err(|error| error.to_string())?)
 }
 

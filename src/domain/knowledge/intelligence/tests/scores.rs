@@ -1,4 +1,4 @@
-//! Claims, the best state, and usual budgets.
+//! ClaimSums, the best state, and usual budgets.
 
 use crate::domain::loops::Estimate;
 use proptest::prelude::*;
@@ -17,10 +17,10 @@ fn claim(percent: f64, done: bool) -> AgentReport {
 
 #[test]
 fn claims_are_scored_against_measurements() {
-    let none = Claims::default();
+    let none = ClaimSums::default();
     assert_eq!((none.brier(), none.bias(), none.weight()), (None, None, 0.5));
-    let mut honest = Claims::default();
-    let mut boaster = Claims::default();
+    let mut honest = ClaimSums::default();
+    let mut boaster = ClaimSums::default();
     for measured in [0.2, 0.5, 0.8] {
         honest.add(&claim(measured * 100.0, false), Ratio::new(measured), false);
         boaster.add(&claim(100.0, true), Ratio::new(measured), false);
@@ -39,23 +39,23 @@ fn claims_are_scored_against_measurements() {
     );
     assert_eq!(none.words(), None);
     assert!(boaster.believed(Ratio::new(1.0)).get() < 0.15);
-    let mut nonsense = Claims::default();
+    let mut nonsense = ClaimSums::default();
     nonsense.add(&claim(f64::NAN, false), Ratio::new(0.5), false);
     nonsense.add(&AgentReport::default(), Ratio::new(0.5), false);
-    assert_eq!(nonsense, Claims::default());
-    let stored: Claims = serde_json::from_str(&serde_json::to_string(&boaster).unwrap()).unwrap();
+    assert_eq!(nonsense, ClaimSums::default());
+    let stored: ClaimSums = serde_json::from_str(&serde_json::to_string(&boaster).unwrap()).unwrap();
     assert_eq!(stored, boaster);
 }
 
 #[test]
 fn claims_exclude_discarded_iterations() {
     let mut current = stuck();
-    assert_eq!((Claims::of(&current).scored, Claims::of(&current).false_done), (3, 2));
+    assert_eq!((ClaimSums::of(&current).scored, ClaimSums::of(&current).false_done), (3, 2));
     current.iterations[0].discarded = true;
-    assert_eq!((Claims::of(&current).scored, Claims::of(&current).false_done), (2, 1));
+    assert_eq!((ClaimSums::of(&current).scored, ClaimSums::of(&current).false_done), (2, 1));
 }
 
-fn state(iteration: u32, completion: f64, passed: &[bool]) -> Candidate {
+fn state(iteration: u32, completion: f64, passed: &[bool]) -> StateCandidate {
     let fact = |(at, passed): (usize, &bool)| CheckFact {
         name: format!("check {at}"),
         passed: *passed,
@@ -63,12 +63,12 @@ fn state(iteration: u32, completion: f64, passed: &[bool]) -> Candidate {
     };
     let checks = passed.iter().enumerate().map(fact).collect();
     let record = Record { iteration: f64::from(iteration), completion, checks, ..Record::default() };
-    Candidate { iteration, commit: sha(iteration), record, verified: false }
+    StateCandidate { iteration, commit: sha(iteration), record, verified: false }
 }
 
 #[test]
 fn best_state_has_no_hidden_regression() {
-    let carried = |candidates: &[Candidate]| best(candidates).map(|best| best.iteration);
+    let carried = |candidates: &[StateCandidate]| best(candidates).map(|best| best.iteration);
     assert_eq!(carried(&[]), None);
     let by_checks = [state(1, 0.9, &[true, false, false]), state(2, 0.6, &[true, true, false])];
     assert_eq!(carried(&by_checks), Some(2));
@@ -137,7 +137,7 @@ proptest! {
             prop_assert!((0.0..=90.0).contains(&estimate.usual_minutes(90.0)));
             prop_assert!((0.0..=2.5).contains(&estimate.usual_dollars(2.5)));
         }
-        let mut claims = Claims::default();
+        let mut claims = ClaimSums::default();
         claims.add(&claim(percent, done), Ratio::new(measured), false);
         prop_assert!((0.0..=1.0).contains(&claims.weight()));
     }
@@ -146,10 +146,10 @@ proptest! {
     fn best_state_is_an_undominated_candidate(
         completions in prop::collection::vec((0.0..=1.0f64, any::<bool>(), any::<bool>()), 1..8)
     ) {
-        let all: Vec<Candidate> = (1..).zip(&completions).map(|(n, (c, a, b))| state(n, *c, &[*a, *b])).collect();
+        let all: Vec<StateCandidate> = (1..).zip(&completions).map(|(n, (c, a, b))| state(n, *c, &[*a, *b])).collect();
         let chosen = best(&all).unwrap();
         let of = |n: u32| &all[n as usize - 1];
-        let held = |c: &Candidate| c.record.checks.iter().filter(|check| check.passed).count();
+        let held = |c: &StateCandidate| c.record.checks.iter().filter(|check| check.passed).count();
         prop_assert_eq!(&of(chosen.iteration).commit, &chosen.commit);
         for other in all.iter().filter(|other| other.record.checks[0].passed) {
             prop_assert!(chosen.broke.is_empty());

@@ -28,7 +28,7 @@ fn iteration() -> IterationFacts {
     }
 }
 
-fn ended(how: Ended) -> LoopFacts {
+fn ended(how: LoopEnding) -> LoopFacts {
     LoopFacts {
         loop_id: LoopId::new("r-1"),
         repository: repository(),
@@ -46,21 +46,21 @@ fn ended(how: Ended) -> LoopFacts {
     }
 }
 
-fn kinds(learnings: &[Learning]) -> Vec<Kind> {
+fn kinds(learnings: &[Learning]) -> Vec<LearningKind> {
     learnings.iter().map(Learning::kind).collect()
 }
 
 #[test]
 fn iteration_yields_strategy_or_antipattern() {
     let settings = MemorySettings::default();
-    let redirected = Some(Redirected { from: "sleep in the test".into(), to: "wait for the event".into() });
-    type Change = fn(&mut IterationFacts);
-    let cases: [(&str, Change, &[Kind]); 8] = [
-        ("the same error again", |_| {}, &[Kind::Antipattern]),
+    let redirected = Some(RedirectedApproach { from: "sleep in the test".into(), to: "wait for the event".into() });
+    type FactsEdit = fn(&mut IterationFacts);
+    let cases: [(&str, FactsEdit, &[LearningKind]); 8] = [
+        ("the same error again", |_| {}, &[LearningKind::Antipattern]),
         ("another error", |facts| facts.error_after = Some("assertion failed".into()), &[]),
-        ("a large gain", |facts| facts.completion_after = 0.7, &[Kind::Strategy]),
+        ("a large gain", |facts| facts.completion_after = 0.7, &[LearningKind::Strategy]),
         ("a small gain", |facts| facts.completion_after = 0.5, &[]),
-        ("verified", |facts| (facts.verified, facts.completion_after) = (true, 1.0), &[Kind::Strategy]),
+        ("verified", |facts| (facts.verified, facts.completion_after) = (true, 1.0), &[LearningKind::Strategy]),
         (
             "gained by weakened checks",
             |facts| (facts.tampered, facts.verified, facts.completion_after) = (true, true, 1.0),
@@ -74,7 +74,7 @@ fn iteration_yields_strategy_or_antipattern() {
         change(&mut facts);
         let learnt = from_iteration(&facts, &settings, Timestamp(5));
         assert_eq!(kinds(&learnt), expected, "{name}");
-        assert!(learnt.iter().all(|one| one.state == State::Candidate && one.check().is_ok()), "{name}");
+        assert!(learnt.iter().all(|one| one.state == LearningState::Candidate && one.check().is_ok()), "{name}");
     }
     let facts = IterationFacts { redirected, error_after: None, ..iteration() };
     let learnt = from_iteration(&facts, &settings, Timestamp(5));
@@ -85,24 +85,24 @@ fn iteration_yields_strategy_or_antipattern() {
 fn loop_end_yields_learnings_by_outcome() {
     let settings = MemorySettings::default();
     let cases = [
-        (Ended::Merged, vec![(Kind::Strategy, State::Active), (Kind::Estimate, State::Candidate)]),
-        (Ended::Verified, vec![(Kind::Strategy, State::Candidate), (Kind::Estimate, State::Candidate)]),
-        (Ended::ClosedUnmerged, vec![(Kind::Antipattern, State::Candidate), (Kind::Estimate, State::Candidate)]),
-        (Ended::Failed, vec![(Kind::Estimate, State::Candidate)]),
-        (Ended::Stopped, vec![]),
+        (LoopEnding::Merged, vec![(LearningKind::Strategy, LearningState::Active), (LearningKind::Estimate, LearningState::Candidate)]),
+        (LoopEnding::Verified, vec![(LearningKind::Strategy, LearningState::Candidate), (LearningKind::Estimate, LearningState::Candidate)]),
+        (LoopEnding::ClosedUnmerged, vec![(LearningKind::Antipattern, LearningState::Candidate), (LearningKind::Estimate, LearningState::Candidate)]),
+        (LoopEnding::Failed, vec![(LearningKind::Estimate, LearningState::Candidate)]),
+        (LoopEnding::Stopped, vec![]),
     ];
     for (how, expected) in cases {
         let learnt = from_loop(&ended(how), &settings, Timestamp(5));
         assert_eq!(learnt.iter().map(|one| (one.kind(), one.state)).collect::<Vec<_>>(), expected, "{how:?}");
     }
-    let mut facts = ended(Ended::Stopped);
+    let mut facts = ended(LoopEnding::Stopped);
     facts.comments = vec![
-        Comment { text: "Do not unwrap in handlers".into(), asks_for_change: true },
-        Comment { text: "Thanks!".into(), asks_for_change: false },
+        PullComment { text: "Do not unwrap in handlers".into(), asks_for_change: true },
+        PullComment { text: "Thanks!".into(), asks_for_change: false },
     ];
     facts.guidelines = vec!["Run cargo fmt first".into(), "Keep the API as it is".into()];
     let learnt = from_loop(&facts, &settings, Timestamp(5));
-    assert_eq!(kinds(&learnt), [Kind::Antipattern, Kind::Convention, Kind::Convention]);
+    assert_eq!(kinds(&learnt), [LearningKind::Antipattern, LearningKind::Convention, LearningKind::Convention]);
     let told = remembered(&repository(), "Never touch vendor/", &LoopId::new("r-9"), Timestamp(5));
     assert!(told.is_worth_telling(&settings, Timestamp(5)), "what a maintainer told to remember is told at once");
 }
@@ -114,12 +114,12 @@ fn second_sighting_promotes_candidate() {
     assert_eq!(absorb(&first, &first, &settings, Timestamp(9)), first, "the same source again");
     let second = Learning { sources: vec![source("r-2")], ..first.clone() };
     let merged = absorb(&first, &second, &settings, Timestamp(9));
-    assert_eq!((merged.state, merged.seen, merged.sources.len()), (State::Active, 2, 2));
+    assert_eq!((merged.state, merged.seen, merged.sources.len()), (LearningState::Active, 2, 2));
     let Content::Strategy { iterations, .. } = merged.content else { unreachable!("it was a strategy") };
     assert_eq!(iterations.samples, 2);
     let unsure = Learning { confidence: 0.5, ..first.clone() };
     let merged = absorb(&unsure, &Learning { confidence: 0.5, ..second }, &settings, Timestamp(9));
-    assert_eq!(merged.state, State::Candidate, "seen twice, and not sure enough");
+    assert_eq!(merged.state, LearningState::Candidate, "seen twice, and not sure enough");
     // Seen three times at 0.9 and once at 0.5: no more than a fifth of the way down.
     let often = Learning { seen: 3, confidence: 0.9, ..first };
     let once = Learning { confidence: 0.5, sources: vec![source("r-7")], ..unsure };
@@ -182,7 +182,7 @@ fn unused_learning_decays() {
 #[test]
 fn wrong_learning_is_archived_despite_history() {
     let settings = MemorySettings::default();
-    let evidence = Evidence { successes: 1e9, failures: 0.0 };
+    let evidence = LearningEvidence { successes: 1e9, failures: 0.0 };
     let mut wrong = Learning { evidence, seen: 99, merged: true, ..active(strategy("delete the lock file"), 1.0) };
     let mut loops = 0;
     while wrong.is_worth_telling(&settings, Timestamp(loops)) {
@@ -195,7 +195,7 @@ fn wrong_learning_is_archived_despite_history() {
     for _ in 0..20 {
         credit(&mut wrong, Credit::IterationFailed, &settings, Timestamp(9));
     }
-    assert_eq!(wrong.state, State::Archived);
+    assert_eq!(wrong.state, LearningState::Archived);
 }
 
 #[test]
@@ -264,14 +264,14 @@ fn checksum_detects_any_change() {
     assert_eq!((read.checksum(), read.checksum().len()), (one.checksum(), 64));
     let others = [
         Learning { confidence: 0.81, ..one.clone() },
-        Learning { state: State::Archived, ..one.clone() },
+        Learning { state: LearningState::Archived, ..one.clone() },
         Learning { about: "x".into(), ..one.clone() },
         Learning { seen: 2, ..one.clone() },
     ];
     assert!(others.iter().all(|other| other.checksum() != one.checksum()));
     assert!(Learning { id: "l-0".into(), ..one.clone() }.check().is_err());
     assert!(Learning { confidence: f64::NAN, ..one.clone() }.check().is_err());
-    assert!(Learning { evidence: Evidence { successes: -1.0, failures: 0.0 }, ..one }.check().is_err());
+    assert!(Learning { evidence: LearningEvidence { successes: -1.0, failures: 0.0 }, ..one }.check().is_err());
 }
 
 #[test]
@@ -283,11 +283,11 @@ fn estimates_have_mean_and_deviation() {
     assert_eq!((Dispersion::default().deviation(), Dispersion::of(3.0).deviation()), (0.0, 0.0));
     let settings = MemorySettings::default();
     let estimate = |n: u32| {
-        let facts = LoopFacts { loop_id: LoopId::new(format!("r-{n}")), iterations: n, ..ended(Ended::Failed) };
+        let facts = LoopFacts { loop_id: LoopId::new(format!("r-{n}")), iterations: n, ..ended(LoopEnding::Failed) };
         from_loop(&facts, &settings, Timestamp(5)).remove(0)
     };
     let both = absorb(&estimate(2), &estimate(4), &settings, Timestamp(5));
-    assert_eq!(both.state, State::Active);
+    assert_eq!(both.state, LearningState::Active);
     assert!(!both.is_worth_telling(&settings, Timestamp(5)), "two loops are no estimate");
     let three = absorb(&both, &estimate(6), &settings, Timestamp(5));
     assert!(three.is_worth_telling(&settings, Timestamp(5)));

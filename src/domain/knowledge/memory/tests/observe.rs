@@ -27,7 +27,7 @@ fn after(failing: &[u64], change: impl FnOnce(&mut Loop)) -> (Loop, Loop) {
 fn facts(before: &Loop, after: &Loop) -> (IterationFacts, Reflection) {
     let mut seen = observed(before, after);
     match (seen.pop(), seen.pop()) {
-        (Some(Observation::Iteration { facts, reflection }), None) => (*facts, reflection),
+        (Some(MemoryObservation::Iteration { facts, reflection }), None) => (*facts, reflection),
         other => panic!("one iteration: {other:?}"),
     }
 }
@@ -35,7 +35,7 @@ fn facts(before: &Loop, after: &Loop) -> (IterationFacts, Reflection) {
 fn end(before: &Loop, after: &Loop) -> Option<(LoopFacts, Option<bool>)> {
     let mut seen = observed(before, after);
     match (seen.pop(), seen.pop()) {
-        (Some(Observation::Ended { facts, succeeded }), None) => Some((*facts, succeeded)),
+        (Some(MemoryObservation::Ended { facts, succeeded }), None) => Some((*facts, succeeded)),
         (None, None) => None,
         other => panic!("one end: {other:?}"),
     }
@@ -144,13 +144,13 @@ fn only_redirects_about_approach_become_learnings() {
 #[test]
 fn each_outcome_is_classified() {
     let cases = [
-        (Stage::Review, Stage::Merged, "the pull request was merged", Some((Ended::Merged, Some(true)))),
-        (Stage::Review, Stage::Closed, PULL_CLOSED, Some((Ended::ClosedUnmerged, Some(false)))),
-        (Stage::Review, Stage::Closed, "the issue was closed", Some((Ended::Verified, Some(true)))),
-        (Stage::Running, Stage::Closed, "the issue was closed", Some((Ended::Stopped, None))),
-        (Stage::Running, Stage::LimitReached, "all iterations are used", Some((Ended::Failed, Some(false)))),
-        (Stage::LimitReached, Stage::Merged, "the pull request was merged", Some((Ended::Merged, Some(true)))),
-        (Stage::Running, Stage::Aborted, "maja ended it", Some((Ended::Stopped, None))),
+        (Stage::Review, Stage::Merged, "the pull request was merged", Some((LoopEnding::Merged, Some(true)))),
+        (Stage::Review, Stage::Closed, PULL_CLOSED, Some((LoopEnding::ClosedUnmerged, Some(false)))),
+        (Stage::Review, Stage::Closed, "the issue was closed", Some((LoopEnding::Verified, Some(true)))),
+        (Stage::Running, Stage::Closed, "the issue was closed", Some((LoopEnding::Stopped, None))),
+        (Stage::Running, Stage::LimitReached, "all iterations are used", Some((LoopEnding::Failed, Some(false)))),
+        (Stage::LimitReached, Stage::Merged, "the pull request was merged", Some((LoopEnding::Merged, Some(true)))),
+        (Stage::Running, Stage::Aborted, "maja ended it", Some((LoopEnding::Stopped, None))),
         (Stage::Running, Stage::Paused, "maja paused it", None),
         (Stage::Running, Stage::Review, "every check passed in a fresh checkout", None),
         (Stage::Merged, Stage::Merged, "", None),
@@ -174,8 +174,8 @@ fn each_outcome_is_classified() {
     (before.state, now.state) = (Stage::Running, Stage::Aborted);
     let seen = observed(&before, &now);
     assert!(
-        matches!(&seen[..], [Observation::Iteration { .. }, Observation::Ended { facts, succeeded: Some(false) }]
-            if facts.ended == Ended::Failed),
+        matches!(&seen[..], [MemoryObservation::Iteration { .. }, MemoryObservation::Ended { facts, succeeded: Some(false) }]
+            if facts.ended == LoopEnding::Failed),
         "{seen:?}"
     );
 }
@@ -218,7 +218,7 @@ fn returning_guidance_is_not_learnt_twice() {
     let before = fresh();
     let mut told = before.clone();
     told.guidance.extend([rule("Run  the linter"), rule("<!-- nothing -->")]);
-    assert_eq!(observed(&before, &told), [Observation::Rule { text: "Run the linter".into() }]);
+    assert_eq!(observed(&before, &told), [MemoryObservation::Rule { text: "Run the linter".into() }]);
     // The next iteration takes it along, is cut off, and gives it back.
     let mut taken = told.clone();
     last(&mut taken).guidance = std::mem::take(&mut taken.guidance);

@@ -6,14 +6,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn query(text: &str) -> Query {
-    Query { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(), embedding: None }
+fn query(text: &str) -> LearningQuery {
+    LearningQuery { text: text.to_owned(), task_type: TaskType::TestFix, repository: repository(), embedding: None }
 }
 
-fn candidates(learnings: Vec<Learning>) -> Vec<Candidate> {
+fn candidates(learnings: Vec<Learning>) -> Vec<LearningCandidate> {
     let found = learnings.into_iter().enumerate();
     found
-        .map(|(at, learning)| Candidate { learning, by_words: Some(1.0 / (1.0 + at as f64)), by_vector: None })
+        .map(|(at, learning)| LearningCandidate { learning, by_words: Some(1.0 / (1.0 + at as f64)), by_vector: None })
         .collect()
 }
 
@@ -43,7 +43,7 @@ fn rows_are_ordered_by_term_weight() {
     // By hand: ln(1 + 990.5 / 10.5).
     assert!((weight(10) - 4.557_379).abs() < 1e-6, "{}", weight(10));
     assert!(Term { word: "pool".to_owned(), learnings: 7 }.weight(0) > 0.0, "a count that lags behind does no harm");
-    let holding = |rows: &[i64], weight: f64| rows.iter().map(|row| Match { row: *row, weight }).collect::<Vec<_>>();
+    let holding = |rows: &[i64], weight: f64| rows.iter().map(|row| TermMatch { row: *row, weight }).collect::<Vec<_>>();
     let postings = [holding(&[2, 5, 9], 0.1), holding(&[5, 7, 9], 0.2), holding(&[3], 0.25)].concat();
     let best = best_first(postings);
     assert_eq!(best.iter().map(|one| one.row).collect::<Vec<_>>(), [9, 5, 3, 7, 2], "the newest of equals first");
@@ -57,7 +57,7 @@ fn short_text_ranks_before_long_one() {
     let short = active(strategy("restart the parser"), 0.9);
     let long = active(strategy("restart the parser, then look at what the lexer left in its buffer of tokens"), 0.9);
     let told = |short_weight: f64, long_weight: f64| {
-        let found = [(&long, long_weight), (&short, short_weight)].map(|(learning, weight)| Candidate {
+        let found = [(&long, long_weight), (&short, short_weight)].map(|(learning, weight)| LearningCandidate {
             learning: learning.clone(),
             by_words: Some(weight),
             by_vector: None,
@@ -68,7 +68,7 @@ fn short_text_ranks_before_long_one() {
     assert!(told(1.0, 1.0).0 && told(1.0, 1.0).1 > 0.0);
     assert!(!told(1.0, 9.0).0, "what shares much more comes first all the same");
     let twins = [active(strategy("restart the parser"), 0.9), active(strategy("restart the lexer"), 0.9)]
-        .map(|learning| Candidate { learning, by_words: Some(1.0), by_vector: None });
+        .map(|learning| LearningCandidate { learning, by_words: Some(1.0), by_vector: None });
     let told = rank_by(&weights, &query("restart"), twins.to_vec(), &settings, Timestamp(0));
     assert_eq!(told[0].score, told[1].score, "what is worth the same shares its place");
 }
@@ -82,8 +82,8 @@ fn ranking_respects_limits_per_kind_and_total() {
         learnings.push(active(antipattern(&format!("parser antipattern {n}")), 0.9));
     }
     let told = rank(&query("the parser"), candidates(learnings.clone()), &settings, Timestamp(0));
-    let of = |kind: Kind| told.iter().filter(|one| one.learning.kind() == kind).count();
-    assert_eq!((told.len(), of(Kind::Strategy), of(Kind::Antipattern)), (5, 3, 2));
+    let of = |kind: LearningKind| told.iter().filter(|one| one.learning.kind() == kind).count();
+    assert_eq!((told.len(), of(LearningKind::Strategy), of(LearningKind::Antipattern)), (5, 3, 2));
     assert!(told.windows(2).all(|pair| pair[0].score >= pair[1].score));
     let none = MemorySettings { limit: 0, ..settings.clone() };
     assert!(rank(&query("the parser"), candidates(learnings.clone()), &none, Timestamp(0)).is_empty());
@@ -97,7 +97,7 @@ fn confident_learning_of_same_type_ranks_first() {
     let one = active(strategy("isolate the parser"), 0.75);
     let surer = active(strategy("restart the parser"), 0.95);
     let elsewhere = Learning { task_type: TaskType::Docs, ..active(strategy("describe the parser"), 0.95) };
-    let found = [&elsewhere, &one, &surer].map(|learning| Candidate {
+    let found = [&elsewhere, &one, &surer].map(|learning| LearningCandidate {
         learning: learning.clone(),
         by_words: Some(1.0),
         by_vector: None,

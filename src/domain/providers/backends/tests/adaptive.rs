@@ -4,27 +4,27 @@ use super::super::thompson::beta;
 use super::*;
 
 /// Shares of choices of `a`, `b`, `c` over seeds.
-fn shares(scene: &Scene, request: &Request) -> [f64; 3] {
+fn shares(scene: &BackendsFixture, request: &CallRequest) -> [f64; 3] {
     let mut counts = [0.0; 3];
     for seed in 0..400 {
         match choose(&scene.state, &scene.settings, request, seed, at(0)) {
-            Choice::Use { backend, .. } => counts[usize::from(backend.as_bytes()[0] - b'a')] += 1.0 / 400.0,
+            BackendChoice::Use { backend, .. } => counts[usize::from(backend.as_bytes()[0] - b'a')] += 1.0 / 400.0,
             other => panic!("{other:?}"),
         }
     }
     counts
 }
 
-fn scene() -> Scene {
-    let mut scene = Scene::new(settings());
+fn scene() -> BackendsFixture {
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.rotation.mode = RotationMode::Adaptive;
     scene
 }
 
-fn judge(scene: &mut Scene, backend: &str, task_type: TaskType, progress: f64, usd: Option<f64>, times: usize) {
+fn judge(scene: &mut BackendsFixture, backend: &str, task_type: TaskType, progress: f64, usd: Option<f64>, times: usize) {
     for _ in 0..times {
         let cost = usd.map(Money::from_usd);
-        scene.see(Observation::Judged { backend: backend.to_owned(), task_type, progress, cost }, at(0));
+        scene.see(BackendObservation::Judged { backend: backend.to_owned(), task_type, progress, cost }, at(0));
     }
 }
 
@@ -61,7 +61,7 @@ fn the_one_that_gets_on_for_less_is_used_more_and_all_are_tried_at_first() {
     docs.task_type = TaskType::Docs;
     assert!(shares(&scene, &docs)[2] > 0.6, "{:?}", shares(&scene, &docs));
     // A session that could go on is worth something.
-    assert!(shares(&Scene { state: Backends::default(), ..scene }, &request(Some("a")))[0] > 0.36);
+    assert!(shares(&BackendsFixture { state: Backends::default(), ..scene }, &request(Some("a")))[0] > 0.36);
 }
 
 #[test]

@@ -4,11 +4,11 @@ use super::*;
 
 #[test]
 fn each_role_has_its_own_order_and_the_rest_follows() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.priority = BackendPriority { agent: vec!["c".to_owned()], assistant: vec!["b".to_owned()] };
-    scene.settings.backends.get_mut("b").unwrap().roles = vec![Role::Assistant];
-    assert_eq!(scene.settings.in_order(Role::Agent), ["c", "a"]);
-    assert_eq!(scene.settings.in_order(Role::Assistant), ["b", "a", "c"]);
+    scene.settings.backends.get_mut("b").unwrap().roles = vec![BackendRole::Assistant];
+    assert_eq!(scene.settings.in_order(BackendRole::Agent), ["c", "a"]);
+    assert_eq!(scene.settings.in_order(BackendRole::Assistant), ["b", "a", "c"]);
     assert_eq!(scene.chosen(None, at(0)), "c");
     scene.limited("c", LimitKind::Rate, None, at(0));
     assert_eq!(scene.chosen(None, at(0)), "a");
@@ -18,28 +18,28 @@ fn each_role_has_its_own_order_and_the_rest_follows() {
 
 #[test]
 fn one_that_is_to_be_avoided_is_taken_where_no_other_is_free() {
-    let mut scene = Scene::new(only(&["a", "b"]));
-    let chosen = |scene: &Scene| {
-        let avoiding = Request { avoid: vec!["a".to_owned()], ..request(None) };
+    let mut scene = BackendsFixture::new(only(&["a", "b"]));
+    let chosen = |scene: &BackendsFixture| {
+        let avoiding = CallRequest { avoid: vec!["a".to_owned()], ..request(None) };
         choose(&scene.state, &scene.settings, &avoiding, 7, at(0))
     };
-    let takes = |choice, name| matches!(choice, Choice::Use { backend, .. } if backend == name);
+    let takes = |choice, name| matches!(choice, BackendChoice::Use { backend, .. } if backend == name);
     assert!(takes(chosen(&scene), "b"));
     scene.limited("b", LimitKind::Rate, None, at(0));
     assert!(takes(chosen(&scene), "a"));
     scene.limited("a", LimitKind::Rate, None, at(0));
-    assert!(matches!(chosen(&scene), Choice::Wait { .. }));
+    assert!(matches!(chosen(&scene), BackendChoice::Wait { .. }));
 }
 
 #[test]
 fn never_says_why() {
-    let scene = Scene::new(only(&[]));
-    assert_eq!(scene.choose(None, at(0)), Choice::Never { reasons: Vec::new() });
-    let mut scene = Scene::new(settings());
+    let scene = BackendsFixture::new(only(&[]));
+    assert_eq!(scene.choose(None, at(0)), BackendChoice::Never { reasons: Vec::new() });
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.backends.get_mut("b").unwrap().enabled = false;
     scene.limited("a", LimitKind::Billing, None, at(0));
-    scene.see(Observation::Disabled { backend: "c".to_owned(), reason: String::new() }, at(0));
-    let Choice::Never { reasons } = scene.choose(None, at(0)) else { panic!() };
+    scene.see(BackendObservation::Disabled { backend: "c".to_owned(), reason: String::new() }, at(0));
+    let BackendChoice::Never { reasons } = scene.choose(None, at(0)) else { panic!() };
     let words: Vec<_> = reasons.iter().map(|blocked| format!("{}: {}", blocked.backend, blocked.by)).collect();
     insta::assert_snapshot!(words.join("\n"), @r"
     a: no money on the account (the provider's words)
@@ -50,41 +50,41 @@ fn never_says_why() {
 
 #[test]
 fn one_loop_tries_what_came_back_and_the_others_stay_until_it_answered() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
     assert_eq!(scene.chosen(Some("b"), at(4)), "b");
     let back = scene.until("a");
     let choice = scene.choose(Some("b"), back);
-    assert!(matches!(&choice, Choice::Use { backend, why: Why::Trial, .. } if backend == "a"), "{choice:?}");
+    assert!(matches!(&choice, BackendChoice::Use { backend, why: ChoiceReason::Trial, .. } if backend == "a"), "{choice:?}");
     let mut first = call("first", "a");
     first.previous = Some("b".to_owned());
-    let changes = scene.see(Observation::CallStarted { call: first.clone(), likely_cost: None }, back);
-    assert!(changes.iter().any(|change| matches!(change, Change::Rotated { .. })), "{changes:?}");
+    let changes = scene.see(BackendObservation::CallStarted { call: first.clone(), likely_cost: None }, back);
+    assert!(changes.iter().any(|change| matches!(change, BackendChange::Rotated { .. })), "{changes:?}");
     assert_eq!(scene.chosen(Some("b"), back), "b");
     assert_eq!(scene.chosen(None, back.plus_ms(1_000)), "b");
     // The first words of the model are enough.
-    let answered = scene.see(Observation::CallAnswered { call: first }, back.plus_ms(5_000));
-    assert_eq!(answered, [Change::Proven { backend: "a".to_owned() }]);
+    let answered = scene.see(BackendObservation::CallAnswered { call: first }, back.plus_ms(5_000));
+    assert_eq!(answered, [BackendChange::Proven { backend: "a".to_owned() }]);
     assert_eq!(scene.chosen(Some("b"), back.plus_ms(5_000)), "a");
 }
 
 #[test]
 fn a_trial_that_hangs_or_is_abandoned_holds_nobody_up() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     scene.limited("a", LimitKind::Rate, None, at(0));
     let back = scene.until("a");
     scene.start("first", "a", back);
-    let Choice::Wait { until, reasons } = scene.choose(None, back) else { panic!() };
+    let BackendChoice::Wait { until, reasons } = scene.choose(None, back) else { panic!() };
     assert!(reasons[0].by == BlockedBy::OnTrial && (5_000..15_000).contains(&until.since(back)), "{until:?}");
     assert_eq!(scene.chosen(None, back.plus_ms(MINUTE - 1)), "wait");
     assert_eq!(scene.chosen(None, back.plus_ms(MINUTE)), "a");
-    scene.see(Observation::CallAbandoned { call: call("first", "a"), cost: None }, back);
+    scene.see(BackendObservation::CallAbandoned { call: call("first", "a"), cost: None }, back);
     assert_eq!(scene.chosen(None, back), "a");
 }
 
 #[test]
 fn each_answer_lets_one_more_call_wait_for_an_answer() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     scene.limited("a", LimitKind::Rate, None, at(0));
     let back = scene.until("a");
     let (mut rounds, mut begun) = (Vec::new(), 0);
@@ -96,7 +96,7 @@ fn each_answer_lets_one_more_call_wait_for_an_answer() {
             begun += 1;
         }
         for key in first..begun {
-            scene.see(Observation::CallAnswered { call: call(&key.to_string(), "a") }, now.plus_ms(8_000));
+            scene.see(BackendObservation::CallAnswered { call: call(&key.to_string(), "a") }, now.plus_ms(8_000));
         }
         rounds.push(begun - first);
     }
@@ -105,7 +105,7 @@ fn each_answer_lets_one_more_call_wait_for_an_answer() {
 
 #[test]
 fn a_backend_that_is_parked_again_and_again_is_left_alone_while_there_is_another() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     let (mut now, mut tries) = (at(0), 0);
     while now < at(8 * 60) {
         if scene.chosen(Some("b"), now) == "a" {
@@ -125,9 +125,9 @@ fn a_backend_that_is_parked_again_and_again_is_left_alone_while_there_is_another
 
 #[test]
 fn round_robin_goes_round_and_skips_what_is_parked() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.rotation.mode = RotationMode::RoundRobin;
-    let round = |scene: &mut Scene, prefer: Option<&str>| {
+    let round = |scene: &mut BackendsFixture, prefer: Option<&str>| {
         let chosen = scene.chosen(prefer, at(0));
         scene.start("x", &chosen, at(0));
         chosen
@@ -146,7 +146,7 @@ fn round_robin_goes_round_and_skips_what_is_parked() {
 
 #[test]
 fn slices_of_time_follow_the_clock_and_outlast_a_restart() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.rotation.mode = RotationMode::TimeSliced;
     let slices: Vec<_> = (0..6).map(|slice| scene.chosen(Some("a"), at(slice * 30))).collect();
     assert_eq!(slices[..3], slices[3..]);
@@ -163,6 +163,6 @@ fn slices_of_time_follow_the_clock_and_outlast_a_restart() {
     scene.limited(&turn, LimitKind::Rate, None, at(0));
     let choice = scene.choose(None, at(0));
     assert!(
-        matches!(&choice, Choice::Use { backend, why: Why::InsteadOf(of), .. } if *backend == other && *of == turn)
+        matches!(&choice, BackendChoice::Use { backend, why: ChoiceReason::InsteadOf(of), .. } if *backend == other && *of == turn)
     );
 }

@@ -97,42 +97,42 @@ fn modes() -> impl Strategy<Value = BackendsSettings> {
     })
 }
 
-fn observation(of: &Happening, now: Timestamp) -> Observation {
+fn observation(of: &Happening, now: Timestamp) -> BackendObservation {
     let backend = NAMES[of.backend].to_owned();
     let call = call(&of.key.to_string(), &backend);
     let seed = now.0 as u64;
     match of.what.clone() {
-        What::Start(cost) => Observation::CallStarted { call, likely_cost: cost.map(Money) },
-        What::Answer => Observation::CallAnswered { call },
-        What::Succeed(cost) => Observation::CallSucceeded {
+        What::Start(cost) => BackendObservation::CallStarted { call, likely_cost: cost.map(Money) },
+        What::Answer => BackendObservation::CallAnswered { call },
+        What::Succeed(cost) => BackendObservation::CallSucceeded {
             call,
             tokens: 5,
             cost: cost.map(Money),
             progress: cost.map(|c| c as f64 / 1e6),
         },
-        What::Fail => Observation::CallFailed { call, cost: None, error: "broke\u{1b}[2J".repeat(60), seed },
+        What::Fail => BackendObservation::CallFailed { call, cost: None, error: "broke\u{1b}[2J".repeat(60), seed },
         What::Limit(kind, until) => {
             let limit = limit(kind, until.map(|ms| now.plus_ms(ms)));
-            Observation::CallLimited { call, cost: Some(Money(100)), limit, seed }
+            BackendObservation::CallLimited { call, cost: Some(Money(100)), limit, seed }
         }
-        What::Abandon => Observation::CallAbandoned { call, cost: None },
+        What::Abandon => BackendObservation::CallAbandoned { call, cost: None },
         What::Judge(progress) => {
-            Observation::Judged { backend, task_type: TaskType::Docs, progress, cost: Some(Money(7)) }
+            BackendObservation::Judged { backend, task_type: TaskType::Docs, progress, cost: Some(Money(7)) }
         }
-        What::Enable => Observation::Enabled { backend },
-        What::Disable => Observation::Disabled { backend, reason: "by hand".to_owned() },
+        What::Enable => BackendObservation::Enabled { backend },
+        What::Disable => BackendObservation::Disabled { backend, reason: "by hand".to_owned() },
         What::Configure(number) => {
             let fingerprints = NAMES.map(|name| (name.to_owned(), number.to_string())).into();
-            Observation::Configured { fingerprints }
+            BackendObservation::Configured { fingerprints }
         }
-        What::Elapse => Observation::Elapsed,
+        What::Elapse => BackendObservation::Elapsed,
     }
 }
 
 /// What must hold of any state and any choice from it.
-fn holds(scene: &Scene, seed: u64, now: Timestamp) -> Result<(), TestCaseError> {
+fn holds(scene: &BackendsFixture, seed: u64, now: Timestamp) -> Result<(), TestCaseError> {
     for (name, backend) in &scene.state.backends {
-        if let Status::Parked(park) = &backend.status {
+        if let BackendStatus::Parked(park) = &backend.status {
             prop_assert!(park.since <= now && park.until > now, "{name}: {park:?}");
             prop_assert!(park.until.since(now) <= 8 * 24 * HOUR, "{name}: {park:?}");
         }
@@ -144,15 +144,15 @@ fn holds(scene: &Scene, seed: u64, now: Timestamp) -> Result<(), TestCaseError> 
     let choice = choose(&scene.state, &scene.settings, &request, seed, now);
     prop_assert_eq!(&choice, &choose(&scene.state, &scene.settings, &request, seed, now), "the same again");
     match choice {
-        Choice::Use { backend, .. } => {
+        BackendChoice::Use { backend, .. } => {
             prop_assert!(!request.exclude.contains(&backend));
             prop_assert!(scene.state.backends.get(&backend).is_none_or(BackendState::is_active), "{backend}");
         }
         // A wait always goes forward, and is told with what it is for.
-        Choice::Wait { until, reasons } => {
+        BackendChoice::Wait { until, reasons } => {
             prop_assert!(until > now && until.since(now) <= 8 * 24 * HOUR && reasons.len() == 3, "{until:?}");
         }
-        Choice::Never { reasons } => {
+        BackendChoice::Never { reasons } => {
             let helpless = |blocked: &Blocked| matches!(blocked.by, BlockedBy::Excluded | BlockedBy::Disabled(..));
             prop_assert!(reasons.len() == 3 && reasons.iter().all(helpless), "{reasons:?}");
         }
@@ -165,12 +165,12 @@ proptest! {
 
     #[test]
     fn whatever_happens(settings in modes(), happenings in happenings(), restart in 0_usize..60, seed: u64) {
-        let mut scene = Scene::new(settings);
+        let mut scene = BackendsFixture::new(settings);
         let mut now = START;
         for (index, of) in happenings.iter().enumerate() {
             now = now.plus_ms(of.after_ms);
             let seen = observation(of, now);
-            let again = next(scene.state.clone(), &seen, &scene.settings, now);
+            let again = transition(scene.state.clone(), &seen, &scene.settings, now);
             let changes = scene.see(seen, now);
             prop_assert_eq!((&again.state, &again.changes), (&scene.state, &changes), "the same again");
             let stored = serde_json::to_string(&scene.state).unwrap();
@@ -187,16 +187,16 @@ proptest! {
         for name in NAMES {
             let mut only = request(None);
             only.exclude = NAMES.iter().filter(|other| **other != name).map(|other| (*other).to_owned()).collect();
-            let disabled = matches!(scene.state.backends.get(name), Some(backend) if matches!(backend.status, Status::Disabled { .. }));
-            scene.see(Observation::Elapsed, later);
-            let free = matches!(choose(&scene.state, &scene.settings, &only, seed, later), Choice::Use { .. });
+            let disabled = matches!(scene.state.backends.get(name), Some(backend) if matches!(backend.status, BackendStatus::Disabled { .. }));
+            scene.see(BackendObservation::Elapsed, later);
+            let free = matches!(choose(&scene.state, &scene.settings, &only, seed, later), BackendChoice::Use { .. });
             prop_assert_eq!(free, !disabled, "{}", name);
         }
     }
 
     #[test]
     fn who_waits_as_told_does_not_spin(settings in modes(), happenings in happenings()) {
-        let mut scene = Scene::new(settings);
+        let mut scene = BackendsFixture::new(settings);
         let mut now = START;
         for of in &happenings {
             now = now.plus_ms(of.after_ms);
@@ -204,9 +204,9 @@ proptest! {
         }
         // With nothing else under way, each wait brings a free backend or a later end; few are needed.
         let mut waits = 0;
-        while let Choice::Wait { until, .. } = scene.choose(None, now) {
+        while let BackendChoice::Wait { until, .. } = scene.choose(None, now) {
             now = until;
-            scene.see(Observation::Elapsed, now);
+            scene.see(BackendObservation::Elapsed, now);
             waits += 1;
             prop_assert!(waits <= 12 * 60 + 10, "spins");
         }
@@ -214,7 +214,7 @@ proptest! {
 
     #[test]
     fn a_state_may_lack_anything(happenings in happenings(), lacks in prop::collection::vec(0_usize..20, 1..4)) {
-        let mut scene = Scene::new(settings());
+        let mut scene = BackendsFixture::new(settings());
         let mut now = START;
         for of in &happenings {
             now = now.plus_ms(of.after_ms);
@@ -229,7 +229,7 @@ proptest! {
             }
         }
         scene.state = serde_json::from_value(stored).unwrap();
-        scene.see(Observation::Elapsed, now);
+        scene.see(BackendObservation::Elapsed, now);
         holds(&scene, 3, now)?;
     }
 }
@@ -238,9 +238,9 @@ proptest! {
 fn an_empty_store_is_a_new_one_and_a_broken_park_ends() {
     assert_eq!(serde_json::from_str::<Backends>("{}").unwrap(), Backends::default());
     let text = r#"{"backends":{"a":{"status":{"is":"parked","since":9000000000000000,"until":9223372036854775807,"kind":"rate"}}}}"#;
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     scene.state = serde_json::from_str(text).unwrap();
     assert_eq!(scene.chosen(None, at(0)), "wait");
-    scene.see(Observation::Elapsed, at(0));
+    scene.see(BackendObservation::Elapsed, at(0));
     assert_eq!(scene.chosen(None, at(8 * 24 * 60 + 1)), "a");
 }

@@ -4,33 +4,33 @@ use super::*;
 
 #[test]
 fn d1_a_backend_that_was_disabled_in_the_configuration_is_used_once_it_is_enabled() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.backends.get_mut("a").unwrap().enabled = false;
-    scene.see(Observation::Elapsed, at(0));
+    scene.see(BackendObservation::Elapsed, at(0));
     assert_eq!(scene.chosen(None, at(0)), "b");
     scene.settings.backends.get_mut("a").unwrap().enabled = true;
     assert_eq!(scene.chosen(None, at(1)), "a");
 
     // One that was disabled for its key comes back with another configuration, not with the same one read again.
-    let configured = |text: &str| Observation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
+    let configured = |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
     scene.see(configured("key 1"), at(1));
     scene.limited("a", LimitKind::Auth, None, at(2));
     assert_eq!(scene.see(configured("key 1"), at(3)), []);
     assert_eq!(scene.chosen(None, at(3)), "b");
-    assert_eq!(scene.see(configured("key 2"), at(4)), [Change::Enabled { backend: "a".to_owned() }]);
+    assert_eq!(scene.see(configured("key 2"), at(4)), [BackendChange::Enabled { backend: "a".to_owned() }]);
     assert_eq!(scene.chosen(None, at(4)), "a");
 }
 
 #[test]
 fn d2_errors_in_a_row_are_forgotten_when_the_park_ends() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     for minute in 0..3 {
         scene.start("x", "a", at(minute));
         scene.fail("x", "a", at(minute));
     }
     let first = scene.until("a");
-    assert!(matches!(scene.status("a"), Status::Parked(Park { kind: ParkedFor::Errors, .. })));
-    scene.see(Observation::Elapsed, first);
+    assert!(matches!(scene.status("a"), BackendStatus::Parked(Park { kind: ParkedFor::Errors, .. })));
+    scene.see(BackendObservation::Elapsed, first);
     assert_eq!(scene.state.backends["a"].consecutive_errors, 0);
     assert_eq!(scene.chosen(None, first), "a");
     // On probation one error is enough, and the wait grows.
@@ -50,31 +50,31 @@ fn d2_errors_in_a_row_are_forgotten_when_the_park_ends() {
 
 #[test]
 fn d3_a_prompt_that_is_too_long_is_not_waited_for_and_not_sent_again() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     let mut resumed = call("x", "a");
     resumed.resumed = true;
     let of = limit(LimitKind::ContextTooLong, None);
-    scene.see(Observation::CallLimited { call: resumed, cost: None, limit: of.clone(), seed: 1 }, at(0));
-    assert_eq!(scene.advice, Some(Advice::FreshSession));
+    scene.see(BackendObservation::CallLimited { call: resumed, cost: None, limit: of.clone(), seed: 1 }, at(0));
+    assert_eq!(scene.advice, Some(CallAdvice::FreshSession));
     assert_eq!(scene.chosen(None, at(0)), "a", "no park");
     scene.hit("x", "a", of, at(0));
-    assert_eq!(scene.advice, Some(Advice::ShorterPrompt { backend: "a".to_owned() }));
+    assert_eq!(scene.advice, Some(CallAdvice::ShorterPrompt { backend: "a".to_owned() }));
     let mut excluding = request(None);
     excluding.exclude = vec!["a".to_owned()];
     let choice = choose(&scene.state, &scene.settings, &excluding, 1, at(0));
-    assert!(matches!(&choice, Choice::Never { reasons } if reasons[0].by == BlockedBy::Excluded), "{choice:?}");
+    assert!(matches!(&choice, BackendChoice::Never { reasons } if reasons[0].by == BlockedBy::Excluded), "{choice:?}");
     // Before it comes to that, a session that is nearly full is not resumed.
     let mut full = request(Some("a"));
-    for (filled, session) in [(84.9, Session::Resume), (85.0, Session::Fresh), (f64::NAN, Session::Fresh)] {
-        full.session = Some(Left { backend: "a".to_owned(), model: None, context_pct: Some(filled) });
+    for (filled, session) in [(84.9, SessionUse::Resume), (85.0, SessionUse::Fresh), (f64::NAN, SessionUse::Fresh)] {
+        full.session = Some(PreviousSession { backend: "a".to_owned(), model: None, context_pct: Some(filled) });
         let choice = choose(&scene.state, &scene.settings, &full, 1, at(0));
-        assert!(matches!(choice, Choice::Use { session: found, .. } if found == session), "{filled}: {choice:?}");
+        assert!(matches!(choice, BackendChoice::Use { session: found, .. } if found == session), "{filled}: {choice:?}");
     }
 }
 
 #[test]
 fn d12_an_error_of_one_backend_is_none_of_the_one_that_answered() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Rate, Some(at(5)), at(0));
     scene.start("x", "b", at(0));
     scene.succeed("x", "b", at(1));
@@ -89,22 +89,22 @@ fn d12_an_error_of_one_backend_is_none_of_the_one_that_answered() {
 
 #[test]
 fn d14_one_wait_ends_at_the_earliest_reactivation_or_when_a_person_acts() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Quota, Some(at(300)), at(0));
     scene.limited("b", LimitKind::Rate, Some(at(20)), at(0));
     scene.limited("c", LimitKind::Quota, Some(at(90)), at(0));
-    let Choice::Wait { until, reasons } = scene.choose(None, at(0)) else { panic!() };
+    let BackendChoice::Wait { until, reasons } = scene.choose(None, at(0)) else { panic!() };
     assert_eq!((until, reasons.len()), (scene.until("b"), 3));
     // Asking earlier gives the same answer; at the moment itself the wait is over.
-    assert_eq!(scene.choose(None, at(10)), Choice::Wait { until, reasons });
+    assert_eq!(scene.choose(None, at(10)), BackendChoice::Wait { until, reasons });
     assert_eq!(scene.chosen(None, until), "b");
-    scene.see(Observation::Enabled { backend: "a".to_owned() }, at(1));
+    scene.see(BackendObservation::Enabled { backend: "a".to_owned() }, at(1));
     assert_eq!(scene.chosen(None, at(1)), "a");
 }
 
 #[test]
 fn d16_an_iteration_in_which_every_backend_fails_is_a_wait_and_no_end() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     for name in ["a", "b", "c"] {
         for _ in 0..3 {
             scene.start("x", name, at(0));
@@ -112,6 +112,6 @@ fn d16_an_iteration_in_which_every_backend_fails_is_a_wait_and_no_end() {
         }
     }
     let choice = scene.choose(None, at(0));
-    assert!(matches!(choice, Choice::Wait { until, .. } if until <= at(1)), "{choice:?}");
+    assert!(matches!(choice, BackendChoice::Wait { until, .. } if until <= at(1)), "{choice:?}");
     assert_eq!(scene.chosen(None, at(1)), "a");
 }

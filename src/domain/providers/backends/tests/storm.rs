@@ -24,7 +24,7 @@ struct Provider {
     taken: Vec<Timestamp>,
 }
 
-enum Answer {
+enum ProviderReply {
     Serves,
     Refuses(LimitKind, Option<Timestamp>),
     Breaks,
@@ -35,20 +35,20 @@ impl Provider {
         self.taken.len() - self.taken.partition_point(|at| *at < from)
     }
 
-    fn answer(&self, now: Timestamp) -> Answer {
+    fn answer(&self, now: Timestamp) -> ProviderReply {
         let in_one = |of: &[(Timestamp, Timestamp)]| of.iter().any(|(from, to)| (*from..*to).contains(&now));
         let period = |length: i64| Timestamp(START.0 + now.since(START) / length * length);
         let (minute, five) = (period(MINUTE), period(5 * HOUR));
         if in_one(&self.outages) {
-            Answer::Breaks
+            ProviderReply::Breaks
         } else if in_one(&self.overloads) {
-            Answer::Refuses(LimitKind::Overload, None)
+            ProviderReply::Refuses(LimitKind::Overload, None)
         } else if self.within(five) >= self.quota {
-            Answer::Refuses(LimitKind::Quota, Some(five.plus_ms(5 * HOUR)))
+            ProviderReply::Refuses(LimitKind::Quota, Some(five.plus_ms(5 * HOUR)))
         } else if self.within(minute) >= self.rate {
-            Answer::Refuses(LimitKind::Rate, Some(minute.plus_ms(MINUTE)))
+            ProviderReply::Refuses(LimitKind::Rate, Some(minute.plus_ms(MINUTE)))
         } else {
-            Answer::Serves
+            ProviderReply::Serves
         }
     }
 }
@@ -71,7 +71,7 @@ fn providers(seed: u64, weather: Weather) -> BTreeMap<String, Provider> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum StormEvent {
     Ask,
     Answered(String),
     Served(String),
@@ -80,7 +80,7 @@ enum Event {
 }
 
 #[derive(Debug, Default)]
-struct Figures {
+struct StormFigures {
     finished: usize,
     calls: u32,
     /// Calls that were refused or broke.
@@ -103,16 +103,16 @@ struct Figures {
 }
 
 struct Storm {
-    scene: Scene,
+    scene: BackendsFixture,
     providers: BTreeMap<String, Provider>,
-    queue: BinaryHeap<Reverse<(Timestamp, usize, Event)>>,
+    queue: BinaryHeap<Reverse<(Timestamp, usize, StormEvent)>>,
     left: Vec<u32>,
     on: Vec<Option<String>>,
     switches: Vec<u32>,
     waiting: Vec<Option<Timestamp>>,
     knows_truth: bool,
     rng: fastrand::Rng,
-    figures: Figures,
+    figures: StormFigures,
     /// Since when `a` would serve although nobody called it.
     idle_since: Option<Timestamp>,
     /// How long it was left alone each time, in minutes.
@@ -120,11 +120,11 @@ struct Storm {
 }
 
 impl Storm {
-    fn run(seed: u64, weather: Weather, mode: RotationMode, knows_truth: bool) -> Figures {
+    fn run(seed: u64, weather: Weather, mode: RotationMode, knows_truth: bool) -> StormFigures {
         let mut settings = settings();
         settings.rotation.mode = mode;
         let mut storm = Self {
-            scene: Scene::new(settings),
+            scene: BackendsFixture::new(settings),
             providers: providers(seed, weather),
             queue: BinaryHeap::new(),
             left: vec![ITERATIONS; LOOPS],
@@ -133,19 +133,19 @@ impl Storm {
             waiting: vec![None; LOOPS],
             knows_truth,
             rng: luck(seed, "luck"),
-            figures: Figures::default(),
+            figures: StormFigures::default(),
             idle_since: None,
             idles: Vec::new(),
         };
         for who in 0..LOOPS {
             let now = START.plus_ms(storm.rng.i64(0..10 * MINUTE));
-            storm.queue.push(Reverse((now, who, Event::Ask)));
+            storm.queue.push(Reverse((now, who, StormEvent::Ask)));
         }
         while let Some(Reverse((now, who, event))) = storm.queue.pop() {
             assert!(now < at(7 * 24 * 60), "it never ends: {:?}", storm.figures);
             storm.watch(now);
             match event {
-                Event::Ask => storm.ask(who, now),
+                StormEvent::Ask => storm.ask(who, now),
                 ended => storm.hear(who, ended, now),
             }
         }
@@ -159,7 +159,7 @@ impl Storm {
 
     /// Notes how long `a` would serve while it is left alone.
     fn watch(&mut self, now: Timestamp) {
-        let serves = matches!(self.providers["a"].answer(now), Answer::Serves);
+        let serves = matches!(self.providers["a"].answer(now), ProviderReply::Serves);
         self.idle_since = if serves { self.idle_since.or(Some(now)) } else { None };
     }
 
@@ -176,7 +176,7 @@ impl Storm {
             Ok(backend) => self.begin(who, &backend, now),
             Err(until) => {
                 assert!(until > now);
-                self.queue.push(Reverse((until, who, Event::Ask)));
+                self.queue.push(Reverse((until, who, StormEvent::Ask)));
             }
         }
     }
@@ -189,9 +189,9 @@ impl Storm {
         }
         let request = request(self.on[who].as_deref());
         match choose(&self.scene.state, &self.scene.settings, &request, self.rng.u64(..), now) {
-            Choice::Use { backend, .. } => Ok(backend),
-            Choice::Wait { until, .. } => Err(until),
-            Choice::Never { reasons } => panic!("{reasons:?}"),
+            BackendChoice::Use { backend, .. } => Ok(backend),
+            BackendChoice::Wait { until, .. } => Err(until),
+            BackendChoice::Never { reasons } => panic!("{reasons:?}"),
         }
     }
 
@@ -199,9 +199,9 @@ impl Storm {
         let mut until = now.plus_ms(5 * HOUR);
         for (name, provider) in &self.providers {
             match provider.answer(now) {
-                Answer::Serves => return Ok(name.clone()),
-                Answer::Refuses(_, told) => until = until.min(told.unwrap_or(now.plus_ms(20_000))),
-                Answer::Breaks => until = until.min(now.plus_ms(20_000)),
+                ProviderReply::Serves => return Ok(name.clone()),
+                ProviderReply::Refuses(_, told) => until = until.min(told.unwrap_or(now.plus_ms(20_000))),
+                ProviderReply::Breaks => until = until.min(now.plus_ms(20_000)),
             }
         }
         Err(until)
@@ -224,52 +224,52 @@ impl Storm {
         }
         let provider = self.providers.get_mut(backend).unwrap();
         let name = backend.to_owned();
-        let mut soon = |after: i64, event: Event| self.queue.push(Reverse((now.plus_ms(after), who, event)));
+        let mut soon = |after: i64, event: StormEvent| self.queue.push(Reverse((now.plus_ms(after), who, event)));
         match provider.answer(now) {
-            Answer::Serves => {
+            ProviderReply::Serves => {
                 provider.taken.push(now);
                 let waited = self.waiting[who].take().map_or(0, |since| now.since(since));
                 self.figures.waited += waited as f64 / MINUTE as f64;
-                soon(ANSWERS_MS, Event::Answered(name.clone()));
-                soon(self.rng.i64(2 * MINUTE..9 * MINUTE), Event::Served(name));
+                soon(ANSWERS_MS, StormEvent::Answered(name.clone()));
+                soon(self.rng.i64(2 * MINUTE..9 * MINUTE), StormEvent::Served(name));
             }
-            Answer::Refuses(kind, until) => {
+            ProviderReply::Refuses(kind, until) => {
                 let kind = [LimitKind::Rate, LimitKind::Quota, LimitKind::Overload].iter().position(|k| *k == kind);
-                soon(REFUSES_MS, Event::Refused(name, kind.unwrap() as u8, until));
+                soon(REFUSES_MS, StormEvent::Refused(name, kind.unwrap() as u8, until));
             }
-            Answer::Breaks => soon(20_000, Event::Broke(name)),
+            ProviderReply::Breaks => soon(20_000, StormEvent::Broke(name)),
         }
     }
 
-    fn hear(&mut self, who: usize, event: Event, now: Timestamp) {
+    fn hear(&mut self, who: usize, event: StormEvent, now: Timestamp) {
         let key = who.to_string();
         let changes = match &event {
-            Event::Answered(backend) => {
+            StormEvent::Answered(backend) => {
                 if !self.knows_truth {
                     let call = call(&key, backend);
-                    self.scene.see(Observation::CallAnswered { call }, now);
+                    self.scene.see(BackendObservation::CallAnswered { call }, now);
                 }
                 return;
             }
-            Event::Served(backend) => {
+            StormEvent::Served(backend) => {
                 self.left[who] -= 1;
                 if self.knows_truth { Vec::new() } else { self.scene.succeed(&key, backend, now) }
             }
-            Event::Refused(backend, kind, until) => {
+            StormEvent::Refused(backend, kind, until) => {
                 self.figures.wasted += 1;
                 let kind = [LimitKind::Rate, LimitKind::Quota, LimitKind::Overload][usize::from(*kind)];
                 self.scene.hit(&key, backend, limit(kind, *until), now)
             }
-            Event::Broke(backend) => {
+            StormEvent::Broke(backend) => {
                 self.figures.wasted += 1;
                 self.scene.fail(&key, backend, now)
             }
-            Event::Ask => Vec::new(),
+            StormEvent::Ask => Vec::new(),
         };
-        let parked = changes.iter().filter(|change| matches!(change, Change::Parked { .. })).count();
+        let parked = changes.iter().filter(|change| matches!(change, BackendChange::Parked { .. })).count();
         self.figures.parks += u32::try_from(parked).unwrap();
         // The next iteration, or the same one on another backend, begins at once.
-        self.queue.push(Reverse((now.plus_ms(200), who, Event::Ask)));
+        self.queue.push(Reverse((now.plus_ms(200), who, StormEvent::Ask)));
     }
 }
 
@@ -319,7 +319,7 @@ fn the_other_rotations_come_through_too() {
     }
 }
 
-fn holds(figures: &Figures) {
+fn holds(figures: &StormFigures) {
     assert_eq!(figures.into_parks, 0, "no call goes to a backend that is known to be parked");
     assert!(figures.wasted <= figures.parks * 5 / 2, "few calls are lost to a limit: {figures:?}");
     assert!(figures.parks <= 250 && figures.asked <= 25_000, "nobody spins: {figures:?}");

@@ -6,19 +6,19 @@ use crate::domain::model::quantity::{Duration, Usd};
 #[test]
 fn a_told_end_is_kept_with_a_little_jitter() {
     for (kind, minutes) in [(LimitKind::Rate, 1), (LimitKind::Quota, 5 * 60), (LimitKind::Overload, 10)] {
-        let mut scene = Scene::new(settings());
+        let mut scene = BackendsFixture::new(settings());
         let changes = scene.limited("a", kind, Some(at(minutes)), at(0));
         let over = scene.until("a").since(at(minutes));
         assert!((0..=30_000).contains(&over) && over <= minutes * MINUTE / 20, "{kind:?}: {over}");
-        assert!(matches!(&changes[..], [Change::Parked { backend, .. }] if backend == "a"), "{changes:?}");
-        let again = scene.see(Observation::Elapsed, scene.until("a"));
-        assert_eq!(again, [Change::Reactivated { backend: "a".to_owned(), probation: true }]);
+        assert!(matches!(&changes[..], [BackendChange::Parked { backend, .. }] if backend == "a"), "{changes:?}");
+        let again = scene.see(BackendObservation::Elapsed, scene.until("a"));
+        assert_eq!(again, [BackendChange::Reactivated { backend: "a".to_owned(), probation: true }]);
     }
 }
 
 #[test]
 fn unknown_ends_double_from_one_minute_to_sixty_and_a_success_begins_anew() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     let mut now = at(0);
     for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
         scene.limited("a", LimitKind::Overload, None, now);
@@ -27,7 +27,7 @@ fn unknown_ends_double_from_one_minute_to_sixty_and_a_success_begins_anew() {
         now = scene.until("a");
     }
     scene.start("x", "a", now);
-    assert_eq!(scene.succeed("x", "a", now), [Change::Proven { backend: "a".to_owned() }]);
+    assert_eq!(scene.succeed("x", "a", now), [BackendChange::Proven { backend: "a".to_owned() }]);
     scene.limited("a", LimitKind::Overload, None, now);
     assert!(scene.until("a").since(now) <= MINUTE);
 }
@@ -37,18 +37,18 @@ fn ends_in_the_past_in_ten_years_and_out_of_range_are_taken_for_none() {
     let now = at(0);
     let ends = [at(-1), now, Timestamp(-5), Timestamp(i64::MIN), at(10 * 366 * 24 * 60), Timestamp(i64::MAX)];
     for until in ends {
-        let mut scene = Scene::new(settings());
+        let mut scene = BackendsFixture::new(settings());
         scene.limited("a", LimitKind::Quota, Some(until), now);
         assert!(scene.until("a").since(now) <= MINUTE, "{until:?}");
     }
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.limited("a", LimitKind::Quota, Some(at(20 * 24 * 60)), now);
     assert_eq!(scene.until("a").since(now), 8 * 24 * HOUR, "a month's quota is looked at after eight days");
 }
 
 #[test]
 fn a_provider_that_says_in_a_second_each_time_is_not_asked_each_second() {
-    let mut scene = Scene::new(only(&["a"]));
+    let mut scene = BackendsFixture::new(only(&["a"]));
     let (mut now, mut calls) = (at(0), 0);
     while now < at(4 * 60) {
         scene.limited("a", LimitKind::Rate, Some(now.plus_ms(1_000)), now);
@@ -59,7 +59,7 @@ fn a_provider_that_says_in_a_second_each_time_is_not_asked_each_second() {
 
 #[test]
 fn calls_under_way_together_meet_one_limit() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     for key in 0..50 {
         scene.start(&key.to_string(), "a", at(0));
     }
@@ -70,7 +70,7 @@ fn calls_under_way_together_meet_one_limit() {
     assert_eq!((told, scene.state.backends["a"].backoff_step), (1, 1));
     assert!(scene.until("a") <= at(2));
     // A told end takes the place of a guessed one, and the later of two told ones stands.
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     for key in ["x", "y", "z"] {
         scene.start(key, "a", at(0));
     }
@@ -83,70 +83,70 @@ fn calls_under_way_together_meet_one_limit() {
 
 #[test]
 fn a_call_from_before_the_park_does_not_bring_it_back_nor_end_the_probation() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.start("old", "a", at(0));
     scene.start("late", "a", at(0));
     scene.limited("a", LimitKind::Overload, None, at(1));
     scene.succeed("old", "a", at(1));
     assert_eq!(scene.chosen(None, at(1)), "b");
-    scene.see(Observation::Elapsed, at(3));
+    scene.see(BackendObservation::Elapsed, at(3));
     scene.succeed("late", "a", at(3));
-    assert!(matches!(scene.status("a"), Status::Active { probation: Some(_), .. }));
+    assert!(matches!(scene.status("a"), BackendStatus::Active { probation: Some(_), .. }));
     // And an old call's limit without an end is no news, once the backend is back.
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.start("old", "a", at(0));
     scene.limited("a", LimitKind::Overload, None, at(1));
-    scene.see(Observation::Elapsed, at(3));
+    scene.see(BackendObservation::Elapsed, at(3));
     assert_eq!(scene.hit("old", "a", limit(LimitKind::Overload, None), at(3)), []);
 }
 
 #[test]
 fn auth_and_billing_disable_until_somebody_acts() {
     for kind in [LimitKind::Auth, LimitKind::Billing] {
-        let mut scene = Scene::new(only(&["a"]));
+        let mut scene = BackendsFixture::new(only(&["a"]));
         let changes = scene.limited("a", kind, Some(at(1)), at(0));
-        assert!(matches!(&changes[..], [Change::Disabled { .. }]), "{changes:?}");
+        assert!(matches!(&changes[..], [BackendChange::Disabled { .. }]), "{changes:?}");
         assert_eq!(scene.chosen(None, at(60 * 24 * 365)), "never");
-        scene.see(Observation::Enabled { backend: "a".to_owned() }, at(5));
+        scene.see(BackendObservation::Enabled { backend: "a".to_owned() }, at(5));
         assert_eq!(scene.chosen(None, at(5)), "a");
     }
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.start("old", "a", at(0));
     scene.limited("a", LimitKind::Auth, None, at(1));
-    scene.see(Observation::Enabled { backend: "a".to_owned() }, at(2));
+    scene.see(BackendObservation::Enabled { backend: "a".to_owned() }, at(2));
     scene.hit("old", "a", limit(LimitKind::Auth, None), at(3));
     assert!(scene.state.backends["a"].is_active(), "the old call used the old key");
     // A call that was under way when it was parked tells of the key that is in use.
     scene.start("old", "a", at(4));
     scene.limited("a", LimitKind::Rate, None, at(4));
     scene.hit("old", "a", limit(LimitKind::Auth, None), at(4));
-    assert!(matches!(scene.status("a"), Status::Disabled { kind: DisabledFor::Auth, .. }));
+    assert!(matches!(scene.status("a"), BackendStatus::Disabled { kind: DisabledFor::Auth, .. }));
 }
 
 #[test]
 fn a_person_disables_until_a_person_enables() {
-    let mut scene = Scene::new(settings());
-    let configured = |text: &str| Observation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
+    let mut scene = BackendsFixture::new(settings());
+    let configured = |text: &str| BackendObservation::Configured { fingerprints: [("a".to_owned(), text.to_owned())].into() };
     scene.see(configured("1"), at(0));
-    scene.see(Observation::Disabled { backend: "a".to_owned(), reason: "maintenance".to_owned() }, at(0));
+    scene.see(BackendObservation::Disabled { backend: "a".to_owned(), reason: "maintenance".to_owned() }, at(0));
     scene.limited("a", LimitKind::Auth, None, at(0));
     scene.limited("a", LimitKind::Rate, None, at(0));
     scene.see(configured("2"), at(1));
     assert!(
-        matches!(scene.status("a"), Status::Disabled { kind: DisabledFor::Person, reason, .. } if reason == "maintenance")
+        matches!(scene.status("a"), BackendStatus::Disabled { kind: DisabledFor::Person, reason, .. } if reason == "maintenance")
     );
-    scene.see(Observation::Enabled { backend: "a".to_owned() }, at(1));
+    scene.see(BackendObservation::Enabled { backend: "a".to_owned() }, at(1));
     assert_eq!(scene.chosen(None, at(1)), "a");
 }
 
 #[test]
 fn a_missing_model_is_remembered_for_a_day() {
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     let mut asked = call("x", "a");
     asked.model = Some("m-9".to_owned());
     let limit = limit(LimitKind::ModelMissing, None);
-    scene.see(Observation::CallLimited { call: asked, cost: None, limit, seed: 1 }, at(0));
-    assert_eq!(scene.advice, Some(Advice::OtherModel { backend: "a".to_owned(), model: Some("m-9".to_owned()) }));
+    scene.see(BackendObservation::CallLimited { call: asked, cost: None, limit, seed: 1 }, at(0));
+    assert_eq!(scene.advice, Some(CallAdvice::OtherModel { backend: "a".to_owned(), model: Some("m-9".to_owned()) }));
     let backend = &scene.state.backends["a"];
     assert!(backend.is_active() && backend.lacks_model("m-9", at(60)) && !backend.lacks_model("m-8", at(60)));
     assert!(!backend.lacks_model("m-9", at(25 * 60)));
@@ -155,21 +155,21 @@ fn a_missing_model_is_remembered_for_a_day() {
 #[test]
 fn clocks_that_jump_leave_no_park_behind() {
     for jump in [-10 * 365 * 24 * HOUR, -HOUR, HOUR, 10 * 365 * 24 * HOUR] {
-        let mut scene = Scene::new(only(&["a"]));
+        let mut scene = BackendsFixture::new(only(&["a"]));
         scene.limited("a", LimitKind::Rate, Some(at(10)), at(0));
         let there = at(1).plus_ms(jump);
-        scene.see(Observation::Elapsed, there);
+        scene.see(BackendObservation::Elapsed, there);
         assert_eq!(scene.chosen(None, there.plus_ms(11 * MINUTE)), "a", "{jump}");
         // And without an observation in between.
-        let mut scene = Scene::new(only(&["a"]));
+        let mut scene = BackendsFixture::new(only(&["a"]));
         scene.limited("a", LimitKind::Rate, Some(at(10)), at(0));
         match scene.choose(None, there) {
-            Choice::Wait { until, .. } => assert!(until.since(there) <= 11 * MINUTE, "{jump}"),
+            BackendChoice::Wait { until, .. } => assert!(until.since(there) <= 11 * MINUTE, "{jump}"),
             other => assert!(jump > 0, "{other:?}"),
         }
     }
     // Money spent "in the future" still counts, and is forgotten in time.
-    let mut scene = Scene::new(settings());
+    let mut scene = BackendsFixture::new(settings());
     scene.settings.backends.get_mut("a").unwrap().thresholds.max_cost_per_hour = Some(Usd(Money::from_usd(5.0)));
     scene.spend("x", "a", 4.0, at(0));
     let back = at(-600);
@@ -181,7 +181,7 @@ fn clocks_that_jump_leave_no_park_behind() {
 #[test]
 fn thresholds_hold_back_before_the_call_and_say_until_when() {
     let of = |change: fn(&mut BackendThresholds)| {
-        let mut scene = Scene::new(settings());
+        let mut scene = BackendsFixture::new(settings());
         change(&mut scene.settings.backends.get_mut("a").unwrap().thresholds);
         scene
     };
@@ -191,7 +191,7 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
         scene.start("x", "a", at(minute));
     }
     assert_eq!(scene.chosen(None, at(3)), "b");
-    let Status::Parked(park) = scene.status("a").clone() else { panic!() };
+    let BackendStatus::Parked(park) = scene.status("a").clone() else { panic!() };
     // A quarter of 4 is free when the first of them is 10 minutes old.
     assert_eq!((park.kind, park.until), (ParkedFor::Threshold, at(10)));
     assert_eq!(scene.chosen(None, at(10)), "a");
@@ -201,27 +201,27 @@ fn thresholds_hold_back_before_the_call_and_say_until_when() {
     let mut dear = request(None);
     dear.likely_cost = Some(Money::from_usd(2.0));
     let choice = choose(&scene.state, &scene.settings, &dear, 1, at(1));
-    assert!(matches!(&choice, Choice::Use { backend, .. } if backend == "b"), "{choice:?}");
+    assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "b"), "{choice:?}");
     assert_eq!(scene.chosen(None, at(1)), "a", "a call of unknown cost fits");
     scene.spend("x", "a", 1.0, at(30));
     assert_eq!(scene.until("a"), at(60));
     // What is under way counts with what it is likely to cost.
     let mut scene = of(|t| t.max_cost_per_day = Some(Usd(Money::from_usd(5.0))));
     let likely_cost = Some(Money::from_usd(4.0));
-    scene.see(Observation::CallStarted { call: call("x", "a"), likely_cost }, at(0));
+    scene.see(BackendObservation::CallStarted { call: call("x", "a"), likely_cost }, at(0));
     let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
-    assert!(matches!(&choice, Choice::Use { backend, .. } if backend == "b"), "{choice:?}");
+    assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "b"), "{choice:?}");
     scene.spend("x", "a", 6.0, at(1));
     assert_eq!(scene.until("a"), at(1).plus_ms(24 * HOUR));
     // A call that is dearer than the threshold is made where nothing was spent.
     let scene = of(|t| t.max_cost_per_hour = Some(Usd(Money::from_usd(0.5))));
     let choice = choose(&scene.state, &scene.settings, &dear, 1, at(0));
-    assert!(matches!(&choice, Choice::Use { backend, .. } if backend == "a"), "{choice:?}");
+    assert!(matches!(&choice, BackendChoice::Use { backend, .. } if backend == "a"), "{choice:?}");
 }
 
 #[test]
 fn the_ledger_is_exact_enough_and_small() {
-    let mut ledger = Ledger::default();
+    let mut ledger = UsageLedger::default();
     let mut times = Vec::new();
     for second in 0..48 * 3600 / 7 {
         let now = START.plus_ms(second * 7_000);

@@ -18,12 +18,12 @@ fn the_words_of_an_error_are_taken_apart() {
         (r#"x {"error": broken} y"#, None, None),
         ("} {", None, None),
     ] {
-        let mut signals = Signals::default();
+        let mut signals = LimitSignals::default();
         signals.learn(message);
         assert_eq!((signals.status, signals.code.as_deref()), (status, code), "{message}");
         assert_eq!(signals.messages, [message]);
     }
-    let mut signals = Signals::default();
+    let mut signals = LimitSignals::default();
     signals.learn_body(&json!({"error": {"resets_at": 1_900_000_000, "details": [{"retryDelay": "34.07s"}, 3]}}));
     assert_eq!(signals.resets_at, Some(Timestamp(1_900_000_000_000)));
     assert_eq!(signals.messages, ["retryDelay: 34.07s"]);
@@ -31,10 +31,10 @@ fn the_words_of_an_error_are_taken_apart() {
 
 #[test]
 fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
-    let with = |status: Option<u16>, code: &str| Signals {
+    let with = |status: Option<u16>, code: &str| LimitSignals {
         status,
         code: Some(code.to_owned()).filter(|code| !code.is_empty()),
-        ..Signals::default()
+        ..LimitSignals::default()
     };
     for (signals, said, kind) in [
         (with(None, ""), "Claude AI usage limit reached|1790000000", Some(LimitKind::Quota)),
@@ -56,7 +56,7 @@ fn an_error_on_which_a_call_was_given_up_says_whose_fault_it_is() {
     ] {
         assert_eq!(signals.refusal_of_provider(said), kind, "{signals:?} {said}");
     }
-    let ends = Signals { resets_at: Some(Timestamp(1)), ..Signals::default() };
+    let ends = LimitSignals { resets_at: Some(Timestamp(1)), ..LimitSignals::default() };
     assert_eq!(ends.refusal("x"), Some(LimitKind::Quota), "an end is told of what ends");
 }
 
@@ -70,7 +70,7 @@ fn words_of_anybody_s_error_count_where_a_refusal_begins() {
     };
     let heard = |line: &Value| {
         let said = line["text"].as_str().unwrap();
-        let mut signals = Signals { code: line["code"].as_str().map(str::to_owned), ..Signals::default() };
+        let mut signals = LimitSignals { code: line["code"].as_str().map(str::to_owned), ..LimitSignals::default() };
         signals.status = line["status"].as_u64().and_then(http_error);
         signals.hear(said);
         signals.refusal(said)
@@ -84,7 +84,7 @@ fn words_of_anybody_s_error_count_where_a_refusal_begins() {
     for said in
         ["ECONNREFUSED 127.0.0.1:5432", "the tests of the rate limit timed out", "the connection field is wrong"]
     {
-        assert_eq!(Signals::default().refusal(said), None, "{said}");
-        assert!(Signals::default().refusal_of_provider(said).is_some(), "{said}");
+        assert_eq!(LimitSignals::default().refusal(said), None, "{said}");
+        assert!(LimitSignals::default().refusal_of_provider(said).is_some(), "{said}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::Facts;
+use super::super::RuleFacts;
 use crate::domain::model::ids::Timestamp;
 
 /// A clock that goes back by more than this was wrong before, and what was seen then is forgotten.
@@ -29,7 +29,7 @@ pub struct ScheduleState {
 
 /// What came since the last look.
 #[derive(Debug)]
-pub(super) struct Since {
+pub(super) struct ElapsedSinceLook {
     /// The moment of that look; moments of patterns come after it.
     pub(super) moment: Timestamp,
     /// This moment.
@@ -47,7 +47,7 @@ impl ScheduleState {
     }
 
     /// What came since the last look, which from now on is this one.
-    pub(super) fn advance(&mut self, facts: &Facts, now: Timestamp) -> Since {
+    pub(super) fn advance(&mut self, facts: &RuleFacts, now: Timestamp) -> ElapsedSinceLook {
         let moment = match self.looked_at {
             Some(at) if at.0 <= now.0.saturating_add(CLOCK_SLACK_MS) => at,
             _ => now,
@@ -59,7 +59,7 @@ impl ScheduleState {
         let new_error = self.meets(facts.errors().as_deref()) || (another && self.error.is_some());
         self.looked_at = Some(moment.max(now));
         self.iteration = Some(facts.iteration);
-        Since { moment, now, iteration, new_error }
+        ElapsedSinceLook { moment, now, iteration, new_error }
     }
 
     /// Whether there is an error, and not the one that was seen last; from now on it is.

@@ -20,17 +20,17 @@ fn schedule(value: Value) -> Schedule {
 }
 
 /// The rules that act when `schedule` is looked at with each of `facts`, a minute apart.
-fn played(schedule: &Schedule, facts: impl IntoIterator<Item = Facts>) -> Vec<Vec<usize>> {
+fn played(schedule: &Schedule, facts: impl IntoIterator<Item = RuleFacts>) -> Vec<Vec<usize>> {
     let mut state = ScheduleState::begun(START);
-    let look = |(minute, facts): (i64, Facts)| {
+    let look = |(minute, facts): (i64, RuleFacts)| {
         let look = schedule.look(&facts, START.plus_ms(minute * MINUTE), &mut state);
         look.firings.into_iter().map(|firing| firing.rule).collect()
     };
     (1..).zip(facts).map(look).collect()
 }
 
-fn iteration(iteration: u32) -> Facts {
-    Facts { iteration, ..Facts::default() }
+fn iteration(iteration: u32) -> RuleFacts {
+    RuleFacts { iteration, ..RuleFacts::default() }
 }
 
 #[test]
@@ -41,16 +41,16 @@ fn the_cost_cap_of_the_shipped_example_stops_the_loop() {
     let mut state = ScheduleState::default();
     let look = schedule.look(&facts(), START, &mut state);
     let [firing] = look.firings.as_slice() else { panic!("{look:?}") };
-    assert_eq!((&firing.action, firing.reason.as_str()), (&Action::Pause, "Cost limit reached"));
+    assert_eq!((&firing.action, firing.reason.as_str()), (&ScheduledAction::Pause, "Cost limit reached"));
     assert_eq!(firing.trigger, "total_cost > 1.0");
-    assert!(firing.action.stops() && Action::Abort.stops());
-    assert!(!Action::Escalate.stops() && !Action::SwitchBackend(None).stops());
+    assert!(firing.action.stops() && ScheduledAction::Abort.stops());
+    assert!(!ScheduledAction::Escalate.stops() && !ScheduledAction::SwitchBackend(None).stops());
 }
 
 #[test]
 fn a_condition_acts_once_until_it_was_false_again() {
     let schedule = schedule(json!([{ "trigger": { "when": "cost > 10" }, "action": "escalate" }]));
-    let cost = |cost: f64| Facts { cost: Money::from_usd(cost), ..Facts::default() };
+    let cost = |cost: f64| RuleFacts { cost: Money::from_usd(cost), ..RuleFacts::default() };
     let costs = [9.0, 10.5, 11.0, 30.0, 2.0, 12.0, 12.0].map(cost);
     let none = Vec::<usize>::new;
     assert_eq!(played(&schedule, costs), [none(), vec![0], none(), none(), none(), vec![0], none()]);
@@ -93,7 +93,7 @@ fn iterations_are_not_missed_and_count_once() {
 fn errors_are_found_in_the_backends_words_and_each_once() {
     let schedule =
         schedule(json!([{ "trigger": { "on_error": "Rate_Limit" }, "action": "switch_backend", "backend": "codex" }]));
-    let failed = |n: u32, error: Option<&str>| Facts { last_error: error.map(str::to_owned), ..iteration(n) };
+    let failed = |n: u32, error: Option<&str>| RuleFacts { last_error: error.map(str::to_owned), ..iteration(n) };
     let looks = played(
         &schedule,
         [
@@ -117,15 +117,15 @@ fn what_refused_backends_say_is_an_error_for_on_error_alone() {
         { "trigger": { "at_iteration": 2 }, "action": "pause" },
         { "trigger": { "on_error": "boom" }, "action": "pause" },
     ]));
-    let refused = |n: u32, words: &str| Facts { refused: vec![words.to_owned()], ..iteration(n) };
+    let refused = |n: u32, words: &str| RuleFacts { refused: vec![words.to_owned()], ..iteration(n) };
     let left = refused(1, "claude was left for its rate limit: try again in 5m");
     assert_eq!(played(&schedule, [left.clone(), left]), [&[0][..], &[]]);
     // No iteration has ended where all refuse, and what the one before ended with was seen.
     let mut state = ScheduleState::begun(START);
-    let failed = Facts { last_error: Some("boom".to_owned()), ..iteration(1) };
+    let failed = RuleFacts { last_error: Some("boom".to_owned()), ..iteration(1) };
     let rules = |look: Look| look.firings.into_iter().map(|firing| firing.rule).collect::<Vec<_>>();
     assert_eq!(rules(schedule.look(&failed, START, &mut state)), [1, 3]);
-    let waits = Facts { last_error: failed.last_error, ..refused(2, "claude: parked for rate limit (5m)") };
+    let waits = RuleFacts { last_error: failed.last_error, ..refused(2, "claude: parked for rate limit (5m)") };
     assert_eq!(rules(schedule.look_at_refusal(&waits, &mut state)), [0]);
     assert!(schedule.look_at_refusal(&waits, &mut state).firings.is_empty());
     assert_eq!(rules(schedule.look(&iteration(2), START, &mut state)), [2], "once it has ended");

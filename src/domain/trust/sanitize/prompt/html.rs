@@ -78,7 +78,7 @@ const HIDING_STYLES: &[&str] = &[
 ];
 
 /// A piece of HTML.
-pub(super) enum Part<'a> {
+pub(super) enum HtmlPart<'a> {
     /// Text between tags, undecoded.
     Text(&'a str),
     /// A comment, declaration or instruction.
@@ -104,26 +104,26 @@ pub(super) struct OpenTag {
 }
 
 /// Splits HTML into its pieces. What is not closed reaches to the end.
-pub(super) fn parts(source: &str) -> Vec<Part<'_>> {
+pub(super) fn parts(source: &str) -> Vec<HtmlPart<'_>> {
     let mut parts = Vec::new();
     let mut rest = source;
     while let Some(at) = rest.find('<') {
         let tail = &rest[at..];
         let Some((length, part)) = markup(tail) else {
-            parts.push(Part::Text(&rest[..=at]));
+            parts.push(HtmlPart::Text(&rest[..=at]));
             rest = &rest[at + 1..];
             continue;
         };
-        parts.push(Part::Text(&rest[..at]));
+        parts.push(HtmlPart::Text(&rest[..at]));
         parts.push(part);
         rest = &tail[length..];
     }
-    parts.push(Part::Text(rest));
+    parts.push(HtmlPart::Text(rest));
     parts
 }
 
 /// The comment or tag at the beginning of `text`, and its length in bytes.
-fn markup(text: &str) -> Option<(usize, Part<'static>)> {
+fn markup(text: &str) -> Option<(usize, HtmlPart<'static>)> {
     let through = |end: &str, from: usize| {
         text.get(from..).and_then(|t| t.find(end)).map_or(text.len(), |at| from + at + end.len())
     };
@@ -133,16 +133,16 @@ fn markup(text: &str) -> Option<(usize, Part<'static>)> {
             rest if rest.starts_with("->") => 6,
             _ => through("-->", 4),
         };
-        return Some((length, Part::Hidden));
+        return Some((length, HtmlPart::Hidden));
     }
     if text.starts_with("<![CDATA[") {
-        return Some((through("]]>", 9), Part::Hidden));
+        return Some((through("]]>", 9), HtmlPart::Hidden));
     }
     if text.starts_with("<?") {
-        return Some((through("?>", 2), Part::Hidden));
+        return Some((through("?>", 2), HtmlPart::Hidden));
     }
     if text.starts_with("<!") {
-        return Some((through(">", 2), Part::Hidden));
+        return Some((through(">", 2), HtmlPart::Hidden));
     }
     let (closing, name_at) = if text.starts_with("</") { (true, 2) } else { (false, 1) };
     let rest = text.get(name_at..)?;
@@ -154,7 +154,7 @@ fn markup(text: &str) -> Option<(usize, Part<'static>)> {
     let (attributes, length) = attributes(&rest[end..]);
     let length = name_at + end + length;
     if closing {
-        return Some((length, Part::Close(name)));
+        return Some((length, HtmlPart::Close(name)));
     }
     let hides_by_name = HIDING.contains(&name.as_str());
     let tag = OpenTag {
@@ -164,7 +164,7 @@ fn markup(text: &str) -> Option<(usize, Part<'static>)> {
         empty: EMPTY.contains(&name.as_str()),
         name,
     };
-    Some((length, Part::Open(tag)))
+    Some((length, HtmlPart::Open(tag)))
 }
 
 /// The attributes up to the end of a tag, and the length of all that in bytes.

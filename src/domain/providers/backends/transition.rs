@@ -1,11 +1,11 @@
 //! The one function that changes what is known of backends.
 
 use super::ledger::HOUR_MS;
-use super::observation::{Advice, Call, Change, Observation, Transition};
+use super::observation::{CallAdvice, BackendCall, BackendChange, BackendObservation, BackendTransition};
 use super::parking;
 use super::proactive;
-use super::settings::{BackendsSettings, Role};
-use super::state::{BackendState, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation, Status};
+use super::settings::{BackendsSettings, BackendRole};
+use super::state::{BackendState, Backends, DisabledFor, InFlight, MAX_MISSING, Park, ParkedFor, Probation, BackendStatus};
 use super::thompson::Posteriors;
 use crate::domain::model::ids::{Money, Timestamp};
 use crate::domain::providers::limit::{Limit, LimitKind};
@@ -17,15 +17,15 @@ const PROVEN: u32 = 16;
 
 /// What is known after an observation. `now` may lie before an earlier one, or far after it: no park lasts longer for it
 /// than it was meant to.
-pub fn next(state: Backends, observation: &Observation, settings: &BackendsSettings, now: Timestamp) -> Transition {
-    let mut step = Step { state, settings, now, changes: Vec::new(), advice: None };
+pub fn transition(state: Backends, observation: &BackendObservation, settings: &BackendsSettings, now: Timestamp) -> BackendTransition {
+    let mut step = PendingTransition { state, settings, now, changes: Vec::new(), advice: None };
     step.elapse();
     step.observe(observation);
-    Transition { state: step.state, changes: step.changes, advice: step.advice }
+    BackendTransition { state: step.state, changes: step.changes, advice: step.advice }
 }
 
 /// A call as it ended.
-struct Ended {
+struct EndedCall {
     /// Whether it was begun since the backend is active: older calls tell of what is known already.
     fresh: bool,
     /// Whether it was begun before the backend came back: then it used the old key.
@@ -34,15 +34,15 @@ struct Ended {
     unanswered: bool,
 }
 
-struct Step<'a> {
+struct PendingTransition<'a> {
     state: Backends,
     settings: &'a BackendsSettings,
     now: Timestamp,
-    changes: Vec<Change>,
-    advice: Option<Advice>,
+    changes: Vec<BackendChange>,
+    advice: Option<CallAdvice>,
 }
 
-impl Step<'_> {
+impl PendingTransition<'_> {
     /// Ends parks that are over, forgets what is old, and draws into the present what lies in the future.
     fn elapse(&mut self) {
         let now = self.now;
@@ -52,46 +52,46 @@ impl Step<'_> {
             backend.parks.iter_mut().for_each(|at| *at = (*at).min(now));
             backend.ledger.settle(self.settings.thresholds(name).window.as_millis(), now);
             match &mut backend.status {
-                Status::Active { since, .. } => {
+                BackendStatus::Active { since, .. } => {
                     *since = since.map(|since| since.min(now));
                 }
-                Status::Parked(park) => {
+                BackendStatus::Parked(park) => {
                     let ends = park.ends(self.settings.cooldown.longest.as_millis(), now);
                     park.since = park.since.min(now);
                     park.until = ends;
                     if ends <= now {
                         let probation = park.kind != ParkedFor::Threshold;
-                        backend.status = if probation { active(now, true) } else { Status::default() };
+                        backend.status = if probation { active(now, true) } else { BackendStatus::default() };
                         backend.consecutive_errors = 0;
-                        self.changes.push(Change::Reactivated { backend: name.clone(), probation });
+                        self.changes.push(BackendChange::Reactivated { backend: name.clone(), probation });
                     }
                 }
-                Status::Disabled { since, .. } => *since = (*since).min(now),
+                BackendStatus::Disabled { since, .. } => *since = (*since).min(now),
             }
         }
     }
 
-    fn observe(&mut self, observation: &Observation) {
+    fn observe(&mut self, observation: &BackendObservation) {
         match observation {
-            Observation::CallStarted { call, likely_cost } => self.started(call, *likely_cost),
-            Observation::CallAnswered { call } => self.answered(call),
-            Observation::CallSucceeded { call, tokens, cost, progress } => {
+            BackendObservation::CallStarted { call, likely_cost } => self.started(call, *likely_cost),
+            BackendObservation::CallAnswered { call } => self.answered(call),
+            BackendObservation::CallSucceeded { call, tokens, cost, progress } => {
                 self.succeeded(call, *tokens, *cost);
                 if let Some(progress) = progress {
                     self.posteriors().add(&call.backend, call.task_type, *progress, *cost);
                 }
             }
-            Observation::CallFailed { call, cost, error, seed } => self.failed(call, *cost, error, *seed),
-            Observation::CallLimited { call, cost, limit, seed } => self.limited(call, *cost, limit, *seed),
-            Observation::CallAbandoned { call, cost } => {
+            BackendObservation::CallFailed { call, cost, error, seed } => self.failed(call, *cost, error, *seed),
+            BackendObservation::CallLimited { call, cost, limit, seed } => self.limited(call, *cost, limit, *seed),
+            BackendObservation::CallAbandoned { call, cost } => {
                 self.end(call, *cost);
             }
-            Observation::Judged { backend, task_type, progress, cost } => {
+            BackendObservation::Judged { backend, task_type, progress, cost } => {
                 self.posteriors().add(backend, *task_type, *progress, *cost);
             }
-            Observation::Enabled { backend } => self.enable(backend),
-            Observation::Disabled { backend, reason } => self.disable(backend, DisabledFor::Person, reason),
-            Observation::Configured { fingerprints } => {
+            BackendObservation::Enabled { backend } => self.enable(backend),
+            BackendObservation::Disabled { backend, reason } => self.disable(backend, DisabledFor::Person, reason),
+            BackendObservation::Configured { fingerprints } => {
                 for (name, fingerprint) in fingerprints {
                     self.configured(name, fingerprint);
                 }
@@ -100,7 +100,7 @@ impl Step<'_> {
                     fingerprints.contains_key(name) || !nothing
                 });
             }
-            Observation::Elapsed => {}
+            BackendObservation::Elapsed => {}
         }
     }
 
@@ -112,7 +112,7 @@ impl Step<'_> {
         &mut self.state.posteriors
     }
 
-    fn started(&mut self, call: &Call, likely_cost: Option<Money>) {
+    fn started(&mut self, call: &BackendCall, likely_cost: Option<Money>) {
         let now = self.now;
         let backend = self.backend(&call.backend);
         let likely_cost = likely_cost.unwrap_or_default().max(Money(0));
@@ -121,12 +121,12 @@ impl Step<'_> {
         self.state.rotation.last.insert(call.role, call.backend.clone());
         if let Some(from) = call.previous.as_ref().filter(|from| **from != call.backend) {
             let (key, from, to) = (call.key.clone(), from.clone(), call.backend.clone());
-            self.changes.push(Change::Rotated { key, from, to });
+            self.changes.push(BackendChange::Rotated { key, from, to });
         }
         self.park_at_threshold(&call.backend);
     }
 
-    fn answered(&mut self, call: &Call) {
+    fn answered(&mut self, call: &BackendCall) {
         let backend = self.backend(&call.backend);
         let Some(begun) = backend.in_flight.get_mut(&call.key).filter(|call| !call.answered) else { return };
         begun.answered = true;
@@ -140,7 +140,7 @@ impl Step<'_> {
     fn prove(&mut self, name: &str) {
         let backend = self.backend(name);
         backend.backoff_step = 0;
-        let Status::Active { probation, .. } = &mut backend.status else { return };
+        let BackendStatus::Active { probation, .. } = &mut backend.status else { return };
         let Some(answered) = probation.as_mut().map(|probation| &mut probation.answered) else { return };
         *answered = answered.saturating_add(1);
         let first = *answered == 1;
@@ -148,12 +148,12 @@ impl Step<'_> {
             *probation = None;
         }
         if first {
-            self.changes.push(Change::Proven { backend: name.to_owned() });
+            self.changes.push(BackendChange::Proven { backend: name.to_owned() });
         }
     }
 
     /// Books what a call cost and frees its place.
-    fn end(&mut self, call: &Call, cost: Option<Money>) -> Ended {
+    fn end(&mut self, call: &BackendCall, cost: Option<Money>) -> EndedCall {
         let now = self.now;
         let backend = self.backend(&call.backend);
         let begun = backend.in_flight.remove(&call.key);
@@ -164,10 +164,10 @@ impl Step<'_> {
         let fresh = is_fresh(backend, begun.as_ref().map(|call| call.since));
         let outdated = backend.is_active() && !fresh;
         self.park_at_threshold(&call.backend);
-        Ended { fresh, outdated, unanswered: !begun.is_some_and(|call| call.answered) }
+        EndedCall { fresh, outdated, unanswered: !begun.is_some_and(|call| call.answered) }
     }
 
-    fn succeeded(&mut self, call: &Call, tokens: u64, cost: Option<Money>) {
+    fn succeeded(&mut self, call: &BackendCall, tokens: u64, cost: Option<Money>) {
         let ended = self.end(call, cost);
         let backend = self.backend(&call.backend);
         backend.succeeded = backend.succeeded.saturating_add(1);
@@ -181,16 +181,16 @@ impl Step<'_> {
         }
     }
 
-    fn failed(&mut self, call: &Call, cost: Option<Money>, error: &str, seed: u64) {
+    fn failed(&mut self, call: &BackendCall, cost: Option<Money>, error: &str, seed: u64) {
         let ended = self.end(call, cost);
         let most = self.settings.thresholds(&call.backend).max_consecutive_errors.max(1);
         let now = self.now;
-        if call.role == Role::Agent {
+        if call.role == BackendRole::Agent {
             self.posteriors().add(&call.backend, call.task_type, 0.0, cost);
         }
         let backend = self.backend(&call.backend);
         backend.note_error(error, now);
-        let Status::Active { probation, .. } = &backend.status else { return };
+        let BackendStatus::Active { probation, .. } = &backend.status else { return };
         let on_trial = probation.as_ref().is_some_and(|probation| probation.answered == 0);
         if !ended.fresh {
             return;
@@ -201,18 +201,18 @@ impl Step<'_> {
         }
     }
 
-    fn limited(&mut self, call: &Call, cost: Option<Money>, limit: &Limit, seed: u64) {
+    fn limited(&mut self, call: &BackendCall, cost: Option<Money>, limit: &Limit, seed: u64) {
         let ended = self.end(call, cost);
         let now = self.now;
         let name = call.backend.as_str();
         match limit.kind {
-            LimitKind::ContextTooLong if call.resumed => self.advice = Some(Advice::FreshSession),
+            LimitKind::ContextTooLong if call.resumed => self.advice = Some(CallAdvice::FreshSession),
             LimitKind::ContextTooLong => {
-                self.advice = Some(Advice::ShorterPrompt { backend: name.to_owned() });
+                self.advice = Some(CallAdvice::ShorterPrompt { backend: name.to_owned() });
             }
             LimitKind::ModelMissing => {
                 let model = call.model.clone();
-                self.advice = Some(Advice::OtherModel { backend: name.to_owned(), model: model.clone() });
+                self.advice = Some(CallAdvice::OtherModel { backend: name.to_owned(), model: model.clone() });
                 let missing = &mut self.backend(name).missing_models;
                 if let Some(model) = model {
                     missing.insert(model, now);
@@ -250,14 +250,14 @@ impl Step<'_> {
         let (now, settings) = (self.now, self.settings);
         let backend = self.backend(name);
         let again = match &backend.status {
-            Status::Disabled { .. } => return,
-            Status::Parked(park) if park.kind != ParkedFor::Threshold => Some(park.clone()),
-            Status::Parked(_) | Status::Active { .. } => None,
+            BackendStatus::Disabled { .. } => return,
+            BackendStatus::Parked(park) if park.kind != ParkedFor::Threshold => Some(park.clone()),
+            BackendStatus::Parked(_) | BackendStatus::Active { .. } => None,
         };
         // Calls that were under way together meet one limit, not many.
         let step = if again.is_none() && fresh { backend.backoff_step } else { 0 };
         let (mut until, known) = parking::end(told, step, &settings.cooldown, seed, now);
-        if let Status::Parked(own) = &backend.status
+        if let BackendStatus::Parked(own) = &backend.status
             && own.kind == ParkedFor::Threshold
         {
             until = until.max(own.until);
@@ -276,8 +276,8 @@ impl Step<'_> {
 
     fn set_park(&mut self, name: &str, park: Park) {
         let Park { kind, until, reason, .. } = park.clone();
-        self.backend(name).status = Status::Parked(park);
-        self.changes.push(Change::Parked { backend: name.to_owned(), kind, until, reason });
+        self.backend(name).status = BackendStatus::Parked(park);
+        self.changes.push(BackendChange::Parked { backend: name.to_owned(), kind, until, reason });
     }
 
     /// Parks a backend that reached one of our thresholds. One on probation is held back by the choice alone, so that it
@@ -286,7 +286,7 @@ impl Step<'_> {
         let Some(thresholds) = self.settings.backends.get(name).map(|backend| &backend.thresholds) else { return };
         let now = self.now;
         let backend = self.backend(name);
-        if !matches!(backend.status, Status::Active { probation: None, .. }) {
+        if !matches!(backend.status, BackendStatus::Active { probation: None, .. }) {
             return;
         }
         if let Some((threshold, until)) = proactive::reached(backend, thresholds, now) {
@@ -299,12 +299,12 @@ impl Step<'_> {
         let now = self.now;
         let backend = self.backend(name);
         // A person's word is not overwritten by what calls that were under way say.
-        if matches!(backend.status, Status::Disabled { kind: DisabledFor::Person, .. }) {
+        if matches!(backend.status, BackendStatus::Disabled { kind: DisabledFor::Person, .. }) {
             return;
         }
         let reason = super::shortened(reason);
-        backend.status = Status::Disabled { since: now, kind, reason: reason.clone() };
-        self.changes.push(Change::Disabled { backend: name.to_owned(), kind, reason });
+        backend.status = BackendStatus::Disabled { since: now, kind, reason: reason.clone() };
+        self.changes.push(BackendChange::Disabled { backend: name.to_owned(), kind, reason });
     }
 
     /// Brings a backend back on probation, with nothing held against it.
@@ -319,30 +319,30 @@ impl Step<'_> {
         backend.missing_models.clear();
         if was_away {
             backend.status = active(now, true);
-            self.changes.push(Change::Enabled { backend: name.to_owned() });
+            self.changes.push(BackendChange::Enabled { backend: name.to_owned() });
         }
     }
 
     fn configured(&mut self, name: &str, fingerprint: &str) {
         let backend = self.backend(name);
         let before = backend.fingerprint.replace(fingerprint.to_owned());
-        let by_person = matches!(backend.status, Status::Disabled { kind: DisabledFor::Person, .. });
+        let by_person = matches!(backend.status, BackendStatus::Disabled { kind: DisabledFor::Person, .. });
         if before.is_some_and(|before| before != fingerprint) && !by_person {
             self.enable(name);
         }
     }
 }
 
-fn active(now: Timestamp, on_probation: bool) -> Status {
-    Status::Active { since: Some(now), probation: on_probation.then(Probation::default) }
+fn active(now: Timestamp, on_probation: bool) -> BackendStatus {
+    BackendStatus::Active { since: Some(now), probation: on_probation.then(Probation::default) }
 }
 
 /// Whether a call begun at `begun` was begun since the backend is active. One of unknown beginning was. Our own thresholds
 /// say nothing about the provider, so calls under way are heard while they hold.
 fn is_fresh(backend: &BackendState, begun: Option<Timestamp>) -> bool {
     match &backend.status {
-        Status::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),
-        Status::Active { since: None, .. } | Status::Parked(Park { kind: ParkedFor::Threshold, .. }) => true,
-        Status::Parked(_) | Status::Disabled { .. } => begun.is_none(),
+        BackendStatus::Active { since: Some(since), .. } => begun.is_none_or(|begun| begun >= *since),
+        BackendStatus::Active { since: None, .. } | BackendStatus::Parked(Park { kind: ParkedFor::Threshold, .. }) => true,
+        BackendStatus::Parked(_) | BackendStatus::Disabled { .. } => begun.is_none(),
     }
 }
